@@ -572,14 +572,13 @@ def _row(file: Path) -> list[Any]:
     lines = [line for line in csv.reader(text.splitlines()) if line]
     if not 1 <= len(lines) <= 2:
         raise ValueError(f"{file} must hold one row, with or without a line of names above it")
-    return [_number(word) for word in lines[-1]]
-
-
-def _number(word: str) -> float | str:
-    try:
-        return float(word)
-    except ValueError:
-        return word
+    row = []
+    for word in lines[-1]:
+        try:
+            row.append(float(word))
+        except ValueError:
+            row.append(word)
+    return row
 
 
 def _label_scores(file: Path, *, probabilities: Any, trained: Any, decoys: Any) -> Scores:

@@ -460,11 +460,12 @@ def attack_property(file: Path, *, seed: int) -> Attacked:
     parts = [arrays[name] for name in ("with_property", "without", "observed")]
     if any(part.ndim != 2 or part.shape[1] != parts[0].shape[1] for part in parts):
         raise ValueError(f"{file}: observed, with_property and without must have one row a change, as wide")
-    observed_rounds = _rounds_seen(file, arrays)
+    changed = _rounds_seen(file, arrays)
     parts = [changed_sizes(part) for part in parts]
     labels = np.arange(len(parts[0]) + len(parts[1])) < len(parts[0])
     forest = RandomForestClassifier(50, random_state=seed).fit(np.concatenate(parts[:2]), labels)
-    return _attacked(file, forest.predict_proba(parts[2])[:, 1], arrays, "has_property", informative=observed_rounds)
+    chances = forest.predict_proba(parts[2])[:, 1]
+    return _attacked(file, chances, arrays, "has_property", informative=changed)
 
 
 def _rounds_seen(file: Path, arrays: dict[str, np.ndarray]) -> np.ndarray:

@@ -1,7 +1,4 @@
-"""Lower bounds on epsilon at a given delta, and on delta at a given epsilon, from counts of two worlds.
-
-Estimates of the Rényi divergence between two worlds: useful in figures, without any guarantee.
-"""
+"""Lower bounds on epsilon or delta from counts of two worlds; estimates of Rényi divergences for figures."""
 
 from __future__ import annotations
 
@@ -287,33 +284,23 @@ def renyi_estimate(
         return np.asarray(np.maximum(forward, between_boxes(low_q, high_q, low_p, high_p, order)))
     if rng is None:
         raise ValueError(f"method {method!r} must be given an rng to resample with")
-    resampled = _one_set if method == "2-cut-bootstrap" else _all_outcomes
-    return resampled(counts, order, quantile=1 - level, rng=rng)
-
-
-def _drawn_again(counts: tuple[np.ndarray, ...], rng: np.random.Generator) -> list[np.ndarray]:
-    return [rng.multinomial(int(c.sum()), c / c.sum(), size=_RESAMPLES) / c.sum() for c in counts]
-
-
-def _all_outcomes(
-    counts: tuple[np.ndarray, ...], orders: np.ndarray, *, quantile: float, rng: np.random.Generator
-) -> np.ndarray:
-    p, q = _drawn_again(counts, rng)
-    quantiles = [np.quantile(of_laws(a, b, orders), quantile, axis=-1) for a, b in ((p, q), (q, p))]
-    return np.asarray(np.maximum(*quantiles))
+    resampled = [rng.multinomial(int(c.sum()), c / c.sum(), size=_RESAMPLES) / c.sum() for c in counts]
+    if method == "k-cut-bootstrap":
+        ways = of_laws(*resampled, order), of_laws(*resampled[::-1], order)
+    else:
+        ways = _one_set(counts, resampled, order)
+    return np.asarray(np.maximum(*(np.quantile(way, 1 - level, axis=-1) for way in ways)))
 
 
 def _one_set(
-    counts: tuple[np.ndarray, ...], orders: np.ndarray, *, quantile: float, rng: np.random.Generator
-) -> np.ndarray:
-    """For each order and direction the set that is best on the counts themselves, then resampled."""
-    sets = every_set(counts[0].size)
-    rates = [sets.sums(c) / c.sum() for c in counts]
-    resampled = [sets.sums(world) for world in _drawn_again(counts, rng)]
-    quantiles = []
+    counts: tuple[np.ndarray, ...], resampled: list[np.ndarray], orders: np.ndarray
+) -> list[np.ndarray]:
+    """By direction and order: resampled divergences of the set that is best on the counts themselves."""
+    sets, ways = every_set(counts[0].size), []
+    rates, resamples = [sets.sums(c) / c.sum() for c in counts], [sets.sums(world) for world in resampled]
     for direction in (slice(None), slice(None, None, -1)):
-        (p, q), (a, b) = rates[direction], resampled[direction]
+        (p, q), (a, b) = rates[direction], resamples[direction]
         best = of_coins(p, q, orders).argmax(axis=-1)
         per_order = [of_coins(a[:, i], b[:, i], orders[o : o + 1])[0] for o, i in enumerate(best)]
-        quantiles.append(np.quantile(per_order, quantile, axis=-1))
-    return np.asarray(np.maximum(*quantiles))
+        ways.append(np.array(per_order))
+    return ways

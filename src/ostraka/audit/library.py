@@ -296,11 +296,6 @@ class _Altered:
         return np.asarray((counts + self._noise(rng, self._sigma, counts.shape)).argmax(axis=1))
 
 
-def _fixed_seed(mechanism: BallotMechanism, private: Private, *, ledger: Any) -> np.ndarray:
-    """A release whose generator starts from the same seed every time."""
-    return release(mechanism, private, ledger=ledger, rng=np.random.default_rng(31))
-
-
 class _Stale:
     """A ledger that checks each charge against the total it once read, and never reads again."""
 
@@ -402,7 +397,11 @@ DEFECTS: dict[str, System] = {
     "noise truncated to integers": _noisy(
         lambda rng, sigma, shape: np.trunc(rng.normal(scale=sigma, size=shape))
     ),
-    "fixed seed": System(answer=_fixed_seed),
+    "fixed seed": System(
+        answer=lambda mechanism, private, *, ledger: release(
+            mechanism, private, ledger=ledger, rng=np.random.default_rng(31)
+        )
+    ),
     # a ballot changes two counts, so the sensitivity is the root of 2
     "sensitivity 1 for √2": _priced(
         lambda sigma: Curve.gaussian(sensitivity=1.0, sigma=sigma, moves="ballot")

@@ -273,17 +273,18 @@ def votes_lower_bound(
     single = np.eye(n_outcomes, dtype=bool)
     sets = np.concatenate([single, ~single]) if n_outcomes > MOST_OUTCOMES else subsets(n_outcomes)
     error = (1 - confidence) / (2 * len(sets))  # a set's upper end is the lower end of its complement
-    p, q = (_ends(law, sets, error=error) for law in laws)
+    p, q = (
+        empirical_bernstein(
+            sets @ law.mean(axis=0),
+            ((sets @ np.cov(law, rowvar=False)) * sets).sum(axis=1),  # variance of each set's probability
+            len(law),
+            error=error,
+        )
+        for law in laws
+    )
     forward, reverse = _larger(sets, p, q, order), _larger(sets, q, p, order)
     record: dict[str, Any] = {"confidence": confidence, "trials": (len(laws[0]), len(laws[1]))}
     return renyi_bound(forward, reverse, orders=orders, **record, law="votes", sentence=_VOTES_NOTE)
-
-
-def _ends(law: np.ndarray, sets: np.ndarray, *, error: float) -> tuple[np.ndarray, np.ndarray]:
-    """Lower and upper end of the probability of each set."""
-    mean, spread = law.mean(axis=0), np.cov(law, rowvar=False)
-    variance = ((sets @ spread) * sets).sum(axis=1)
-    return empirical_bernstein(sets @ mean, variance, len(law), error=error)
 
 
 def _larger(

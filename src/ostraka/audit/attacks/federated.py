@@ -56,7 +56,9 @@ class FlatNetwork:
         totals = []
         with threads(self.network.n_threads), torch.random.fork_rng():
             reseed(seed)
-            step = vmap(grad(self._loss), randomness="different")
+            step = vmap(
+                grad(lambda w, x, codes: cross_entropy(self.logits(w, x), codes)), randomness="different"
+            )
             for start in range(0, len(X), _AT_ONCE):
                 rows = torch.as_tensor(X[start : start + _AT_ONCE])
                 codes = torch.as_tensor(y[start : start + _AT_ONCE])
@@ -85,9 +87,6 @@ class FlatNetwork:
     def logits(self, weights: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """Logits of one network's rows."""
         return functional_call(self.module, self._named(weights), (rows,))  # type: ignore[no-any-return]
-
-    def _loss(self, weights: torch.Tensor, rows: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
-        return cross_entropy(self.logits(weights, rows), codes)
 
     def _named(self, weights: torch.Tensor) -> dict[str, torch.Tensor]:
         return {name: part for (name, _), part in zip(self.layout, self._parts(weights), strict=True)}

@@ -113,7 +113,9 @@ def leakage_meter(mechanism: BallotMechanism, counts: Any, *, n_answers: Any) ->
     if points.dtype.kind not in "iu" or points.ndim > 1 or (points < 0).any():
         raise ValueError(f"n_answers must be an integer >= 0 or an array of them, got shape {points.shape}")
     precisions = information(mechanism, votes)
-    normal = _normal(votes.shape[1])
+    # fixed quasi-random normal draws, as many above zero as below
+    half = ndtri(Sobol(votes.shape[1], scramble=True, rng=0).random(_DRAWS // 2).clip(1e-6, 1 - 1e-6))
+    normal = np.concatenate([half, -half])
     wrong = np.array(
         [
             [_error(h, m * precision, normal) for m in points.ravel()]
@@ -179,35 +181,23 @@ def _votes(mechanism: BallotMechanism, counts: Any) -> np.ndarray:
     return votes
 
 
-def _normal(n: int) -> np.ndarray:
-    """Fixed quasi-random normal draws, shape (_DRAWS, n), as many above zero as below."""
-    half = ndtri(Sobol(n, scramble=True, rng=0).random(_DRAWS // 2).clip(1e-6, 1 - 1e-6))
-    return np.concatenate([half, -half])
-
-
 def _error(votes: np.ndarray, fisher: np.ndarray, normal: np.ndarray) -> float:
     """Expected votes wrong of the estimate that weighs a first guess and a Gaussian shift's one look."""
     from ostraka.core.kernels import steps as _steps  # noqa: PLC0415  (compiled code, loaded when needed)
 
     values, vectors = np.linalg.eigh(fisher)
     looks = normal @ (vectors * np.sqrt(values.clip(0))).T
-    wrong = []
-    for share in _LEADER:
-        guess, firm = _first_guess(votes, share)
+    leads, total, wrong = np.arange(len(votes)) == votes.argmax(), votes.sum(), []
+    for (
+        share
+    ) in _LEADER:  # what an attacker expects who knows the leading class and its share, and how firmly
+        guess = np.where(leads, share, (1 - share) / (len(votes) - 1)) * total
+        firm = np.where(leads, total / 12**0.5, np.maximum(guess, 1.0)) ** -2.0
         precision, pull = fisher + np.diag(firm), firm * (guess - votes)
         moved = np.abs(_steps.best_steps(votes, pull + looks, precision)).sum(axis=1)
         wrong.append(float(moved.mean() / 2))
         wrong.append(float(np.abs(guess - votes).sum() / 2))  # answers may be left aside
     return min(wrong)
-
-
-def _first_guess(votes: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
-    """Counts expected by an attacker who knows the leading class and its share; their precision."""
-    leads = np.arange(len(votes)) == votes.argmax()
-    total = votes.sum()
-    guess = np.where(leads, share, (1 - share) / (len(votes) - 1)) * total
-    spread = np.where(leads, total / 12**0.5, np.maximum(guess, 1.0))
-    return guess, spread**-2.0
 
 
 def information(mechanism: BallotMechanism, counts: np.ndarray) -> np.ndarray:

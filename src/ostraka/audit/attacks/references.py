@@ -79,9 +79,14 @@ def train_references(
     network = _network(estimator)
     step = 1
     if network is not None:
+        from ostraka.nets import vectorised  # noqa: PLC0415  (needs torch)
+
         X = np.asarray(X, dtype=np.float32)
-        plan = _planned(network, X, labels)
-        step = _even(len(included), min(plan.size, _SAVED_TOGETHER) if saved else plan.size)
+        if X.ndim != 2 or not np.isfinite(X).all():
+            raise ValueError(f"X must be finite numbers of shape (n_rows, n_features), got shape {X.shape}")
+        plan = vectorised.plan(network, n_features=X.shape[1], n_classes=len(np.unique(labels)))
+        largest = min(plan.size, _SAVED_TOGETHER if saved else plan.size, len(included))
+        step = -(-len(included) // -(-len(included) // largest))  # parts as equal as possible
     confidences = np.empty(included.shape)
     for first in range(0, len(included), step):
         part = slice(first, min(first + step, len(included)))
@@ -119,14 +124,6 @@ def _network(estimator: Any) -> TorchClassifier | None:
     return network
 
 
-def _planned(network: TorchClassifier, X: np.ndarray, labels: np.ndarray) -> TrainingPlan:
-    from ostraka.nets.vectorised import plan  # noqa: PLC0415
-
-    if X.ndim != 2 or not np.isfinite(X).all():
-        raise ValueError(f"X must be finite numbers of shape (n_rows, n_features), got shape {X.shape}")
-    return plan(network, n_features=X.shape[1], n_classes=len(np.unique(labels)))
-
-
 def _of_stack(
     plan: TrainingPlan, X: np.ndarray, labels: np.ndarray, included: np.ndarray, seeds: np.ndarray
 ) -> Iterator[np.ndarray]:
@@ -136,7 +133,12 @@ def _of_stack(
 
     codes = np.unique(labels, return_inverse=True)[1].astype(np.int64)
     training_sets = [
-        TrainingSet(rows=X[chosen], codes=codes[chosen], seed=_seed(int(seed)))
+        # the seed that a network with this random_state draws from if it is trained alone
+        TrainingSet(
+            rows=X[chosen],
+            codes=codes[chosen],
+            seed=int(np.random.SeedSequence(int(seed)).generate_state(1)[0]),
+        )
         for chosen, seed in zip(included, seeds, strict=True)
     ]
     try:
@@ -167,16 +169,6 @@ def _confidences(plan: TrainingPlan, weights: Any, X: np.ndarray, codes: np.ndar
             true_codes = torch.as_tensor(codes[start : start + _AT_ONCE])
             chances.append(logits.softmax(dim=1)[torch.arange(len(true_codes)), true_codes])
     return np.asarray(torch.cat(chances).numpy())
-
-
-def _seed(random_state: int) -> int:
-    """The seed that a network with this ``random_state`` draws from if it is trained alone."""
-    return int(np.random.SeedSequence(random_state).generate_state(1)[0])
-
-
-def _even(total: int, largest: int) -> int:
-    """The largest part if the parts are as equal as possible."""
-    return -(-total // -(-total // min(largest, total)))
 
 
 def _content(part: Any) -> bytes:

@@ -78,7 +78,10 @@ def tables(
     counts = np.arange(steps + 1) * unit
     kind, scale = noise
     if kind == GAUSSIAN:
-        nodes, weights = _gaussian_nodes(n_teachers, scale, n_classes)
+        # equal steps, the trapezoid rule: an integrand's curvature is at most n_classes / sigma²
+        step = scale * min(0.42, 0.9 / math.sqrt(n_classes))
+        nodes = np.arange(-6.0 * scale, n_teachers + 6.5 * scale, step)
+        weights = np.full(len(nodes), step)
         z = (nodes - counts[:, None]) / scale
         cdf, density = ndtr(z), np.exp(-(z**2) / 2) / (scale * math.sqrt(2 * math.pi))
     else:
@@ -129,13 +132,6 @@ def _screen(bar: tuple[int, float, float], counts: np.ndarray) -> np.ndarray:
         return np.zeros((len(counts), 2))
     gap = (at - counts) / sigma
     return np.stack([log_ndtr(-gap), log_ndtr(gap)], axis=1)
-
-
-def _gaussian_nodes(n_teachers: int, sigma: float, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Equal steps; the trapezoid rule. An integrand's curvature is at most n_classes / sigma²."""
-    step = sigma * min(0.42, 0.9 / math.sqrt(n_classes))
-    nodes = np.arange(-6.0 * sigma, n_teachers + 6.5 * sigma, step)
-    return nodes, np.full(len(nodes), step)
 
 
 def _laplace_nodes(counts: np.ndarray, scale: float) -> tuple[np.ndarray, np.ndarray]:

@@ -180,9 +180,17 @@ def recover_votes(
             raise ValueError(
                 "wang2022 needs answered questions, and every one was refused: use another method"
             )
-        return _wangs(wang.descend(labels, n_teachers, mechanism), n_teachers)
+        votes, unknown = wang.descend(labels, n_teachers, mechanism), np.full(len(labels), np.nan)
+        whole_votes = rounded(np.maximum(votes, 0) * n_teachers / np.maximum(votes, 0).sum(), n_teachers)
+        note = "wang2022 has no intervals"
+        return RecoveredVotes(
+            mean=votes, lower=unknown, upper=unknown, mode=whole_votes, method=method, note=note
+        )
     votes = leakage.most_likely(counts, n_teachers, mechanism)
-    spread = _Z * _deviations(counts.sum(), votes, mechanism)
+    basis = tangent(len(votes))
+    precision = counts.sum() * basis.T @ information(mechanism, votes[None])[0] @ basis
+    covariance = basis @ np.linalg.pinv(precision, hermitian=True) @ basis.T
+    spread = _Z * np.sqrt(np.diag(covariance).clip(0))
     return RecoveredVotes(
         mean=votes,
         lower=np.clip(votes - spread, 0, n_teachers),
@@ -236,13 +244,6 @@ def _believed(
     )
 
 
-def _wangs(votes: np.ndarray, n_teachers: int) -> RecoveredVotes:
-    unknown = np.full(len(votes), np.nan)
-    mode = rounded(np.maximum(votes, 0) * n_teachers / np.maximum(votes, 0).sum(), n_teachers)
-    note = "wang2022 has no intervals"
-    return RecoveredVotes(mean=votes, lower=unknown, upper=unknown, mode=mode, method="wang2022", note=note)
-
-
 def _relative(
     counts: np.ndarray,
     mechanism: BallotMechanism,
@@ -294,14 +295,6 @@ def _shortest(chances: np.ndarray, mass: float = 0.95) -> tuple[np.ndarray, np.n
         lower[k] = np.lexsort((-weight, width))[0]
         upper[k] = last[lower[k]]
     return lower, upper
-
-
-def _deviations(n_answers: float, votes: np.ndarray, mechanism: BallotMechanism) -> np.ndarray:
-    """Standard deviation of each count as the answers' information has it."""
-    basis = tangent(len(votes))
-    precision = n_answers * basis.T @ information(mechanism, votes[None])[0] @ basis
-    spread: np.ndarray = np.sqrt(np.diag(basis @ np.linalg.pinv(precision, hermitian=True) @ basis.T).clip(0))
-    return spread
 
 
 def _silence(counts: np.ndarray, votes: np.ndarray, mechanism: BallotMechanism, words: str) -> str:

@@ -122,7 +122,12 @@ def disaggregate(sums: Any, present: Any) -> PartyMeans:
     array([1., 2., 3.])
     """
     totals = np.asarray(sums, dtype=np.float64)
-    took_part = _participation(present, n_rounds=len(totals) if totals.ndim else 0)
+    took_part, n_rounds = np.asarray(present), len(totals) if totals.ndim else 0
+    if took_part.dtype != bool or took_part.ndim != 2 or len(took_part) != n_rounds or not took_part.any():
+        raise ValueError(
+            f"present must be bool (n_rounds, n_parties) for {n_rounds} rounds, with a party in one or more, "
+            f"got {took_part.dtype} of shape {took_part.shape}"
+        )
     if totals.ndim not in (1, 2) or not np.isfinite(totals).all():
         raise ValueError("sums must be finite numbers, (n_rounds,) or (n_rounds, width)")
     flat = totals.reshape(len(totals), -1)
@@ -304,16 +309,6 @@ def _number_with(observations: Observations, having: np.ndarray, lacking: np.nda
         observations.updates.astype(np.float64) @ direction - observations.n_summed * lacking_score.mean()
     )
     return np.asarray(scores / gap)
-
-
-def _participation(present: Any, *, n_rounds: int) -> np.ndarray:
-    took_part = np.asarray(present)
-    if took_part.dtype != bool or took_part.ndim != 2 or len(took_part) != n_rounds or not took_part.any():
-        raise ValueError(
-            f"present must be bool (n_rounds, n_parties) for {n_rounds} rounds, with a party in one or more, "
-            f"got {took_part.dtype} of shape {took_part.shape}"
-        )
-    return took_part
 
 
 def _column(null: np.ndarray, times: np.ndarray) -> np.ndarray | None:
