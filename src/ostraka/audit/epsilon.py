@@ -286,7 +286,8 @@ def renyi_estimate(
         raise ValueError(f"method {method!r} must be given an rng to resample with")
     resampled = [rng.multinomial(int(c.sum()), c / c.sum(), size=_RESAMPLES) / c.sum() for c in counts]
     if method == "k-cut-bootstrap":
-        ways = of_laws(*resampled, order), of_laws(*resampled[::-1], order)
+        p, q = resampled
+        ways = [of_laws(p, q, order), of_laws(q, p, order)]
     else:
         ways = _one_set(counts, resampled, order)
     return np.asarray(np.maximum(*(np.quantile(way, 1 - level, axis=-1) for way in ways)))
