@@ -211,7 +211,7 @@ def groceries_rows(n_splits: int, n_draws: int) -> None:
 
 def elgamal_rows(n_clients: int) -> None:
     """165 cells, as in Melis 2018, Sec. 4.3.2."""
-    from ostraka.collect import elgamal
+    from reproduce import _melis2018_elgamal as elgamal
 
     authorities = [elgamal.Authority(number, n=3, threshold=2) for number in (1, 2, 3)]
     group = elgamal.Group(2, tuple(one.dealing for one in authorities))

@@ -9,11 +9,9 @@ __all__ = ["MUTANTS"]
 KEYS, MASKS, SHARES = "secure/keys.py", "secure/masks.py", "secure/masks.py"
 MASKING, GATHERING, GRAPH = "collect/masking.py", "collect/tally.py", "collect/messages.py"
 REPORTS, LOG, TASK = "collect/messages.py", "secure/log.py", "collect/task.py"
-ENCODINGS, SKETCHES, ELGAMAL = "collect/encodings.py", "collect/encodings.py", "collect/elgamal.py"
+ENCODINGS, SKETCHES = "collect/encodings.py", "collect/encodings.py"
 SKELLAM = "core/mechanisms/skellam.py"
-BY_CLIENTS, BY_KEEPERS, BY_ELGAMAL, BY_GRAPH = (
-    f"collect/test_{name}.py::" for name in ("clients", "keepers", "elgamal", "graph")
-)
+BY_CLIENTS, BY_KEEPERS, BY_GRAPH = (f"collect/test_{name}.py::" for name in ("clients", "keepers", "graph"))
 
 MUTANTS = [
     Mutant(
@@ -162,19 +160,5 @@ MUTANTS = [
         "        return hashlib.sha256(self.write()).digest()",
         "        return hashlib.sha256(self.mask).digest()",
         "collect/test_enrolment.py::test_claims_are_remembered_and_cover_all_keys_of_a_client",
-    ),
-    Mutant(
-        "one random number for all cells",
-        ELGAMAL,
-        "    public, pairs = point_of(key), []",
-        "    public, pairs, random_scalar = point_of(key), [], lambda: 7",
-        BY_ELGAMAL + "test_every_cell_is_encrypted_afresh_and_copies_are_refused",
-    ),
-    Mutant(
-        "proofs of decryption are not checked",
-        ELGAMAL,
-        "        if not _holds(group, total, number, part):",
-        "        if not part.points:",
-        BY_ELGAMAL + "test_a_wrong_part_is_refused_and_its_authority_named",
     ),
 ]

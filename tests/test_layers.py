@@ -38,7 +38,6 @@ EXCEPTIONS = {("voters/__init__.py", "parties"), ("voters/saved_kinds.py", "part
 
 # Where a heavy library may be imported at module level. Elsewhere: inside the function that uses it.
 HEAVY = {
-    "coincurve": set(),
     "cryptography": {"collect", "secure", "serve"},
     "dask": set(),
     "distributed": set(),

@@ -6,7 +6,7 @@ Six hundred people each hold one number, how many minutes they spent on a page. 
 distribution. Each browser sends one masked message; keepers hold the masks and add noise. Nobody sees one
 person's number.
 
-It needs ``pip install 'ostraka[collect]'``. In reality each role is a process of its own: ``ostraka
+In reality each role is a process of its own: ``ostraka
 collect`` starts them, and a page for browsers comes with it.
 """
 

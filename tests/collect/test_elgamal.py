@@ -13,8 +13,7 @@ from ostraka.core.mechanisms.skellam import SkellamSum
 
 pytest.importorskip("coincurve")
 
-from ostraka.collect import elgamal
-from ostraka.collect import elgamal as _points
+from reproduce import _melis2018_elgamal as elgamal
 
 ENCODING = CountSketch(width=4, depth=2, key="11" * 32)
 
@@ -71,9 +70,9 @@ def test_a_wrong_part_is_refused_and_its_authority_named(office):
     vectors, total, _ = summed(group, [3, 4, 5])
     parts = {one.number: one.part(group, vectors, purpose="three") for one in authorities}
     points, proof = parts[2].points, parts[2].proof
-    base = _points.times_base(1)
+    base = elgamal.times_base(1)
     for wrong in (
-        elgamal.Part((_points.total_of([points[0], base]), *points[1:]), proof),
+        elgamal.Part((elgamal.total_of([points[0], base]), *points[1:]), proof),
         elgamal.Part((points[1], points[0], *points[2:]), proof),
         elgamal.Part(points, bytes(32) + proof[32:]),
         elgamal.Part(points, proof[:32] + bytes([proof[32] ^ 1]) + proof[33:]),
@@ -89,8 +88,8 @@ def test_two_wrong_cells_that_cancel_in_a_plain_sum_are_noticed(office):
     vectors, total, _ = summed(group, [3, 4, 5])
     parts = {one.number: one.part(group, vectors, purpose="four") for one in authorities[:2]}
     one, two, *rest = parts[1].points
-    base, back = _points.times_base(1), _points.times_base(_points.ORDER - 1)
-    moved = (_points.total_of([one, base]), _points.total_of([two, back]), *rest)
+    base, back = elgamal.times_base(1), elgamal.times_base(elgamal.ORDER - 1)
+    moved = (elgamal.total_of([one, base]), elgamal.total_of([two, back]), *rest)
     with pytest.raises(ValueError, match="authority 1 does not hold"):
         elgamal.decrypted(
             total, {**parts, 1: elgamal.Part(moved, parts[1].proof)}, group, encoding=ENCODING, most=5
@@ -120,7 +119,7 @@ def test_an_authority_decrypts_no_sum_of_few_clients_or_of_one_client_repeated(o
 def test_an_authority_without_its_secret_is_no_member_and_a_rogue_key_is_refused():
     one, two = (elgamal.Authority(number, n=2, threshold=2) for number in (1, 2))
     # a rogue key: chosen so that the sum is a key whose secret the rogue knows
-    rogue = _points.total_of([_points.times_base(5), _points._negative(_points.point_of(one.dealing[:33]))])
+    rogue = elgamal.total_of([elgamal.times_base(5), elgamal._negative(elgamal.point_of(one.dealing[:33]))])
     with pytest.raises(ValueError, match="authority 2 does not prove"):
         elgamal.Group(2, (one.dealing, rogue.format() + two.dealing[33:]))
     with pytest.raises(ValueError, match="authority 1 does not prove"):
@@ -154,15 +153,15 @@ def test_every_cell_is_encrypted_afresh_and_copies_are_refused(office):
 
 def test_sums_are_found_from_minus_most_to_most_and_nowhere_else():
     for most in (1, 2, 9, 100):
-        steps, step = _points.table(most)
-        noise = _points.times_base(secrets.randbelow(_points.ORDER - 1) + 1)
+        steps, step = elgamal.table(most)
+        noise = elgamal.times_base(secrets.randbelow(elgamal.ORDER - 1) + 1)
         for value in {-most, -1, 0, 1, most}:
-            point = _points.total_of([noise, _points.times_base(value % _points.ORDER)]) if value else noise
-            assert _points.logarithm(point, noise, steps, step, most) == value
+            point = elgamal.total_of([noise, elgamal.times_base(value % elgamal.ORDER)]) if value else noise
+            assert elgamal.logarithm(point, noise, steps, step, most) == value
         for value in (-most - 1, most + 1, 3 * most + 5):
-            point = _points.total_of([noise, _points.times_base(value % _points.ORDER)])
+            point = elgamal.total_of([noise, elgamal.times_base(value % elgamal.ORDER)])
             with pytest.raises(ValueError, match="not within"):
-                _points.logarithm(point, noise, steps, step, most)
+                elgamal.logarithm(point, noise, steps, step, most)
 
 
 @pytest.mark.parametrize(
@@ -186,3 +185,13 @@ def test_a_secret_does_not_travel_or_print(office):
     with pytest.raises(TypeError, match="does not travel"):
         pickle.dumps(office[0][0])
     assert repr(office[0][0]) == "Authority(number=1)"
+
+
+def test_two_groups_of_authorities_cannot_decrypt_two_sums(office):
+    with pytest.raises(ValueError, match="two groups of 2"):
+        agreed(4, 2)
+    authorities, group = office
+    vectors, *_ = summed(group, [1, 2, 3])
+    for purpose in ("May ", " May", "in  May", "in\u00a0May", ""):
+        with pytest.raises(ValueError, match="a purpose must be words"):
+            authorities[0].part(group, vectors, purpose=purpose)

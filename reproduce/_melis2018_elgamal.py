@@ -1,15 +1,15 @@
-"""Threshold ElGamal: clients encrypt vectors, anybody adds them, k of n authorities decrypt only the sum.
+"""Threshold ElGamal of Melis 2018, Sec. 4.3: clients encrypt vectors, and k of n authorities decrypt a sum.
 
-It costs about 100 times as much as masks. Take it where clients send one message, a failing keeper must
-not lose any client, and the curve secp256k1 and its discrete logarithm are accepted. Needs coincurve (the
-extra ``collect``).
-
-Points first (sums, small logarithms, proofs of knowledge), then the wire format, then the roles.
+It shows what the thesis built, and is no part of the package: whoever adds the vectors is trusted. Copies of
+one client's ciphertext, encrypted again, pass as reports of others, and so do zeros of the adder's own, so
+that a sum can be one person's vector. Proofs of plaintext and signatures of enrolled clients would be needed.
+``ostraka.collect`` masks instead. Needs coincurve.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import secrets
 from dataclasses import dataclass
 from functools import lru_cache
@@ -126,7 +126,7 @@ def scalar_bytes(scalar: int) -> bytes:
 
 
 def _curve() -> Any:
-    return check.require("coincurve", extra="collect")
+    return importlib.import_module("coincurve")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -172,8 +172,8 @@ class Group:
 
     Parameters
     ----------
-    threshold : int >= 2
-        How many authorities decrypt together.
+    threshold : int > half of the authorities, >= 2
+        How many authorities decrypt together. Two groups of them then share one, which refuses a second sum.
     dealings : tuple of bytes
         ``Authority.dealing`` of each, in the order of their numbers from 1.
 
@@ -195,8 +195,11 @@ class Group:
 
     def __post_init__(self) -> None:
         check.integer(threshold=self.threshold, least=2)
-        if not self.threshold <= len(self.dealings) <= 100:
-            raise ValueError(f"there must be {self.threshold} to 100 authorities, got {len(self.dealings)}")
+        if not self.threshold <= len(self.dealings) < min(101, 2 * self.threshold):
+            raise ValueError(
+                f"there must be {self.threshold} to {min(100, 2 * self.threshold - 1)} authorities, got "
+                f"{len(self.dealings)}: with more, two groups of {self.threshold} could decrypt two sums"
+            )
         if len({dealing[:POINT] for dealing in self.dealings}) < len(self.dealings):
             raise ValueError("every authority must have commitments of its own")
         for number, dealing in enumerate(self.dealings, start=1):
@@ -306,6 +309,8 @@ class Authority:
         """Return this authority's part in the decryption of a sum; one sum for each purpose."""
         if self._share is None:
             raise ValueError("this authority has received no shares yet")
+        if not purpose.isprintable() or " ".join(purpose.split()) != purpose or not purpose:
+            raise ValueError(f"a purpose must be words with one space between them, got {purpose!r}")
         if len({vector.write() for vector in vectors}) < max(self._least, len(vectors)):
             raise ValueError(f"a sum needs vectors of {self._least} clients or more, each of them once")
         total = added(vectors)
