@@ -212,7 +212,7 @@ class Group:
     @property
     def key(self) -> bytes:
         """The public key for encryption: the sum of the first commitments."""
-        return total_of([self.commitments(number)[0] for number in self.numbers]).format()  # type: ignore[no-any-return]
+        return total_of([self.commitments(number)[0] for number in self.numbers]).format()
 
     @property
     def numbers(self) -> range:
