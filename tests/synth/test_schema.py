@@ -56,6 +56,75 @@ def test_public_rows_give_a_schema():
     assert schema.columns[0].whole
 
 
+def test_public_rows_give_bins_as_one_would_by_hand():
+    """Values that very many rows have alone, whole numbers whole, dates as dates, and room for others."""
+    rng = np.random.default_rng(0)
+    rare = rng.random(2000) < 0.08
+    rows = {
+        "gain": np.where(rare, rng.integers(100, 20_000, 2000), 0),
+        "hours": np.where(rng.random(2000) < 0.5, 40, rng.integers(1, 99, 2000)),
+        "rate": np.where(rng.random(2000) < 0.3, 0.5, rng.random(2000)),
+        "day": [f"2026-{month:02}-{day:02}" for month, day in rng.integers(1, 13, (2000, 2))],
+        "kind": np.array(["a", "b", "c", "d"])[rng.integers(0, 4, 2000)],
+        "label": np.array(["no", "yes"])[rng.integers(0, 2, 2000)],
+        "plan": rng.integers(1, 6, 2000).astype(str),
+        "empty": [None] * 1999 + ["2"],
+    }
+    schema = Schema.from_public(rows)
+    gain, hours, rate, day, kind, label, plan, empty = schema.columns
+    assert gain.edges[:2] == (0, 1)
+    assert gain.size < 8
+    assert {40, 41} <= set(hours.edges)
+    assert [c.whole for c in (gain, hours, plan, rate)] == [True, True, True, False]
+    assert rate.decode(rate.encode([0.5] * 50), rng=rng).astype(float) == pytest.approx(0.5, abs=1e-12)
+    assert day.date
+    assert kind.categories == ("a", "b", "c", "d", "other")
+    assert label.categories == ("no", "yes")
+    assert plan.edges == (1, 2, 3, 4, 5, 6)
+    assert empty.missing
+    codes = schema.encode(rows)
+    np.testing.assert_array_equal(schema.encode(schema.decode(codes, rng=rng)), codes)
+    assert not schema.unread(rows)
+    assert Schema.from_dict(schema.to_dict()) == schema
+
+
+def test_a_data_dictionary_counts_before_what_public_rows_show():
+    rows = {"age": [20, 30, 40] * 20, "sex": ["f", "f", "m"] * 20, "x": [0.5, 1.5, 2.5] * 20}
+    said = {"age": {"range": [0, 120]}, "sex": {"categories": ["f", "m", "x"], "missing": True}}
+    age, sex, _ = Schema.from_public(rows, dictionary=said).columns
+    assert (age.edges[0], age.edges[-1], age.whole) == (0, 121, True)
+    assert (sex.categories, sex.missing) == (("f", "m", "x"), True)
+    for wrong in ({"income": {}}, {"age": {"least": 0}}, {"age": {"range": [3, 1]}}):
+        with pytest.raises(ValueError, match=r"dictionary must|range of column 'age' must"):
+            Schema.from_public(rows, dictionary=wrong)
+
+
+def test_dates_are_days_whatever_type_they_have(tmp_path):
+    import datetime as dt
+
+    path = tmp_path / "schema.toml"
+    path.write_text("[day]\nedges = [2026-01-01, 2026-02-01, 2027-01-01]\nmissing = true\n")
+    schema = Schema.from_toml(path)
+    days = [
+        "2026-01-31",
+        "2026-02-01T10:00",
+        dt.date(2025, 1, 1),
+        np.datetime64("2030-05-05"),
+        "30.1.2026",
+        None,
+    ]
+    assert schema.columns[0].encode(days).tolist() == [0, 1, 0, 1, 2, 2]
+    back = schema.decode(np.array([[0], [1], [2]]), rng=np.random.default_rng(0))["day"]
+    assert back[0].startswith("2026-01-")
+    assert back[2] is None
+
+
+def test_rare_public_categories_are_others_and_names_of_rows_are_refused():
+    town = Schema.from_public({"town": list("aaabbbcd") * 3}, most_categories=3).columns[0]
+    assert town.categories == ("a", "b", "other")
+    assert town.encode(["d", "secret"]).tolist() == [2, 2]
+
+
 HOSTILE = ["a", None, 7, 7.0, True, b"a", b"\xff", "", " ", np.nan, np.inf, 1.7e308, -0.0]
 HOSTILE += ["nan(1)", "1_0", "x" * 9]
 

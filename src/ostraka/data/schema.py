@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 _MOST_CODES = 10_000  # of one column; tables of three columns would outgrow memory long before
 _BATCH = 2**18  # rows of a file that are in memory as values
 OTHER = "other"  # the category of values which the schema does not list
+_DATE = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[T ].*)?")
+_FIELDS = ("categories", "edges", "missing", "whole", "date", "range")
+_FEW = 2  # kinds: a column with so few has no others
+_UNIQUE = 0.5  # of the rows: with more kinds than that, a column names its rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +51,9 @@ class Column:
         ``"other"``, or as the first category or bin.
     whole : bool
         Whether numbers are whole: sampled numbers are then rounded down.
+    date : bool
+        Whether values are dates (ISO 8601 text, or date objects): edges are then days since 1970-01-01, and
+        sampled values are text such as ``"2026-11-26"``.
 
     Raises
     ------
@@ -65,12 +73,15 @@ class Column:
     edges: tuple[float, ...] = ()
     missing: bool = False
     whole: bool = False
+    date: bool = False
 
     def __post_init__(self) -> None:
         if bool(self.categories) == bool(self.edges):
             raise ValueError(f"column {self.name!r} must have either categories or edges")
         if len(set(self.categories)) != len(self.categories):
             raise ValueError(f"categories of column {self.name!r} must not repeat")
+        if self.date and not self.edges:
+            raise ValueError(f"column {self.name!r} of dates must have edges")
         if self.edges:
             edges = np.asarray(self.edges, dtype=np.float64)
             if edges.size < 2 or not np.isfinite(edges).all() or not (np.diff(edges) > 0).all():
@@ -100,7 +111,7 @@ class Column:
         """The codes, and the values which the schema does not list."""
         cells = cells_of(values)
         if self.edges:
-            found = numbers(cells)
+            found = _days(cells) if self.date else numbers(cells)
             absent, known = _absent(cells), np.isfinite(found)
             inner = np.asarray(self.edges[1:-1], dtype=np.float64)
             codes = np.searchsorted(inner, np.where(known, found, 0.0), side="right").astype(np.int64)
@@ -128,8 +139,12 @@ class Column:
         else:
             edges = np.asarray(self.edges, dtype=np.float64)
             low, high = edges[known], edges[known + 1]
-            drawn = low + rng.random(codes.shape) * (high - low)
-            values = np.floor(drawn).astype(np.int64).astype(object) if self.whole else drawn.astype(object)
+            # a sum of floats may be rounded up to the next bin
+            drawn = np.minimum(low + rng.random(codes.shape) * (high - low), np.nextafter(high, low))
+            whole = np.floor(drawn).astype(np.int64) if self.whole or self.date else drawn
+            values = whole.astype(object)
+            if self.date:
+                values = np.array([_written(day) for day in whole.tolist()], dtype=object)
         values[absent] = None
         return values
 
@@ -168,17 +183,25 @@ class Schema:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Mapping[str, Any]]) -> Schema:
-        """A schema from names to the fields of :class:`Column`; the inverse of :meth:`to_dict`."""
+        """A schema from names to the fields of :class:`Column`; the inverse of :meth:`to_dict`.
+
+        Edges may be dates; so they are in TOML.
+        """
         made = []
         for name, fields in record.items():
-            unknown = sorted(set(fields) - {"categories", "edges", "missing", "whole"})
+            unknown = sorted(set(fields) - set(_FIELDS[:-1]))
             if unknown:
                 raise ValueError(f"column {name!r} has unknown fields {', '.join(unknown)}")
+            edges = [
+                _ordinal(edge) if isinstance(edge, dt.date) else edge for edge in fields.get("edges", ())
+            ]
+            dates = any(isinstance(edge, dt.date) for edge in fields.get("edges", ()))
             made.append(
                 Column(
                     name=name,
                     categories=tuple(str(value) for value in fields.get("categories", ())),
-                    edges=tuple(float(value) for value in fields.get("edges", ())),
+                    edges=tuple(float(value) for value in edges),
+                    date=bool(fields.get("date", False)) or dates,
                     missing=bool(fields.get("missing", False)),
                     whole=bool(fields.get("whole", False)),
                 )
@@ -191,8 +214,20 @@ class Schema:
         return cls.from_dict(tomllib.loads(Path(path).read_text(encoding="utf-8")))
 
     @classmethod
-    def from_public(cls, frame: Any, *, n_bins: int = 16, most_categories: int = 100) -> Schema:
-        """A schema from a *public* table: its categories, and quantiles of its numbers as edges.
+    def from_public(
+        cls,
+        frame: Any,
+        *,
+        n_bins: int = 16,
+        most_categories: int = 100,
+        dictionary: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> Schema:
+        """A schema from a *public* table: its categories, and bins of its numbers and dates.
+
+        A value that very many rows have (0 of a gain, 40 hours) has a bin of its own; the others are cut at
+        their quantiles, into fewer bins the fewer they are. Numbers that are whole stay whole. A column with
+        more than two categories has ``"other"``, too, for values that the private rows alone have; of more
+        kinds than ``most_categories`` the rare ones are ``"other"``.
 
         Parameters
         ----------
@@ -201,12 +236,33 @@ class Schema:
         n_bins : int >= 2
             Most bins of a column of numbers.
         most_categories : int
-            A column of text with more kinds is refused.
+            Most categories of a column of text. One whose kinds are more than half as many as the rows is
+            refused, since it names rows.
+        dictionary : mapping of names to fields, optional
+            What the documentation says of some columns; it counts before what the rows show. Fields are
+            ``categories`` or ``edges``, as of :class:`Column`, or ``range``, the least and the largest
+            number; ``missing``; ``whole``. Public.
+
+        Examples
+        --------
+        >>> gains = {"gain": [0] * 90 + list(range(100, 1100, 100)), "day": ["2026-01-01", "2026-03-01"] * 50}
+        >>> schema = Schema.from_public(gains, n_bins=8)
+        >>> schema.columns[0].edges, schema.columns[1].date
+        ((0.0, 1.0, 500.0, 1001.0), True)
         """
         check.integer(n_bins=n_bins, least=2)
+        cells, known = named(frame), dictionary or {}
+        for name, fields in known.items():
+            unknown = sorted(set(fields) - set(_FIELDS))
+            if unknown or name not in cells:
+                raise ValueError(
+                    f"dictionary must name columns of the public rows and fields of {', '.join(_FIELDS)}, "
+                    f"got {name!r} with {', '.join(unknown) or 'no such column'}"
+                )
         return cls(
             tuple(
-                _public_column(name, values, n_bins, most_categories) for name, values in named(frame).items()
+                _public_column(name, values, n_bins, most_categories, known.get(name, {}))
+                for name, values in cells.items()
             )
         )
 
@@ -266,6 +322,7 @@ class Schema:
                 ),
                 "missing": column.missing,
                 "whole": column.whole,
+                **({"date": True} if column.date else {}),
             }
             for column in self.columns
         }
@@ -359,22 +416,90 @@ def _kinds(cells: np.ndarray) -> tuple[list[Any], np.ndarray]:
     return [cell for _, cell in seen], codes
 
 
-def _public_column(name: str, values: np.ndarray, n_bins: int, most_categories: int) -> Column:
+def _ordinal(day: dt.date) -> int:
+    """Days since 1970-01-01."""
+    return day.toordinal() - dt.date(1970, 1, 1).toordinal()
+
+
+def _written(day: int) -> str | None:
+    """A day as ISO 8601; None where the calendar ends."""
+    place = day + dt.date(1970, 1, 1).toordinal()
+    return dt.date.fromordinal(place).isoformat() if 1 <= place <= dt.date.max.toordinal() else None
+
+
+def _days(cells: np.ndarray) -> np.ndarray:
+    """Dates as days since 1970-01-01; NaN where a cell is none."""
+    kinds, places = _kinds(cells)
+    days = np.full(len(kinds), np.nan)
+    for k, kind in enumerate(kinds):
+        match = _DATE.fullmatch(word(kind))
+        if match is not None:
+            try:
+                days[k] = _ordinal(dt.date.fromisoformat(match[1]))
+            except ValueError:  # such as 30 February
+                continue
+    return np.asarray(days[places])
+
+
+def _public_column(
+    name: str, values: np.ndarray, n_bins: int, most_categories: int, known: Mapping[str, Any]
+) -> Column:
     absent = _absent(values)
+    missing = bool(known.get("missing", absent.any()))
+    if "categories" in known or "edges" in known:
+        return Schema.from_dict({name: {"missing": missing} | dict(known)}).columns[0]
     finite = numbers(values[~absent])
-    if not np.isfinite(finite).all():
-        words = {word(value) for value in values.tolist()}
-        kinds, missing = tuple(sorted(words - {""})), "" in words
-        if len(kinds) > most_categories:
+    days = np.zeros(0) if np.isfinite(finite).all() else _days(values[~absent])
+    date = bool(days.size and np.isfinite(days).all())
+    if not date and not np.isfinite(finite).all():
+        return _of_words(name, values, most_categories, missing=missing)
+    finite = days if date else finite
+    whole = bool(known.get("whole", (finite == np.floor(finite)).all()))
+    edges = _edges(finite, n_bins, whole=whole)
+    if "range" in known:
+        low, high = (float(end) for end in known["range"])
+        if not low < high:
             raise ValueError(
-                f"column {name!r} must have at most {most_categories} categories, got {len(kinds)} in the "
-                "public rows; group them, or raise most_categories"
+                f"range of column {name!r} must be two increasing numbers, got {known['range']!r}"
             )
-        return Column(name=name, categories=kinds, missing=missing)
-    edges = np.unique(np.quantile(finite, np.linspace(0, 1, n_bins + 1)))
-    whole = bool((finite == np.floor(finite)).all())
-    if edges.size < 2:
-        edges = np.array([edges[0], edges[0] + 1]) if edges.size else np.array([0.0, 1.0])
-    elif whole:
-        edges[-1] += 1
-    return Column(name=name, edges=tuple(edges.tolist()), missing=bool(absent.any()), whole=whole)
+        inner = edges[1:-1]
+        edges = np.concatenate([[low], inner[(inner > low) & (inner < high)], [high + whole]])
+    return Column(
+        name=name, edges=tuple(edges.tolist()), missing=missing, whole=whole and not date, date=date
+    )
+
+
+def _of_words(name: str, values: np.ndarray, most: int, *, missing: bool) -> Column:
+    """Categories of public words: all of them, or the most frequent ones and the rest as other."""
+    words = [text for text in map(word, values.tolist()) if text]
+    kinds, counts = np.unique(words, return_counts=True)
+    several = len(kinds) > _FEW and OTHER not in kinds
+    if len(kinds) > most:
+        if len(kinds) > _UNIQUE * len(words):
+            raise ValueError(
+                f"column {name!r} must have at most {most} categories, got {len(kinds)} in the public rows, "
+                "most of them once. A column that names rows is none for a copy: leave it out, or raise "
+                "most_categories"
+            )
+        kinds = kinds[np.sort(np.argsort(-counts, kind="stable")[: most - 1])]
+    return Column(name=name, categories=(*kinds.tolist(), *([OTHER] * several)), missing=missing)
+
+
+def _edges(values: np.ndarray, n_bins: int, *, whole: bool) -> np.ndarray:
+    """Edges of bins: values that very many rows have alone, the others by quantiles."""
+    if not values.size:
+        return np.array([0.0, 1.0])
+    kinds, counts = np.unique(values, return_counts=True)
+    last = kinds[-1] + 1 if whole else np.nextafter(kinds[-1], np.inf)
+    if len(kinds) <= n_bins:
+        return np.array([*kinds, last])
+    spikes = kinds[counts > values.size / n_bins]
+    edges = [kinds[0], last]
+    for spike in spikes:
+        edges += [spike, spike + 1 if whole else np.nextafter(spike, np.inf)]
+    rest = values[~np.isin(values, spikes)]
+    n_rest = max(1, round((n_bins - len(spikes)) * (rest.size / values.size) ** (1 / 3)))
+    cuts = np.quantile(rest, np.linspace(0, 1, n_rest + 1), method="nearest")[1:-1]
+    edges += cuts.tolist()
+    edges = np.unique(edges)
+    return np.asarray(edges[edges <= last])
