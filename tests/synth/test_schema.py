@@ -73,7 +73,7 @@ def test_public_rows_give_bins_as_one_would_by_hand():
     schema = Schema.from_public(rows)
     gain, hours, rate, day, kind, label, plan, empty = schema.columns
     assert gain.edges[:2] == (0, 1)
-    assert gain.size < 8
+    assert gain.size < 10
     assert {40, 41} <= set(hours.edges)
     assert [c.whole for c in (gain, hours, plan, rate)] == [True, True, True, False]
     assert rate.decode(rate.encode([0.5] * 50), rng=rng).astype(float) == pytest.approx(0.5, abs=1e-12)

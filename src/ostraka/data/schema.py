@@ -501,5 +501,5 @@ def _edges(values: np.ndarray, n_bins: int, *, whole: bool) -> np.ndarray:
     n_rest = max(1, round((n_bins - len(spikes)) * (rest.size / values.size) ** (1 / 3)))
     cuts = np.quantile(rest, np.linspace(0, 1, n_rest + 1), method="nearest")[1:-1]
     edges += cuts.tolist()
-    edges = np.unique(edges)
-    return np.asarray(edges[edges <= last])
+    every = np.unique(edges)
+    return np.asarray(every[every <= last])
