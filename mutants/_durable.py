@@ -8,6 +8,7 @@ __all__ = ["MUTANTS"]
 
 LOG = "secure/log.py"
 BY_LOG = "secure/test_log.py::"
+BY_WITNESSES = "ledger/test_witnesses.py::"
 POSTGRES = "ledger/test_postgres.py::TestOwners::"
 
 MUTANTS = [
@@ -98,8 +99,8 @@ MUTANTS = [
     Mutant(
         "a promoted standby is charged as the server before it",
         "core/ledger/postgres.py",
-        "        if lineage != self._lineage:",
-        "        if lineage[0] != (self._lineage or lineage)[0]:",
+        "        if lineage == self._lineage:",
+        "        if lineage[0] == (self._lineage or lineage)[0]:",
         "ledger/test_failover.py::test_a_promoted_standby_answers_nothing_until_its_owner_adopts_it",
     ),
     Mutant(
@@ -108,5 +109,55 @@ MUTANTS = [
         "                    if not covers(cost, paid.cost):",
         "                    if not covers(paid.cost, cost) and not covers(cost, paid.cost):",
         "ledger/test_failover.py::test_a_promoted_standby_answers_nothing_until_its_owner_adopts_it",
+    ),
+    Mutant(
+        "what was written is confirmed, and not what is released",
+        "core/ledger/commit.py",
+        "if self._quorum is not None and history.seq > self._confirmed else None",
+        "if self._quorum is not None and history.seq != before else None",
+        BY_WITNESSES + "test_one_of_three_may_be_missing_and_not_two",
+    ),
+    Mutant(
+        "less than half of the witnesses are enough",
+        "core/ledger/witness.py",
+        "n // 2 + 1 if least is None",
+        "n // 2 if least is None",
+        BY_WITNESSES + "test_one_of_three_may_be_missing_and_not_two",
+    ),
+    Mutant(
+        "a witness tells what it keeps from now on, and not what it knew",
+        "secure/witness.py",
+        "dict.fromkeys((before, after))",
+        "dict.fromkeys((after,))",
+        BY_WITNESSES + "test_two_copies_that_both_go_on_are_not_both_answered",
+    ),
+    Mutant(
+        "a new timeline is adopted without witnesses",
+        "core/ledger/postgres.py",
+        "        if self.vouched is not None and self.vouched():",
+        "        if self.vouched is None or self.vouched():",
+        "ledger/test_failover.py::test_a_promoted_standby_answers_nothing_until_its_owner_adopts_it",
+    ),
+    Mutant(
+        "a witness's answer to an earlier question counts",
+        "secure/witness.py",
+        "        nonce = secrets.token_hex(16)",
+        '        nonce = ""',
+        BY_WITNESSES + "test_an_answer_of_before_is_not_believed",
+    ),
+    Mutant(
+        "a name of a ledger is not covered by its digests",
+        "core/ledger/history.py",
+        "self._seal.name, *named])",
+        "self._seal.name, *named[:0]])",
+        BY_WITNESSES + "test_each_ledger_has_a_name_of_its_own_which_its_digests_cover",
+    ),
+    Mutant(
+        "a server beyond this machine may be reached in the open",
+        "core/ledger/postgres.py",
+        '    if mode != "verify-full" or',
+        '    if mode == "disable" or',
+        BY_WITNESSES
+        + "test_a_server_beyond_this_machine_is_reached_with_its_certificate_verified_or_not_at_all",
     ),
 ]

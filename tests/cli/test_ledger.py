@@ -1,15 +1,22 @@
 """ostraka ledger: everything charged, and a plain word when the file no longer holds together."""
 
 import json
+import shutil
 import sqlite3
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 import ostraka.cli.ledger
 from ostraka import Adjacency, Budget, GNMax, Ledger, Private, release
+<<<<<<< HEAD
 from ostraka.core.ledger import readings
 from ostraka.ledger import ChargeRequest
+=======
+from ostraka.ledger import ChargeRequest, LedgerError
+>>>>>>> 1173325 (Witnesses: who remembers a ledger's newest entry elsewhere, so that its database cannot go back unseen)
 
 
 @pytest.fixture
@@ -54,6 +61,39 @@ def test_verify_gives_the_head(file, capfd):
         "intact": True,
         "head": head,
     }
+
+
+def test_a_witness_process_is_asked_by_its_address_and_pays_for_what_was_lost(file, tmp_path, monkeypatch):
+    monkeypatch.setenv("OSTRAKA_WITNESS_SECRET", "ab" * 32)
+    command = [sys.executable, "-m", "ostraka", "ledger", "witness", str(tmp_path), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            url = process.stdout.readline().strip()
+            run = ["--witness", url]
+            granted = ostraka.cli.ledger.grant, str(file), "ann"
+            granted[0](*granted[1:], epsilon=1.0, by="olga", witness=[url])
+            shutil.copy(file, tmp_path / "copy")
+            granted[0](*granted[1:], epsilon=2.0, witness=[url])
+            shutil.copy(tmp_path / "copy", file)
+            with pytest.raises(LedgerError, match="lacks entry 4"):
+                granted[0](*granted[1:], epsilon=3.0, witness=[url])
+            ostraka.cli.ledger.adopt(str(file), by="olga", witness=[url], as_json=True)
+            granted[0](*granted[1:], epsilon=2.0, witness=run[1:])
+        finally:
+            process.terminate()
+    with Ledger(file) as ledger:
+        assert [entry.kind for entry in ledger.entries()] == ["charge", "grant", "note", "charge", "grant"]
+        assert ledger.entries()[2].key == "3: grant by olga"
+        assert "1 lost" in ledger.entries()[3].key
+
+
+def test_export_goes_on_after_an_entry(file, capfd):
+    with Ledger(file) as ledger:
+        ledger.note("keys revoke ann", by="olga")
+    lines = ostraka_ledger(capfd, "export", file, "--since", 1)[1].splitlines()
+    assert [json.loads(line)["key"] for line in lines] == ["2: keys revoke ann by olga"]
+    assert ostraka_ledger(capfd, "adopt", file, "--by", "o")[0] == 2
+    assert ostraka_ledger(capfd, "adopt", file, "--by", "o", "--witness", "/")[0] == 2  # without the secret
 
 
 def test_a_simulation_is_called_one(tmp_path, capfd):

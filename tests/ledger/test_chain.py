@@ -8,8 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from ostraka import GNMax
 from ostraka.core.curve import ORDERS, Curve
-from ostraka.core.ledger.chain import INFINITE, Row, Seal, fold, price, to_curve
+from ostraka.core.ledger.chain import INFINITE, Row, Seal, beyond, fold, price, to_curve
 
 NAT, SLACK = Fraction(1, 2**50), Fraction(1, 2**62)
 ORDERS_2 = (2.0, math.inf)
@@ -81,6 +82,21 @@ def test_totals_do_not_depend_on_the_order_of_charges(steps):
     for value, uses in steps:
         total = fold(total, price(curve(value, value))[1], uses=uses)
     assert wholes(total)[0] == 7 * math.ceil(1.3 * 2**50) + 3 * 12 + math.ceil(0.2 * 2**50) + 2 * 300 * 2**50
+
+
+@given(
+    steps=st.lists(st.tuples(st.sampled_from([1.0, 30.0, 40.0]), st.integers(1, 50)), min_size=1, max_size=6)
+)
+def test_what_a_later_total_has_beyond_an_earlier_one_adds_up_to_it(steps):
+    totals = [None]
+    for sigma, uses in steps:
+        totals.append(fold(totals[-1], price(GNMax(sigma=sigma).curve())[1], uses=uses))
+    for earlier in totals:
+        lost = beyond(totals[-1], earlier)
+        assert fold(earlier, lost, uses=1) == totals[-1]
+    if len(totals) > 2:
+        with pytest.raises(ValueError, match="not of one ledger"):
+            beyond(totals[1], totals[-1])
 
 
 def test_no_use_of_something_infinite_costs_nothing():

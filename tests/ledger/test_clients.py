@@ -144,7 +144,7 @@ def test_totals_are_recorded_now_and_then_and_read_back(ledger, ask, path, monke
             [ask(f"q{n}", sigma=50.0), ask(f"r{n}", account="bob", digest=f"q{n // 2}", sigma=50.0)]
         )
     ledger.verify()
-    quick = history.History(ledger.path, ledger.budget, ledger._seal)
+    quick = ledger._new_history()
     with ledger._store.reading() as store:
         quick.resume(store)
         assert 5 < quick.seq < 26

@@ -286,7 +286,10 @@ class TestTheRecord:
         assert two.curve.mu_squared == pytest.approx(1 / 400, rel=1e-9)
         assert 0 < one.epsilon_after < two.epsilon_after == ledger.epsilon()
 
-    def test_has_a_head_that_depends_on_the_budget_and_every_entry(self, gaussian):
+    def test_has_a_head_that_depends_on_its_name_the_budget_and_every_entry(self, gaussian, monkeypatch):
+        names = iter("aaaaaab")
+        monkeypatch.setattr("secrets.token_hex", lambda _: next(names))
+
         def head(epsilon, *sigmas):
             with Ledger(":memory:", budget=Budget(epsilon=epsilon, delta=1e-5, adaptive=False)) as ledger:
                 for sigma in sigmas:
@@ -296,7 +299,7 @@ class TestTheRecord:
 
         heads = [head(2.0), head(3.0), head(2.0, 40.0), head(2.0, 40.0, 30.0), head(2.0, 30.0, 40.0)]
         assert len(set(heads)) == 5
-        assert head(2.0, 40.0, 30.0) == heads[3]
+        assert head(2.0, 40.0, 30.0) == heads[3] != head(2.0, 40.0, 30.0)
         assert all(len(bytes.fromhex(text)) == 32 for text in heads)
 
 

@@ -26,6 +26,12 @@ def stopped_clock(monkeypatch):
 
 
 @pytest.fixture
+def one_name(monkeypatch):
+    """All ledgers have the same name."""
+    monkeypatch.setattr("secrets.token_hex", lambda _: "0" * 32)
+
+
+@pytest.fixture
 def where(new_schema):
     return new_schema()
 
@@ -58,7 +64,7 @@ class TestALedger:
             again.verify()
         ledger.verify()
 
-    @pytest.mark.usefixtures("stopped_clock")
+    @pytest.mark.usefixtures("stopped_clock", "one_name")
     def test_is_the_same_chain_as_on_sqlite(self, ledger, ask, path, budget, gaussian):
         with Ledger(path, budget=budget) as other:
             other.grant("ann", budget_epsilon=1.0)
@@ -342,6 +348,7 @@ class TestOutOfReach:
                 db.execute(f"DELETE FROM ostraka_{table}")
             db.execute("UPDATE ostraka_budget SET version = 2")
             db.execute("SET session_replication_role = DEFAULT")
+            db.execute("ALTER TABLE ostraka_budget DROP COLUMN name")
             db.execute("ALTER TABLE ostraka_entry DROP COLUMN at")
             db.execute("SELECT pg_advisory_lock_shared(('ostraka_budget'::regclass)::oid::bigint)")
             with pytest.raises(LedgerError, match="has an older format, and is in use"):
@@ -355,7 +362,7 @@ class TestOutOfReach:
         with psycopg.connect(where, autocommit=True) as db:
             db.execute("SET session_replication_role = replica")
             db.execute("UPDATE ostraka_budget SET version = 9")
-        with pytest.raises(LedgerError, match="has format 9, this ostraka knows 3"):
+        with pytest.raises(LedgerError, match="has format 9, this ostraka knows 4"):
             Ledger(where)
 
     def test_a_lost_budget(self, ledger, where):

@@ -33,6 +33,7 @@ def as_then():
     with pytest.MonkeyPatch.context() as then:
         then.setattr(history, "_RULE", history._EARLIER_RULE)
         then.setattr(history.time, "time", lambda: THEN)
+        then.setattr("secrets.token_hex", lambda _: None)  # ledgers had no name
         yield
 
 

@@ -106,7 +106,18 @@ class Service:
         ]
 
 
-def deploy(folder, saved, *, epsilon=50.0, budget=None, clients=None, stop=None, **settings) -> Service:
+def deploy(
+    folder,
+    saved,
+    *,
+    epsilon=50.0,
+    budget=None,
+    clients=None,
+    stop=None,
+    witnesses=(),
+    anchor=None,
+    **settings,
+) -> Service:
     """Open a service folder; make keys where there are none."""
     place = folder / "service"
     place.mkdir(mode=0o700, exist_ok=True)
@@ -124,6 +135,8 @@ def deploy(folder, saved, *, epsilon=50.0, budget=None, clients=None, stop=None,
         environment={},
         pepper=PEPPER,
         stop=stop,
+        witnesses=witnesses,
+        anchor=anchor,
     )
     return Service(folder, there, keys)
 

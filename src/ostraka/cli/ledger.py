@@ -1,4 +1,4 @@
-"""``ostraka ledger``: show, verify, grant, export, anchor and adopt a ledger."""
+"""``ostraka ledger``: show, verify, grant, export, anchor and adopt a ledger, or be its witness."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ostraka.core.ledger.backup import Copied
     from ostraka.core.ledger.chain import Account, Entry
     from ostraka.core.ledger.ledger import Ledger
+    from ostraka.core.ledger.witness import Witness
 
 app = typer.Typer(help="Read and verify a ledger, and set what clients may spend.")
 
@@ -32,6 +33,13 @@ _ANCHOR = typer.Option(
     "--anchor", metavar="FILE", help="Its anchor: an older copy is then refused.", show_default=False
 )
 _LAST = typer.Option("--last", metavar="N", min=0, help="The newest entries only; 0: all.")
+_WITNESS = typer.Option(
+    "--witness",
+    metavar="ADDRESS",
+    help="A witness of it; once for each. Their secret is OSTRAKA_WITNESS_SECRET, in hexadecimal.",
+    show_default=False,
+)
+_BY = typer.Option("--by", metavar="NAME", help="Who decides that; stands in the chain.", show_default=False)
 
 
 @app.command()
@@ -86,16 +94,18 @@ def grant(
     epsilon: Annotated[
         float, typer.Option("--epsilon", metavar="NATS", help="All it may spend.", show_default=False)
     ],
+    by: Annotated[str, _BY] = "",
     secret: Annotated[Path | None, _SECRET] = None,
     anchor: Annotated[Path | None, _ANCHOR] = None,
+    witness: Annotated[list[str] | None, _WITNESS] = None,
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
     """Set a client's cap at the ledger's delta, as an entry of the chain."""
     from ostraka import console as _errors
 
-    with _opened(file, secret, anchor=anchor) as ledger:
+    with _opened(file, secret, anchor=anchor, witnesses=_witnesses(witness)) as ledger:
         with _errors.usage():
-            seq = ledger.grant(account, budget_epsilon=epsilon)
+            seq = ledger.grant(account, budget_epsilon=epsilon, by=by)
         (granted,) = (_account(known) for known in ledger.accounts() if known.name == account)
     if as_json:
         typer.echo(json.dumps({"seq": seq, **granted}, indent=2))
@@ -107,18 +117,21 @@ def grant(
 def export(
     file: Annotated[str, _FILE],
     *,
+    since: Annotated[
+        int, typer.Option(min=0, metavar="SEQ", help="Only what came after this entry.", show_default=False)
+    ] = 0,
     secret: Annotated[Path | None, _SECRET] = None,
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
     """Print every entry in order as one line of JSON, with its head. All of it is public."""
     with _opened(file, secret, read_only=True) as ledger:
-        entries = (json.dumps(_plain(entry)) for entry in ledger.scan())
+        entries = (json.dumps(_plain(entry)) for entry in ledger.scan(after=since))
         separator = "["
         for line in entries:  # one at a time: a ledger may be larger than the memory
             typer.echo(f"{separator}{line}" if as_json else line, nl=not as_json)
             separator = ",\n"
         if as_json:
-            typer.echo("]" if ledger.count() else "[]")
+            typer.echo("[]" if separator == "[" else "]")
 
 
 @app.command()
@@ -142,8 +155,11 @@ def anchor(
 def adopt(
     file: Annotated[str, _FILE],
     *,
-    by: Annotated[str, typer.Option(metavar="NAME", help="Who decides that; stands in the chain.")],
-    lost: Annotated[int, typer.Option(metavar="N", help="Answers given that are not on record here.")],
+    by: Annotated[str, _BY],
+    lost: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Answers given that are not on record here.", show_default=False),
+    ] = None,
     sigma: Annotated[
         float | None, typer.Option(metavar="VOTES", help="The noise of these answers.", show_default=False)
     ] = None,
@@ -152,27 +168,69 @@ def adopt(
         typer.Option(metavar="VOTES VOTES", help="Their screen: threshold and noise.", show_default=False),
     ] = None,
     secret: Annotated[Path | None, _SECRET] = None,
+    witness: Annotated[list[str] | None, _WITNESS] = None,
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Go on with a promoted standby or a restored copy, and charge what it lacks. First stop all services."""
+    """Go on with a promoted standby or a restored copy, and charge what it lacks. First stop all services.
+
+    Witnesses know what it lacks; without them say it with --lost, 0 where nothing is.
+    """
     from ostraka.core.mechanisms.argmax import GNMax
     from ostraka.core.mechanisms.screen import Confident, Threshold
 
+    if (lost is None) == (witness is None):
+        raise typer.BadParameter("give either --lost, or --witness for each witness")
     if bool(lost) != (sigma is not None) or (screen and sigma is None):
         raise typer.BadParameter("give --sigma, and --screen if there was one, where any were lost")
     reserve: GNMax | Confident | None = None if sigma is None else GNMax(sigma=sigma)
     if sigma is not None and screen is not None:
         at, noise = screen
         reserve = Confident(screen=Threshold(at=at, sigma=noise), argmax=GNMax(sigma=sigma))
-    with _opened(file, secret, read_only=True) as ledger:
-        seq = ledger.adopt(by=by, lost=lost, reserve=reserve)
-        record = {"seq": seq, "lost": lost, "epsilon_left": ledger.left(), "head": ledger.head}
+    with _opened(file, secret, read_only=True, witnesses=_witnesses(witness)) as ledger:
+        before = ledger.epsilon()
+        seq = ledger.adopt(by=by, lost=lost or 0, reserve=reserve)
+        charged = ledger.epsilon() - before
+        record = {
+            "seq": seq,
+            "lost": lost,
+            "charged": charged,
+            "epsilon_left": ledger.left(),
+            "head": ledger.head,
+        }
     typer.echo(
         json.dumps(record, indent=2)
         if as_json
-        else f"entry {seq}: adopted, {lost} lost answers charged, epsilon {record['epsilon_left']:.4g} left. "
+        else f"entry {seq}: adopted, {'all' if lost is None else lost} lost answers charged: epsilon "
+        f"{charged:.4g}, {record['epsilon_left']:.4g} left. "
         "Make new anchors with ostraka ledger anchor"
     )
+
+
+@app.command()
+def witness(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Where it remembers; it must exist.", show_default=False)
+    ],
+    *,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one.", metavar="N")] = 8300,
+    host: Annotated[str, typer.Option(help="Address to listen on.", metavar="ADDRESS")] = "127.0.0.1",
+) -> None:
+    """Remember the newest entry of ledgers elsewhere, so that they cannot go back unseen. Prints its address.
+
+    Run it on another machine than the database and the other witnesses. OSTRAKA_WITNESS_SECRET, in
+    hexadecimal, is the owner's: messages are sealed with it both ways.
+    """
+    from ostraka.secure.wire import PartyServer
+    from ostraka.secure.witness import Register
+
+    register = Register(folder / "witness.sqlite", _witness_secret())
+    server = PartyServer(register, port=port, host=host)
+    typer.echo(server.url)
+    try:
+        server.serve_forever()
+    finally:
+        server.close()
+        register.close()
 
 
 @app.command()
@@ -228,6 +286,25 @@ def _opened(file: str, secret: Path | None, **options: Any) -> Ledger:
     if "://" not in path and not Path(path).is_file():
         raise LedgerError(f"there is no ledger at {file}: type the path of a file, such as run/ledger.sqlite")
     return Ledger(file, secret=_secret(secret), **options)
+
+
+def _witnesses(addresses: list[str] | None) -> list[Witness]:
+    from ostraka.secure.witness import witness_at
+
+    if not addresses:
+        return []
+    secret = _witness_secret()
+    return [witness_at(each, secret) for each in addresses]
+
+
+def _witness_secret() -> bytes:
+    try:
+        secret = bytes.fromhex(os.environ.get("OSTRAKA_WITNESS_SECRET", ""))
+    except ValueError:
+        secret = b""
+    if len(secret) < 32:
+        raise typer.BadParameter("OSTRAKA_WITNESS_SECRET must be 64 or more hexadecimal digits")
+    return secret
 
 
 def _secret(file: Path | None) -> bytes | None:

@@ -38,6 +38,10 @@ class ServeOptions:
     delta: float | None = option(None, "Goes with --epsilon.", "P")
     db: str | None = option(None, "sqlite:///FILE or postgresql://…; a file in RUN/service otherwise.", "URL")
     shared: bool = option(False, "Other processes serve the same run from the same PostgreSQL.")
+    witness: list[str] | None = option(
+        None, "A witness: its URL, postgresql://…, or a folder; three times is best.", "ADDRESS"
+    )
+    anchor: Path | None = option(None, "The ledger's anchor, on another disk than RUN.", "FILE")
     processes: int | None = option(None, "Processes that the teachers vote in.", "N")
     sigma: float | None = option(None, "Noise, in votes. Default: the run's.", "VOTES")
     screen: tuple[float, float] | None = option(
@@ -117,6 +121,8 @@ def serve(wanted: ServeOptions) -> None:
         pepper=pepper_,
         label=json.loads(label.read_text()) if label.is_file() else None,
         shared=wanted.shared,
+        witnesses=wanted.witness or (),
+        anchor=wanted.anchor,
     )
     if wanted.check:
         _tell(deployment, as_json=wanted.as_json)

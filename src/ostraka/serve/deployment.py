@@ -21,6 +21,7 @@ from ostraka.core.ledger.budget import Budget, KeyConflict, LedgerError, LedgerM
 from ostraka.core.ledger.chain import ChargeRequest
 from ostraka.core.ledger.ledger import Ledger
 from ostraka.core.mechanisms.law import ABSTAIN
+from ostraka.secure.witness import witness_at
 from ostraka.serve import clock
 from ostraka.serve.answering import PATIENCE, Answerer, Batcher, Reserved, require_servable
 from ostraka.serve.keys import CLIENT, Holder, Keyring
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ostraka.core.ledger.chain import Account, Receipt
+    from ostraka.core.ledger.witness import Witness
     from ostraka.secure.server import Headers
     from ostraka.voters.saved import SavedTeachers
 
@@ -50,6 +52,14 @@ def secret_of(name: str, folder: Path, environment: Mapping[str, str]) -> bytes:
                 return secret
         raise ValueError(f"{variable} must be 64 or more hexadecimal digits")
     return files.create(folder / f"{name}.secret", os.urandom(32))
+
+
+def witnesses_at(addresses: Sequence[str], folder: Path, environment: Mapping[str, str]) -> list[Witness]:
+    """The witnesses at these addresses, under the secret of OSTRAKA_WITNESS_SECRET or of the folder."""
+    if not addresses:
+        return []
+    secret = secret_of("witness", folder, environment)
+    return [witness_at(each, secret) for each in addresses]
 
 
 def recognise(teachers: str, folder: Path, environment: Mapping[str, str]) -> None:
@@ -152,8 +162,13 @@ class Deployment:
         label: dict[str, Any] | None = None,
         stop: Callable[[BaseException], object] | None = None,
         shared: bool = False,
+        witnesses: Sequence[str] = (),
+        anchor: Path | None = None,
     ) -> Self:
-        """Open a service folder. Missing secrets are created. ``shared``: other processes charge, too."""
+        """Open a service folder. Missing secrets are created. ``shared``: other processes charge, too.
+
+        ``witnesses`` are their addresses. ``anchor``: a file on another disk than the folder.
+        """
         recognise(saved.sha256, folder, environment)
         consistent = Consistent(
             secret=secret_of("answers", folder, environment),
@@ -168,8 +183,9 @@ class Deployment:
             db,
             budget=budget,
             secret=secret,
-            anchor=folder / "ledger.anchor",
+            anchor=anchor or folder / "ledger.anchor",
             owner=not shared,
+            witnesses=witnesses_at(witnesses, folder, environment),
         )
         try:
             deployment = cls(

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ostraka.core.ledger.history import History
     from ostraka.core.ledger.store import Store
 
-CHARGE, GRANT = "charge", "grant"
+CHARGE, GRANT, NOTE = "charge", "grant", "note"
 INFINITE = 2**62
 _UNITS_PER_SLACK = 2.0**62
 _LAWS = b"LAWS"  # the last byte of a number is at most 0x40
@@ -70,13 +70,14 @@ class Entry:
     seq : int
         1, 2, 3, … without gaps.
     kind : str
-        ``"charge"`` or ``"grant"`` (which sets the cap of a client's account).
+        ``"charge"``, ``"grant"`` (which sets the cap of a client's account), or ``"note"``: what an owner
+        did.
     account : str or None
         The client's account; None for a charge of the ledger's budget alone.
     key : str or None
-        Public name of the release, unique within its account.
+        Public name of the release, unique within its account; of a note, its text.
     mechanism : str
-        Its ``repr``; empty for a grant.
+        Its ``repr``; empty for a grant and for a note.
     uses : int
         How many of them the ledger's budget was charged for; 0 where a client repeated a question.
     unit : str
@@ -262,6 +263,29 @@ def fold(total: bytes | None, cost: bytes, *, uses: int) -> bytes:
         after = np.minimum(after + np.frombuffer(before, dtype="<u8"), INFINITE)
         laws = added(known, laws)
     return _joined(after.astype("<u8").tobytes(), laws)
+
+
+def beyond(later: bytes, earlier: bytes | None) -> bytes:
+    """The exact cost that a later total of one ledger has and an earlier one lacks.
+
+    Raises
+    ------
+    ValueError
+        The first is not a total of the same ledger at a later time.
+    """
+    (numbers, laws), (before, known) = _parted(later), _parted(earlier or later)
+    high = np.frombuffer(numbers, dtype="<u8")
+    low = np.frombuffer(before, dtype="<u8") if earlier is not None else np.zeros_like(high)
+    if low.shape != high.shape or (low > high).any():
+        raise ValueError("the totals are not of one ledger")
+    # what is at its limit stays there: its true value is not known
+    cost = np.where(high == INFINITE, high, high - low).astype("<u8").tobytes()
+    if earlier is None:
+        return later
+    if laws is None or known is None:
+        return cost
+    less = added(laws, tuple(law._replace(uses=-law.uses) for law in known))
+    return _joined(cost, None if any(law.uses < 0 for law in less or ()) else less)
 
 
 def to_curve(cost: bytes, unit: str, orders: bytes) -> Curve:

@@ -13,7 +13,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, Self
 
 from ostraka.core import check
-from ostraka.core.ledger.budget import DAMAGED, Budget, BudgetExceeded, KeyConflict, LedgerError, LedgerMoved
+from ostraka.core.ledger.budget import (
+    DAMAGED,
+    Budget,
+    BudgetExceeded,
+    KeyConflict,
+    LedgerError,
+    LedgerMoved,
+    LedgerUnavailable,
+)
 from ostraka.core.ledger.chain import (
     CHARGE,
     Anchor,
@@ -32,6 +40,7 @@ from ostraka.core.ledger.group import Group
 from ostraka.core.ledger.history import History
 from ostraka.core.ledger.postgres import PostgresStore
 from ostraka.core.ledger.store import SQLiteStore
+from ostraka.core.ledger.witness import Head, Quorum
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,6 +48,7 @@ if TYPE_CHECKING:
     from ostraka.core.curve import Priced
     from ostraka.core.ledger.balance import Balance
     from ostraka.core.ledger.store import Store
+    from ostraka.core.ledger.witness import Witness
 
 Outcome = Receipt | BudgetExceeded | KeyConflict
 Quote = tuple[str, str, bytes, bytes]  # mechanism, unit, orders, cost of one use in whole units
@@ -257,18 +267,29 @@ class CommittedState:
         anchor: str | os.PathLike[str] | None = None,
         owner: bool = False,
         read_only: bool = False,
+        witnesses: Sequence[Witness] = (),
     ) -> None:
         self._seal = Seal(secret)
         self._store = _open_store(os.fspath(where), budget=budget, secret=self._seal.name)
         self.path, self.budget = self._store.path, self._store.budget
         self._prices = PriceList(adaptive=self.budget.adaptive)
-        self._history = History(self.path, self.budget, self._seal)
+        self._named: str | None = None
+        self._history = self._new_history()
         self._group: Group[Sequence[PricedRequest], list[Outcome]] = Group(self._serve)
         self._on_record: Row | None = None  # the newest entry known here, as the last transaction read it
         self._writes = not read_only
         self._anchor: Anchor | None = None
         self._durable = 0, b""  # number and digest of the newest entry that was on record, whoever wrote it
+        self._quorum: Quorum | None = None
+        self._instead: tuple[str, ...] = ()  # digests of lost entries that the owner counts as spent
+        self._confirmed = -1  # number of the newest entry that a majority of the witnesses knows
         try:
+            with self._store.reading() as store:
+                self._named = store.name()
+            self._history = self._new_history()
+            if witnesses:
+                self._quorum = Quorum(witnesses, self._named or self._history.genesis.hex())
+                self._store.vouched = self._vouched
             if self._writes:
                 self._store.own(alone=owner)
             if anchor is None:
@@ -276,6 +297,8 @@ class CommittedState:
             else:
                 self._start_from(Anchor(anchor, self._seal, read_only=read_only))
             self._durable = self._history.seq, self._history.head
+            if self._writes:
+                self._confirm(self._head(), everyone=True)
         except BaseException:
             self.close()
             raise
@@ -306,6 +329,40 @@ class CommittedState:
                 raise LedgerError(f"{self.path} {trouble} ({error.strerror or error})") from error
             raise
 
+    def _new_history(self) -> History:
+        return History(self.path, self.budget, self._seal, self._named)
+
+    def _head(self) -> Head:
+        """The newest entry as witnesses remember it."""
+        history = self._history
+        total = b"" if self._quorum is None else history.dataset.after() or b""
+        return Head(history.seq, history.head.hex(), total.hex())
+
+    def _confirm(self, head: Head, *, everyone: bool = False, instead: Sequence[str] = ()) -> None:
+        """Let a majority of the witnesses remember an entry before anything of it is answered."""
+        if self._quorum is None:
+            return
+        try:
+            self._quorum.confirm(head, self._is_on_record, everyone=everyone, instead=instead)
+        except LedgerMoved as error:
+            self._store.poison(str(error))
+            raise LedgerMoved(f"{self.path} {error}") from None
+        except LedgerUnavailable as error:
+            raise LedgerUnavailable(f"{self.path}: {error}") from None
+        self._confirmed = max(self._confirmed, head.seq)
+
+    def _is_on_record(self, head: Head) -> bool:
+        """Whether an entry that a witness knows is in this database."""
+        with self._store.reading() as store:
+            row = store.with_seq(head.seq)
+        return row is not None and row.digest.hex() == head.digest
+
+    def _vouched(self) -> bool:
+        """Whether all that the witnesses know is on record here, so that no answer was lost on the way."""
+        if self._quorum is None:
+            return False
+        return all(self._is_on_record(known) for known in self._quorum.ask(everyone=True))
+
     def verify(self) -> None:
         """Read and check every digest, total and answer again. Other threads wait meanwhile.
 
@@ -317,7 +374,7 @@ class CommittedState:
         with _damage_reported(self.path), self._store.reading() as store:
             with ThreadPoolExecutor(max_workers=1) as beside:
                 sound = beside.submit(store.check)  # both checks take about as long
-                history = History(self.path, self.budget, self._seal)
+                history = self._new_history()
                 history.verify(store)
                 sound.result()
             if self._anchor is not None:
@@ -335,6 +392,10 @@ class CommittedState:
         """
         with contextlib.suppress(_ProbedError), self._writing():
             raise _ProbedError  # rolls back
+        if self._quorum is not None:
+            with self._reading():
+                head = self._head()
+            self._confirm(head)
 
     def waited(self) -> float:
         """Return the seconds for which the database has not answered a call: 0 while it answers."""
@@ -345,6 +406,8 @@ class CommittedState:
         self._store.close()
         if self._anchor is not None:
             self._anchor.close()
+        if self._quorum is not None:
+            self._quorum.close()
 
     def __enter__(self) -> Self:
         return self
@@ -367,7 +430,7 @@ class CommittedState:
         """Hold the store, and give the state after the newest entry."""
         with self._store.reading() as store:
             if self._history.dirty:  # a charge was taken in memory, and its transaction rolled back
-                self._history = History(self.path, self.budget, self._seal)
+                self._history = self._new_history()
                 self._history.resume(store)
                 self._history.follow(store)
             elif not store.alone:
@@ -395,6 +458,10 @@ class CommittedState:
             self._durable = history.seq, history.head
             if history.seq != before:
                 self._remember()
+            # what is released must be confirmed, also where nothing was written: a retry, or others' entries
+            head = self._head() if self._quorum is not None and history.seq > self._confirmed else None
+        if head is not None:
+            self._confirm(head, instead=self._instead, everyone=bool(self._instead))
 
     def _check_on_record(self) -> None:
         """Raise LedgerMoved unless the newest entry known here is on record, and for an owner the newest."""

@@ -11,6 +11,7 @@ from ostraka.core.ledger.budget import DAMAGED, Budget, LedgerError
 from ostraka.core.ledger.chain import (
     CHARGE,
     GRANT,
+    NOTE,
     Price,
     Row,
     Seal,
@@ -49,8 +50,8 @@ class Total(NamedTuple):
 class History:
     """The state of a ledger after its entry number ``seq``."""
 
-    def __init__(self, path: str, budget: Budget, seal: Seal) -> None:
-        self.path, self.budget, self._seal = path, budget, seal
+    def __init__(self, path: str, budget: Budget, seal: Seal, name: str | None = None) -> None:
+        self.path, self.budget, self._seal, self._name = path, budget, seal, name
         self.genesis = self._genesis(_RULE if budget.adaptive else _PLAN)
         self.seq, self.head = 0, self.genesis
         self.protects: str | None = None  # whom everything protects, as the first charge was recorded
@@ -76,7 +77,8 @@ class History:
 
     def _genesis(self, rule: int) -> bytes:
         epsilon, delta = self.budget.epsilon.hex(), self.budget.delta.hex()
-        return self._seal.link(bytes(32), ["ostraka", epsilon, delta, rule, self._seal.name])
+        named = [] if self._name is None else [self._name]
+        return self._seal.link(bytes(32), ["ostraka", epsilon, delta, rule, self._seal.name, *named])
 
     def _deciding(self, price: Price) -> Price:
         """The price that decides the rule of an adaptive budget, where this one is asked for next."""
@@ -118,8 +120,8 @@ class History:
                 tally[account, priced, uses] += 1
             elif kind == GRANT:
                 self._granted(Row._make(fields))
-            else:
-                raise self.damaged(seq, "it is neither a charge nor a grant")
+            elif kind != NOTE:
+                raise self.damaged(seq, "it is neither a charge nor a grant nor a note")
             self.seq, self.head = seq, digest
             if state is not None:
                 self._count(tally)
@@ -286,7 +288,7 @@ class History:
             if priced:
                 self._bind(row.seq, priced, row.protects)
                 self.simulation |= bool(row.simulation)
-            else:
+            elif row.kind == GRANT:
                 self._granted(row)
             if n == len(rows) and row.seq - self._snapshot >= max(SNAPSHOT_EVERY, 2 * len(self.accounts)):
                 totals, self._snapshot = self._totals(row.seq), row.seq

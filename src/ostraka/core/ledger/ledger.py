@@ -11,8 +11,10 @@ from ostraka.core.ledger.chain import (
     CHARGE,
     GRANT,
     INFINITE,
+    NOTE,
     Anchor,
     Row,
+    beyond,
     comparable,
     covers,
     is_free,
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from ostraka.core.curve import Curve, Priced
     from ostraka.core.ledger.chain import ChargeRequest
     from ostraka.core.ledger.history import History
+    from ostraka.core.ledger.witness import Head
     from ostraka.core.released import AnyRelease
 
 
@@ -53,6 +56,10 @@ class Ledger(Readings):
         Lock out all other writers until closed. New entries of others then need no look-up.
     read_only : bool
         Never write. A ledger that another process owns opens in this way only.
+    witnesses : sequence of Witness
+        Who remembers the newest entry elsewhere (``ostraka.secure.witness``). A majority must have been told
+        of an entry before anything charged up to it is answered, and know of none that is not on record.
+        Give all programs of a ledger the same ones.
 
     Raises
     ------
@@ -76,8 +83,11 @@ class Ledger(Readings):
     ``Budget(adaptive=True)``: its rule (docs/composition.md) holds for anything.
     Where answers decide how much is used, the bound is the budget; :meth:`epsilon` is a reading.
 
-    Without ``anchor`` an older copy put in place of the file is not noticed; without ``secret``,
-    changes by somebody who also recomputes the digests. :attr:`head`, noted elsewhere, shows both.
+    Without ``anchor`` or ``witnesses`` an older copy put in place of the file is not noticed; without
+    ``secret``, changes by somebody who also recomputes the digests. :attr:`head`, noted elsewhere, shows
+    both.
+    With witnesses, of which at most one in three is put back itself, nothing is answered whose charge a
+    rollback, a restored disk or a standby that lags could take back unnoticed.
 
     Examples
     --------
@@ -203,7 +213,7 @@ class Ledger(Readings):
         priced = [self._prices.priced(each, unit=unit, simulation=simulation) for each in requests]
         return self._group.submit(priced)
 
-    def grant(self, account: str, *, budget_epsilon: float) -> int:
+    def grant(self, account: str, *, budget_epsilon: float, by: str = "") -> int:
         """Set the cap of a client's account, which is created if it does not exist.
 
         Parameters
@@ -212,13 +222,15 @@ class Ledger(Readings):
             Public.
         budget_epsilon : float > 0, nats
             The cap, at the ledger's delta. With a cap below what was spent, nothing is left.
+        by : str
+            Who decided that; it stands in the chain, in a note behind the grant.
 
         Returns
         -------
         int
             Sequence number of the entry. An unchanged cap adds an entry as well.
         """
-        check_text(account=account)
+        check_text(account=account, **({"by": by} if by else {}))
         check.positive(budget_epsilon=budget_epsilon)
         with self._writing() as history:
             row = Row(
@@ -233,8 +245,23 @@ class Ledger(Readings):
                 epsilon=history.dataset.epsilon,
                 cap=float(budget_epsilon),
             )
-            history.write([row], self._store)
+            history.write(
+                [row, *([_note(history, row.seq + 1, f"grant by {by}")] if by else [])], self._store
+            )
         return row.seq
+
+    def note(self, text: str, *, by: str) -> int:
+        """Write into the chain what an owner did, such as a change of keys; return the entry's number.
+
+        Parameters
+        ----------
+        text, by : str
+            What, and who did it. Public.
+        """
+        check_text(text=text, by=by)
+        with self._writing() as history:
+            history.write([_note(history, history.seq + 1, f"{text} by {by}")], self._store)
+            return history.seq
 
     def record(self, entry: int, answer: AnyRelease) -> AnyRelease:
         """Store the public answer of a keyed entry, unless one is stored; return the stored one.
@@ -313,9 +340,14 @@ class Ledger(Readings):
             The budget does not pay for what was lost: it counts as spent, and nothing is adopted.
         LedgerError
             The ledger is open for writing.
+
+        With witnesses, all of which must answer, it is known what was lost: the newest total of all charges
+        that one of them was told of, less the total on record, is charged, and they forget the rest.
         """
         _check_uses(lost)
         check_text(by=by)
+        if self._quorum is not None and (lost or reserve is not None):
+            raise ValueError("lost and reserve must be left out where witnesses know what was lost")
         if lost and reserve is None:
             raise ValueError("reserve must be what an answer cost at most, where any were lost")
         if self._writes:
@@ -323,7 +355,10 @@ class Ledger(Readings):
         with self._store.reading():
             where = self._store.own_for_adoption()
             self._writes = True
+        gone = self._gone()
         with self._writing() as history:
+            if gone:
+                lost, self._instead = max(1, gone[-1].seq - history.seq), tuple(each.digest for each in gone)
             if history.bound is None and lost:
                 raise LedgerError(
                     f"{self.path} has no charge on record, so it is not known what it protects: count its "
@@ -332,38 +367,65 @@ class Ledger(Readings):
             if history.bound is None:
                 self._store.adopt()
                 return history.seq
-            protects, unit, orders = history.bound
-            quote = "Adopted()", unit, orders, bytes(len(orders) + 16)  # free
-            if reserve is not None:
-                name, *_, cost = self._prices.quote(reserve)
-                for paid in history.prices.values():
-                    if not covers(cost, paid.cost):
-                        raise ValueError(
-                            f"reserve must cost at least what {paid.mechanism} on record did, got {reserve!r}"
-                        )
-                    cost = cost if is_free(paid.cost) else comparable(cost, paid.cost)
-                _check_bound(history, self._prices.quote(reserve), protects)
-                quote = name, unit, orders, cost
-            total = history.dataset.curve(history.reserve(*quote), uses=int(lost))
+            quote, uses = self._price_of(gone, history) if gone else self._reserved(reserve, history, lost)
+            total = history.dataset.curve(history.reserve(*quote), uses=uses)
             if not history.dataset.allows(total, history.reserve(*quote)):
-                raise self._refusal(history, quote[0], int(lost), total)
+                raise self._refusal(history, quote[0], uses, total)
             seq = history.seq + 1
             priced = history.price(*quote)
-            history.take(history.dataset, priced, uses=int(lost))
+            history.take(history.dataset, priced, uses=uses)
             row = Row(
                 seq=seq,
                 kind=CHARGE,
                 account="",
                 key=f"{seq}: {where} adopted by {by}, {int(lost)} lost",
                 price=priced.id,
-                uses=int(lost),
-                protects=protects,
+                uses=uses,
+                protects=history.bound[0],
                 simulation=0,
                 epsilon=total.epsilon(self.budget.delta),
             )
             history.write([row], self._store)
             self._store.adopt()
         return seq
+
+    def _reserved(self, reserve: Priced | None, history: History, lost: int) -> tuple[Quote, int]:
+        """What lost answers may have cost at most, by what the owner says."""
+        assert history.bound is not None  # noqa: S101  (for the type checker)
+        protects, unit, orders = history.bound
+        if reserve is None:
+            return ("Adopted()", unit, orders, bytes(len(orders) + 16)), int(lost)  # free
+        name, *_, cost = self._prices.quote(reserve)
+        for paid in history.prices.values():
+            if not covers(cost, paid.cost):
+                raise ValueError(
+                    f"reserve must cost at least what {paid.mechanism} on record did, got {reserve!r}"
+                )
+            cost = cost if is_free(paid.cost) else comparable(cost, paid.cost)
+        _check_bound(history, self._prices.quote(reserve), protects)
+        return (name, unit, orders, cost), int(lost)
+
+    def _gone(self) -> list[Head]:
+        """What the witnesses, all of them, know and this copy lacks, by number."""
+        if self._quorum is None:
+            return []
+        known = self._quorum.ask(everyone=True, least=self._quorum.size)
+        return sorted(each for each in known if not self._is_on_record(each))
+
+    def _price_of(self, gone: Sequence[Head], history: History) -> tuple[Quote, int]:
+        """The price of all charges that were told to witnesses and are not on record."""
+        assert history.bound is not None  # noqa: S101  (for the type checker)
+        _, unit, orders = history.bound
+        newest = bytes.fromhex(gone[-1].total)
+        try:
+            for other in gone:
+                beyond(newest, bytes.fromhex(other.total))
+            return ("Lost()", unit, orders, beyond(newest, history.dataset.after())), 1
+        except ValueError:
+            raise LedgerError(
+                f"{self.path} is no beginning of what its witnesses know, so it is not known what was lost: "
+                "count its whole budget as spent"
+            ) from None
 
     def _refusal(self, history: History, mechanism: str, uses: int, total: Curve) -> BudgetExceeded:
         before, left = history.dataset.epsilon, history.dataset.left
@@ -384,6 +446,21 @@ def _check_bound(history: History, quote: Quote, protects: str | None) -> None:
     _, unit, orders, _ = quote
     if history.bound and history.bound != (protects, unit, orders):
         raise unlike(history.path, history.bound, protects or "", unit)
+
+
+def _note(history: History, seq: int, text: str) -> Row:
+    """An entry that charges nothing and says what an owner did."""
+    return Row(
+        seq=seq,
+        kind=NOTE,
+        account="",
+        key=f"{seq}: {text}",
+        price=None,
+        uses=0,
+        protects=history.protects or "",
+        simulation=0,
+        epsilon=history.dataset.epsilon,
+    )
 
 
 def _check_uses(uses: int) -> None:

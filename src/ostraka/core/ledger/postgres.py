@@ -9,8 +9,11 @@ concurrently would each grant the same remaining budget.
 
 from __future__ import annotations
 
+import ipaddress
+import logging
 import os
 import re
+import secrets
 import socket
 import threading
 import time
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
     from ostraka.core.ledger.history import Total
 
+_LOG = logging.getLogger("ostraka.ledger")
 VERSION = sqlite.VERSION
 # with a version in the budget's row, where SQLite has one in its header
 REFUSE = """
@@ -59,8 +63,9 @@ def translated(tables: str) -> str:
 def fill(db: Any, budget: Budget, secret: str) -> None:
     """Create the tables, their triggers, and the row of the budget."""
     db.execute("; ".join([translated(sqlite.TABLES + ";".join(sqlite.UPGRADES.values())), REFUSE]))
-    values = (budget.epsilon, budget.delta, int(budget.adaptive), secret, VERSION)
-    db.execute("INSERT INTO ostraka_budget VALUES (1, %s, %s, %s, %s, %s)", values)
+    values = (budget.epsilon, budget.delta, int(budget.adaptive), secret, secrets.token_hex(16), VERSION)
+    columns = "id, epsilon, delta, adaptive, secret, name, version"
+    db.execute(f"INSERT INTO ostraka_budget ({columns}) VALUES (1, %s, %s, %s, %s, %s, %s)", values)  # noqa: S608
     for name in NAMES:
         _only_append(db, name)
 
@@ -118,15 +123,52 @@ def words(error: Exception) -> str:
 
 PATIENCE = 2  # seconds to wait for the locks of others, which they need for milliseconds
 ANSWER_SECONDS = 5  # that a statement may take; and that a paused program may hold the lock of the budget
-_CONNECTING = {
+CONNECTING = {
     "connect_timeout": 2,
     "tcp_user_timeout": 2_000,  # ms
     "keepalives_idle": 1,
     "keepalives_interval": 1,
     "keepalives_count": 2,
 }
+# a walsender whose state is not told may be a base backup: grant pg_monitor
+STANDBYS = (
+    "SELECT (SELECT count(*) FROM pg_stat_replication WHERE state IS DISTINCT FROM 'backup' AND pid NOT IN "
+    "(SELECT active_pid FROM pg_replication_slots WHERE slot_type = 'logical' AND active_pid IS NOT NULL)) + "
+    "(SELECT count(*) FROM pg_replication_slots WHERE slot_type = 'physical'), "
+    "current_setting('synchronous_standby_names') <> ''"
+)
+_STANDBY_LOOK = 60.0  # seconds between two looks at the standbys
 _KEYS = "(account, key) IN (SELECT * FROM unnest(?::text[], ?::text[]))"
 _UNKNOWN = "was interrupted while it wrote, so it is unknown whether the last charge is recorded"
+
+
+def require_tls(pg: Any, where: str, db: Any = None) -> None:
+    """Refuse to reach a server beyond this machine other than by TLS with its certificate verified.
+
+    With a connection: look at what was negotiated, whatever the address and the environment said.
+    """
+    given = db.info.get_parameters() if db is not None else pg.conninfo.conninfo_to_dict(where)
+    hosts = given.get("hostaddr") or given.get("host")
+    if db is None:
+        hosts = hosts or os.environ.get("PGHOSTADDR") or os.environ.get("PGHOST")
+    mode = given.get("sslmode") or os.environ.get("PGSSLMODE")
+    if all(_is_here(host) for host in str(hosts or "").split(",")):
+        return
+    if mode != "verify-full" or (db is not None and not db.pgconn.ssl_in_use):
+        raise LedgerError(
+            f"{shown(pg, where)} is another machine, and its certificate would not be verified: add "
+            "sslmode=verify-full and sslrootcert=FILE to the address, or name a tunnel on 127.0.0.1"
+        )
+
+
+def _is_here(host: str) -> bool:
+    """Whether a host is a socket or an address of this machine."""
+    if host in ("", "localhost") or host.startswith(("/", "@")):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 class _Watch:
@@ -173,6 +215,7 @@ class PostgresStore(Store):
         self._begin(shown(self._pg, where))
         self._where, self._alone, self._writes = where, False, False
         self._warned: list[str] = []
+        self._looked = 0.0  # when the standbys were looked at
         self._lineage: tuple[str, int] | None = None  # system and timeline that the owner adopted
         self._db = self._connected(budget, secret)
         # a ledger that is dropped without close(), such as an estimator's, must not leak its connection
@@ -181,9 +224,11 @@ class PostgresStore(Store):
     def _connected(self, budget: Budget | None, secret: str) -> Any:
         """A new connection to the ledger with this budget and secret."""
         with self._explained(), self._timed():
+            require_tls(self._pg, self._where)
             self._db = db = self._pg.connect(self._where, autocommit=True, **self._options())
             db.add_notice_handler(lambda notice: self._warned.append(notice.message_primary or "a warning"))
             try:
+                require_tls(self._pg, self._where, db)
                 self._make_durable()
                 found, name = self._found(budget, secret)
                 self.budget, self.secret = agreed(
@@ -197,7 +242,7 @@ class PostgresStore(Store):
     def _options(self) -> dict[str, int]:
         """Return connection options: timeouts for an address that does not set them."""
         given = self._pg.conninfo.conninfo_to_dict(self._where)
-        return {name: value for name, value in _CONNECTING.items() if name not in given}
+        return {name: value for name, value in CONNECTING.items() if name not in given}
 
     def _reconnect(self) -> None:
         """Replace a lost connection, and take the writer lock again."""
@@ -247,8 +292,29 @@ class PostgresStore(Store):
             who = "is open for writing elsewhere" if alone else "is owned by another process"
             raise LedgerError(f"{self.path} {who}: stop that first, or open it with read_only=True")
         with self._explained():
+            if standby := self._standby():
+                raise LedgerError(standby)
             self._check_lineage()
         self._alone, self._writes = alone, True
+
+    def _standby(self) -> str:
+        """What is wrong with the standbys: one that lags may be promoted, and lacks what was answered."""
+        self._looked = time.monotonic()
+        if self.vouched is not None:  # witnesses notice that
+            return ""
+        found, waits = self._execute(STANDBYS).fetchone()
+        if waits or not found:
+            return ""
+        return (
+            f"{self.path} has a standby for which commits do not wait: set synchronous_standby_names, or "
+            "give the ledger witnesses"
+        )
+
+    def _look_at_standbys(self) -> None:
+        """Refuse to write beside a new standby for which commits do not wait."""
+        if self._looked < time.monotonic() - _STANDBY_LOOK and (standby := self._standby()):
+            self._looked = 0.0
+            raise LedgerUnavailable(standby)
 
     def _check_lineage(self) -> None:
         """Refuse a server that is not the one, on the timeline, that the owner adopted last."""
@@ -261,13 +327,19 @@ class PostgresStore(Store):
         self._expect_lineage(self._execute(f"SELECT {HERE}").fetchone())
 
     def _expect_lineage(self, lineage: tuple[str, int]) -> None:
-        if lineage != self._lineage:
-            system, timeline = self._lineage or ("none", 0)
-            raise LedgerMoved(
-                f"{self.path} is on system {lineage[0]}, timeline {lineage[1]}, but {system}, timeline "
-                f"{timeline} was adopted: a standby was promoted or a copy restored, which may lack charges. "
-                "Find out how many, and type ostraka ledger adopt"
-            )
+        if lineage == self._lineage:
+            return
+        if self.vouched is not None and self.vouched():
+            self.adopt()
+            self._lineage = lineage
+            _LOG.warning("a new server or timeline was adopted: the witnesses know of nothing that it lacks")
+            return
+        system, timeline = self._lineage or ("none", 0)
+        raise LedgerMoved(
+            f"{self.path} is on system {lineage[0]}, timeline {lineage[1]}, but {system}, timeline "
+            f"{timeline} was adopted: a standby was promoted or a copy restored, which may lack charges. "
+            "Find out how many, and type ostraka ledger adopt"
+        )
 
     def adopt(self) -> None:
         """Take this server and timeline for the right ones, with the transaction that is being written."""
@@ -299,6 +371,7 @@ class PostgresStore(Store):
                 lock = f"SELECT {HERE} FROM ostraka_budget FOR UPDATE"  # noqa: S608  (names of our own)
                 if (row := self._execute(lock).fetchone()) is not None:  # else damage, which is found below
                     self._expect_lineage(row)
+                self._look_at_standbys()
                 yield self
             except BaseException:
                 self._roll_back()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import sqlite3
 import sys
 import tempfile
@@ -31,7 +32,7 @@ from ostraka.core.ledger.budget import DAMAGED, Budget, LedgerError, LedgerMoved
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-APPLICATION, VERSION = 0x6F737472, 3  # "ostr" in SQLite's header; and the version of the tables below
+APPLICATION, VERSION = 0x6F737472, 4  # "ostr" in SQLite's header; and the version of the tables below
 _SHORT, _OWNER_WAITS = 100, 5_000  # milliseconds: for a checkpoint, and of an owner for any lock
 _PIECE = 2**20  # bytes of the log read at a time
 PATIENCE = 60.0  # seconds to wait for the transactions of others, each of about a millisecond
@@ -87,7 +88,10 @@ CREATE TABLE answer (
 ) STRICT;
 """
 # what each format adds to the one before; a new file is made in the same steps, so its tables are the same
-UPGRADES = {2: "ALTER TABLE entry ADD COLUMN at INTEGER"}
+UPGRADES = {
+    2: "ALTER TABLE entry ADD COLUMN at INTEGER",
+    3: "ALTER TABLE budget ADD COLUMN name TEXT",
+}
 _TABLE_NAMES = ("answer", "budget", "entry", "price", "total")
 _NEVER_REPLACED = {  # INSERT OR REPLACE would delete without a delete trigger
     "answer": "EXISTS (SELECT 1 FROM answer WHERE entry = NEW.entry)",
@@ -288,8 +292,8 @@ def _fill(db: sqlite3.Connection, budget: Budget, secret: str) -> None:
         db.execute(
             f"CREATE TRIGGER {table}_append BEFORE INSERT ON {table} WHEN {_NEVER_REPLACED[table]} {refuse}"
         )
-    values = (budget.epsilon, budget.delta, int(budget.adaptive), secret)
-    db.execute("INSERT INTO budget VALUES (1, ?, ?, ?, ?)", values)
+    values = (budget.epsilon, budget.delta, int(budget.adaptive), secret, secrets.token_hex(16))
+    db.execute("INSERT INTO budget VALUES (1, ?, ?, ?, ?, ?)", values)
     db.execute("COMMIT")
 
 

@@ -42,6 +42,7 @@ class Store(Protocol):
     _process: int
     _lock: AbstractContextManager[Any]
     _trouble: str | None = None
+    vouched: Callable[[], bool] | None = None  # whether witnesses know of nothing that is not here
     _begun: float | None = None  # when a call began that has not come back
 
     def _begin(self, path: str) -> None:
@@ -120,6 +121,11 @@ class Store(Protocol):
         """Number, mechanism, unit, orders and cost of prices, in order."""
         found = self._ask("SELECT * FROM $price WHERE id > ? ORDER BY id", after)
         return list(found)
+
+    def name(self) -> str | None:
+        """The random name that the ledger was begun with; None for one from before format 4."""
+        found: str | None = self._ask("SELECT name FROM $budget").fetchone()[0]
+        return found
 
     def with_seq(self, seq: int) -> Row | None:
         """The entry number ``seq``."""

@@ -1,0 +1,294 @@
+"""Kinds of witnesses of a ledger: a process, a row in a second PostgreSQL, a file in a folder elsewhere.
+
+Each keeps what it was told under the owner's secret, so that neither a witness's operator nor the network can
+make up an entry. Whoever operates one can put it back to an older state; that is why there is more than one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hmac
+import json
+import os
+import secrets
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from ostraka.core import check, files
+from ostraka.core.ledger import sqlite
+from ostraka.core.ledger.budget import LedgerError
+from ostraka.core.ledger.postgres import CONNECTING, require_tls, shown
+from ostraka.core.ledger.witness import Head, successor
+from ostraka.secure.rounds import PartyError
+from ostraka.secure.wire import Late, Line
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable, Collection, Iterator, Mapping
+
+    from ostraka.core.ledger.witness import Witness
+
+APPLICATION = 0x6F737477  # "ostw" in SQLite's header
+PATH = "/v1/head"
+_TABLE = "CREATE TABLE head (ledger TEXT PRIMARY KEY, kept BLOB NOT NULL) STRICT"
+_MAC, _MOST = 32, 2**20  # bytes
+_Kept = dict[str, Any]
+
+
+def witness_at(where: str, secret: bytes) -> Witness:
+    """A witness by its address: ``https://…`` (``ostraka ledger witness``), ``postgresql://…``, a folder."""
+    if not where:
+        raise ValueError("a witness needs an address")
+    if len(secret) < 32:
+        raise ValueError("the secret of witnesses must have 32 bytes or more from the operating system")
+    if where.startswith(("http://", "https://")):
+        return RemoteWitness(where, secret)
+    if where.startswith(("postgresql://", "postgres://")):
+        return PostgresWitness(where, secret)
+    return FolderWitness(where, secret)
+
+
+def _sealed(secret: bytes, message: Mapping[str, Any], *before: bytes) -> bytes:
+    body = json.dumps(message, sort_keys=True).encode()
+    return hmac.digest(secret, b"ostraka/witness/1\0" + b"".join(before) + body, "sha256") + body
+
+
+def _opened(secret: bytes, sealed: bytes, *before: bytes) -> _Kept:
+    """The message under a seal; ValueError if it is not one of this secret's."""
+    mac, body = sealed[:_MAC], sealed[_MAC:]
+    expected = hmac.digest(secret, b"ostraka/witness/1\0" + b"".join(before) + body, "sha256")
+    if not hmac.compare_digest(mac, expected):
+        raise ValueError("it is not sealed with this secret")
+    message: _Kept = json.loads(body)
+    return message
+
+
+def _updated(secret: bytes, ledger: str, known: bytes | None, head: Head, instead: Collection[str]) -> Any:
+    """What a witness keeps from now on (None: as it is), and the heads known before and after."""
+    before = None if known is None else _head_of(ledger, _opened(secret, known))
+    after = successor(before, head, instead)
+    kept = (
+        None if after is None or after == before else _sealed(secret, {"ledger": ledger, **after._asdict()})
+    )
+    return kept, [each for each in dict.fromkeys((before, after)) if each is not None]
+
+
+def _head_of(ledger: str, kept: _Kept) -> Head:
+    if kept["ledger"] != ledger:
+        raise ValueError("it is of another ledger")
+    return Head(int(kept["seq"]), str(kept["digest"]), str(kept["total"]))
+
+
+class Register:
+    """The heads that a witness process keeps, in an SQLite file; it answers messages as a party does.
+
+    Parameters
+    ----------
+    path : path
+        Created if it is missing. It has one process.
+    secret : bytes, 32 or more
+        Of the owner of the ledgers.
+
+    Guarantees
+    ----------
+    A head is on stable storage before it is confirmed. After a failed write nothing is confirmed until the
+    process is started again. Messages that are not under the secret are refused.
+    """
+
+    name, most_bytes = "the witness", _MOST
+
+    def __init__(self, path: str | os.PathLike[str], secret: bytes) -> None:
+        self.path, self._secret = os.fspath(path), secret
+        self._mutex, self._trouble = threading.Lock(), ""
+        with sqlite.explained(self.path), sqlite.OPENING:
+            if not os.path.lexists(path):
+                sqlite.create(Path(path), _fill)
+            self._db, self._lock = sqlite.connect(self.path), sqlite.FileLock(self.path)
+            try:
+                self._open()
+            except BaseException:
+                self.close()
+                raise
+
+    def _open(self) -> None:
+        if self._db.execute("PRAGMA application_id").fetchone() != (APPLICATION,):
+            raise LedgerError(f"{self.path} is no file of a witness: move it away, or name another folder")
+        self._lock.take(alone=True)
+        sqlite.make_durable(self._db, Path(self.path))
+        sqlite.settle(self._db, self.path)
+        self._db.execute("PRAGMA wal_autocheckpoint = 1000")  # one connection: see sqlite.py
+
+    @property
+    def answers(self) -> dict[str, Callable[[bytes], bytes]]:
+        """Where messages are answered."""
+        return {PATH: self.answer}
+
+    def answer(self, sealed: bytes) -> bytes:
+        """Remember the head of a sealed message, and return the sealed heads known before and after."""
+        try:
+            asked = _opened(self._secret, sealed)
+            head, ledger, instead = Head(*asked["head"]), str(asked["ledger"]), list(asked["instead"])
+        except (LookupError, TypeError, ValueError):
+            raise PartyError(
+                "the message is not under this witness's secret", code="wrong_identity", parties=(self.name,)
+            ) from None
+        heads = self.tell(ledger, head, instead=instead)
+        return _sealed(self._secret, {"heads": heads}, sealed[:_MAC])
+
+    def tell(
+        self,
+        ledger: str,
+        head: Head,
+        *,
+        instead: Collection[str] = (),
+        seconds: float = 0.0,  # noqa: ARG002
+    ) -> list[Head]:
+        """As a witness in the process of the ledger, which is for tests and evidence."""
+        with self._mutex:
+            if self._trouble:
+                raise LedgerError(f"{self.path} {self._trouble}")
+            self._trouble = "failed while it wrote: start the witness again"
+            with sqlite.explained(self.path):
+                self._db.execute("BEGIN IMMEDIATE")
+                found = self._db.execute("SELECT kept FROM head WHERE ledger = ?", (ledger,)).fetchone()
+                kept, heads = _updated(self._secret, ledger, found and found[0], head, instead)
+                if kept is not None:
+                    self._db.execute("INSERT OR REPLACE INTO head VALUES (?, ?)", (ledger, kept))
+                self._db.execute("COMMIT")
+            self._trouble = ""
+        return list(heads)
+
+    def close(self) -> None:
+        """Close the file."""
+        with sqlite.OPENING:
+            self._trouble = "is closed"
+            self._db.close()
+            self._lock.close()
+
+
+def _fill(db: sqlite3.Connection) -> None:
+    db.executescript(f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = 1; {_TABLE}")
+
+
+class RemoteWitness:
+    """A witness process elsewhere (``ostraka ledger witness``), on one kept connection.
+
+    Messages are sealed both ways and bound to each other, so the way there needs no TLS to be believed.
+    """
+
+    def __init__(self, url: str, secret: bytes) -> None:
+        self._line, self._secret, self.name = Line(url), secret, urlsplit(url).netloc.rpartition("@")[2]
+
+    def tell(self, ledger: str, head: Head, *, instead: Collection[str] = (), seconds: float) -> list[Head]:
+        """Ask over HTTP; see :class:`~ostraka.core.ledger.witness.Witness`."""
+        nonce = secrets.token_hex(16)
+        asked = {"ledger": ledger, "head": head, "instead": sorted(instead), "nonce": nonce}
+        sealed = _sealed(self._secret, asked)
+        kind = {"Content-Type": "application/octet-stream"}
+        answer = self._line.insist("POST", PATH, sealed, kind, seconds=seconds, most=2 * _MOST, tries=2)
+        if answer.status != 200:
+            raise Late(f"status {answer.status}", sent=True)
+        try:
+            heads = _opened(self._secret, answer.body, sealed[:_MAC])["heads"]
+            return [Head(int(seq), str(digest), str(total)) for seq, digest, total in heads]
+        except (LookupError, TypeError, ValueError):
+            raise Late("an answer that is not under the secret", sent=True) from None
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._line.close()
+
+
+class PostgresWitness:
+    """A row in a PostgreSQL server, which must be another one than the ledger's, and none of its standbys."""
+
+    def __init__(self, where: str, secret: bytes) -> None:
+        self._pg: Any = check.require("psycopg", extra="service")
+        self._where, self._secret, self.name = where, secret, shown(self._pg, where)
+        self._db: Any = None
+
+    def tell(self, ledger: str, head: Head, *, instead: Collection[str] = (), seconds: float) -> list[Head]:
+        """Upsert the row; see :class:`~ostraka.core.ledger.witness.Witness`."""
+        try:
+            if self._db is None:
+                self._db = self._connected(seconds)
+            with self._db.transaction():
+                self._db.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (ledger,))
+                query = "SELECT kept FROM ostraka_witness WHERE ledger = %s"
+                found = self._db.execute(query, (ledger,), binary=True).fetchone()
+                kept, heads = _updated(self._secret, ledger, found and found[0], head, instead)
+                if kept is not None:
+                    self._db.execute(
+                        "INSERT INTO ostraka_witness VALUES (%s, %s) ON CONFLICT (ledger) DO UPDATE "
+                        "SET kept = excluded.kept",
+                        (ledger, kept),
+                    )
+        except (self._pg.Error, ValueError) as error:
+            self.close()
+            raise LedgerError(f"the witness {self.name} cannot be used ({type(error).__name__})") from error
+        if self._notices:  # such as: committed here, and perhaps on no standby
+            self.close()
+            raise LedgerError(f"the witness {self.name} did not confirm a commit")
+        return list(heads)
+
+    def _connected(self, seconds: float) -> Any:
+        require_tls(self._pg, self._where)
+        self._notices: list[str] = []
+        db = self._pg.connect(self._where, autocommit=True, **CONNECTING)
+        db.execute(f"SET lock_timeout = '{seconds}s'")
+        db.execute(f"SET statement_timeout = '{seconds}s'")
+        db.execute("SET synchronous_commit = on")
+        db.execute(
+            "CREATE TABLE IF NOT EXISTS ostraka_witness (ledger text PRIMARY KEY, kept bytea NOT NULL)"
+        )
+        db.add_notice_handler(lambda notice: self._notices.append(notice.message_primary or ""))
+        return db
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._db is not None:
+            self._db.close()
+        self._db = None
+
+
+class FolderWitness:
+    """A file for each ledger, in a folder on another machine's disk, such as a mounted store."""
+
+    def __init__(self, folder: str | os.PathLike[str], secret: bytes) -> None:
+        self._folder, self._secret, self.name = Path(folder), secret, os.fspath(folder)
+
+    def tell(
+        self,
+        ledger: str,
+        head: Head,
+        *,
+        instead: Collection[str] = (),
+        seconds: float,  # noqa: ARG002
+    ) -> list[Head]:
+        """Replace the file durably; see :class:`~ostraka.core.ledger.witness.Witness`."""
+        path = self._folder / f"{ledger}.head"
+        with self._locked():
+            try:
+                kept, heads = _updated(
+                    self._secret, ledger, path.read_bytes() if path.exists() else None, head, instead
+                )
+            except (LookupError, TypeError, ValueError) as error:
+                raise LedgerError(f"the witness {path} is damaged ({error})") from None
+            if kept is not None:
+                files.write(path, kept, private=True)
+        return list(heads)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        handle = os.open(self._folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+    def close(self) -> None:
+        """Do nothing: no file stays open."""
