@@ -106,8 +106,8 @@ MUTANTS = [
     Mutant(
         "what was lost is charged below what answers cost",
         "core/ledger/ledger.py",
-        "                    if not covers(cost, paid.cost):",
-        "                    if not covers(paid.cost, cost) and not covers(cost, paid.cost):",
+        "            if not covers(cost, paid.cost):",
+        "            if not covers(paid.cost, cost) and not covers(cost, paid.cost):",
         "ledger/test_failover.py::test_a_promoted_standby_answers_nothing_until_its_owner_adopts_it",
     ),
     Mutant(
