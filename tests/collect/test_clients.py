@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from ostraka.collect import Client, CountSketch, Grid, Histogram, Pairs, Tally, Task, Tree
+from ostraka.collect import Client, Histogram, Tally, Task, Tree
 from ostraka.collect.masking import pair_names
 from ostraka.collect.messages import approval, kind_of, numbers, places
 from ostraka.collect.plan import among_clients
@@ -17,14 +17,6 @@ from ostraka.secure.keys import Identity
 from ostraka.secure.masks import mask, pair_mask
 from ostraka.secure.rounds import PartyError
 from tests.false_alarm import FALSE_ALARM
-
-ENCODINGS = [
-    (Histogram(0, 1, cells=5), lambda k: k / 15),
-    (Tree(0, 20, fanout=5), lambda k: k),
-    (Grid(x=(0, 1), y=(0, 1), shape=(3, 3), at_most=2), lambda k: [(k / 15, 0.5), (0.1, 0.9)]),
-    (Pairs(items=4, at_most=3), lambda k: [k % 4, (k + 1) % 4]),
-    (CountSketch(width=5, depth=3, key="77" * 32), lambda k: [k]),
-]
 
 
 class Office:
@@ -64,15 +56,6 @@ class Office:
         if self.tally.stage == "mask":
             return client.mask(value, message)
         return getattr(client, self.tally.stage)(message)
-
-
-@pytest.mark.parametrize(("encoding", "value"), ENCODINGS, ids=lambda value: type(value).__name__)
-def test_the_sum_is_that_of_numpy_over_the_survivors(encoding, value):
-    one, values = Office(encoding), [value(k) for k in range(14)]
-    masked = one.run(values, {3: "share", 9: "mask", 12: "unmask"})
-    assert masked == [k for k in range(14) if k not in (3, 9)]
-    np.testing.assert_array_equal(one.tally.close().open(), one.plain([values[k] for k in masked]))
-    assert (one.tally.n_clients, one.tally.n_survivors) == (14, 12)
 
 
 @settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])

@@ -36,7 +36,7 @@ def plain(encoding, values):
 @pytest.mark.parametrize("case", CASES)
 def test_the_sum_of_the_survivors_is_that_of_numpy(case, trust, noise, vanishing):
     encoding, value = CASES[case]
-    me, others = Identity.fresh(), [Identity.fresh() for _ in range(2)]
+    me, others = Identity.fresh(), [Identity.fresh() for _ in range(3)]
     options = {"sigma": 1.5, "noise": trust if noise == "parties" else "tally", "least": 8, "most": 20}
     values, gone = [value(k) for k in range(N)], VANISHING[vanishing]
     if trust == "keepers":
@@ -51,8 +51,9 @@ def test_the_sum_of_the_survivors_is_that_of_numpy(case, trust, noise, vanishing
         tally = Tally(task, me)
         survivors = among_clients(tally, values, vanish=gone)
     sums = tally.close()
+    assert tally.n_survivors == len(survivors)
     noise_here = sums.open() - plain(encoding, [values[k] for k in survivors])
-    shares = 2 if trust == "keepers" else len(survivors)
+    shares = 3 if trust == "keepers" else len(survivors)
     if noise == "tally":
         assert not noise_here.any()
     else:

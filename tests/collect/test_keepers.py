@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from ostraka import Budget, Ledger, release
-from ostraka.collect import Client, CountSketch, Grid, Histogram, Keeper, Pairs, Tally, Tree
+from ostraka.collect import Client, Histogram, Keeper, Tally
 from ostraka.collect import messages as _reports
 from ostraka.collect.messages import Closing
 from ostraka.core.mechanisms.skellam import skellam
@@ -22,25 +22,6 @@ from ostraka.secure.keys import Identity, exchange_key, new_secret
 from ostraka.secure.log import LogError
 from ostraka.secure.rounds import PartyError
 from tests.false_alarm import FALSE_ALARM
-
-ENCODINGS = [
-    (Histogram(0, 10, cells=5), [1, 4, 4, 9, 11]),
-    (Tree(0, 20, fanout=5), [3, 3, 19, 0, -5]),
-    (
-        Grid(x=(0, 1), y=(0, 1), shape=(3, 3), at_most=2),
-        [(0.1, 0.9), [(0.5, 0.5), (0.9, 0.9)], [], (2, 2), (0, 0)],
-    ),
-    (Pairs(items=4, at_most=3), [[0, 1], [1, 2, 3], [], [3], [0, 3]]),
-    (CountSketch(width=5, depth=3, key="77" * 32), [[1], [2], [2], [99], []]),
-]
-
-
-@pytest.mark.parametrize("n_keepers", [2, 3])
-@pytest.mark.parametrize(("encoding", "values"), ENCODINGS, ids=lambda value: type(value).__name__)
-def test_the_sum_is_that_of_numpy(kept, encoding, values, n_keepers):
-    one = kept(encoding, n_keepers=n_keepers)
-    one.send(*values)
-    np.testing.assert_array_equal(one.tally.close().open(), one.plain(values))
 
 
 @pytest.mark.statistical
