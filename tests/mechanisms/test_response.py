@@ -207,14 +207,6 @@ def test_priors_are_told_apart_by_a_digest_and_the_price_does_not_depend_on_them
     assert one == PriorResponse(prior=np.array([[0.5, 0.4, 0.1]]), epsilon=1.0)
 
 
-@pytest.mark.parametrize(
-    "prior", [[0.5, 0.5], [[1.0]], [[0.5, 0.6]], [[math.inf, 0.0]], [[[0.5, 0.5]]]], ids=str
-)
-def test_a_prior_that_is_none_is_refused(prior):
-    with pytest.raises(ValueError, match="prior must"):
-        PriorResponse(prior=prior, epsilon=1.0)
-
-
 def test_a_prior_cannot_be_changed_behind_the_mechanism():
     mine = np.array([[0.5, 0.4, 0.1]])
     mechanism = PriorResponse(prior=mine, epsilon=1.0)

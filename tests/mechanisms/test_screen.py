@@ -52,20 +52,6 @@ def test_far_from_the_threshold_the_answer_is_certain(noise):
     np.testing.assert_array_equal(screen.release(rows, rng=np.random.default_rng(0)), [True, False, True])
 
 
-@pytest.mark.parametrize(
-    ("wrong", "says"),
-    [
-        ({"at": math.nan}, "at must be finite"),
-        ({"at": math.inf}, "at must be finite"),
-        ({"noise": "max"}, "noise must be one of largest, every, got 'max'"),
-    ],
-    ids=str,
-)
-def test_what_is_no_threshold_is_refused(wrong, says):
-    with pytest.raises(ValueError, match=says):
-        Threshold(**{"at": 1.0, "sigma": 1.0} | wrong)
-
-
 def test_one_class_is_no_vote():
     with pytest.raises(ValueError, match="two classes or more"):
         Threshold(at=1, sigma=1.0).log_outcomes([[3]])

@@ -85,11 +85,3 @@ def test_votes_that_show_counts_are_not_charged_as_an_argmax_nor_the_other_way_r
             release(one, Private([[5, 1, 0]], both.promise), ledger=ledger)
         with pytest.raises(ValueError, match="argmax_only"):
             release(both, Private([[0, 1, 0]], one.promise), ledger=ledger)
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"reveals": "all"}, {"reveals": "argmax", "changed": 3}, {"reveals": "argmax", "sigma": 1001.0}]
-)
-def test_what_is_not_priced_is_refused(wrong):
-    with pytest.raises(ValueError, match=r"reveals|changed|sigma"):
-        SkellamMax(**{"sigma": 3.0, **wrong})

@@ -172,23 +172,6 @@ def test_it_is_known_by_what_is_public():
         one.stage[0] = 1
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"stage": [0.0, 1.0]}, "stage must be whole numbers"),
-        ({"stage": [0, -1]}, "stage must be whole numbers"),
-        ({"stage": [[0, 1]]}, r"got shape \(1, 2\)"),
-        ({"epsilon": 0.0}, "epsilon must be finite and > 0"),
-        ({"epsilon": 41.0}, "epsilon must be at most 40"),
-        ({"n_classes": 1}, "n_classes must be an integer >= 2"),
-    ],
-)
-def test_parameters_out_of_range_are_refused(change, message):
-    right = {"stage": [0, 1], "n_classes": 3, "epsilon": 1.0, "advise": by_first_answer}
-    with pytest.raises(ValueError, match=message):
-        StagedResponse(**(right | change))
-
-
 @pytest.mark.parametrize("labels", [[0, 1], [0, 1, 3], [0.5, 1.0, 2.0], [0, 1, -1]])
 def test_wrong_labels_are_refused_before_a_charge(labels):
     with Ledger(":memory:", budget=Budget(epsilon=9.0, delta=1e-6)) as ledger:

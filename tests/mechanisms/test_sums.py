@@ -112,14 +112,6 @@ def test_rows_that_cannot_be_summed_are_refused_before_the_charge(table, words):
         assert ledger.epsilon() == 0
 
 
-@pytest.mark.parametrize(
-    "settings", [{"sigma": 1e-4}, {"sigma": 1e10}, {"sigma": math.nan}, {"n_columns": 0}]
-)
-def test_settings_without_a_grid_are_refused(settings):
-    with pytest.raises(ValueError, match="must be"):
-        GaussianSums(**{"n_columns": 2, "sigma": 1.0} | settings)
-
-
 def test_rows_which_are_replaced_need_twice_the_noise_and_are_refused():
     with (
         Ledger(":memory:", budget=Budget(epsilon=2.0, delta=1e-5)) as ledger,

@@ -61,9 +61,3 @@ def test_the_door_compares_weights():
         assert ledger.epsilon() == pytest.approx(GNMax(sigma=3.0).curve().epsilon(delta=1e-5), rel=1e-12)
         with pytest.raises(ValueError, match="hides"):
             release(light, votes, ledger=ledger)
-
-
-@pytest.mark.parametrize("weight", [0, -1, float("nan"), float("inf")])
-def test_a_weight_must_be_a_positive_number(weight):
-    with pytest.raises(ValueError, match="weight"):
-        Weighted(mechanism=GNMax(sigma=1.0), weight=weight)

@@ -1,0 +1,77 @@
+"""What no mechanism may be made of: one line for each parameter out of range, and the words that say why."""
+
+import math
+
+import pytest
+
+from ostraka import GNMax, LNMax, Threshold
+from ostraka.core.mechanisms.counts import NoisyCounts
+from ostraka.core.mechanisms.response import PriorResponse
+from ostraka.core.mechanisms.skellam import SkellamMax
+from ostraka.core.mechanisms.sums import GaussianSums
+from ostraka.core.mechanisms.wrapped import StagedResponse, Subsampled, Weighted
+
+
+def advise(stage, answers):
+    raise AssertionError("nobody asks a mechanism that was refused")
+
+
+RIGHT = {
+    GNMax: {"sigma": 1.0},
+    LNMax: {"scale": 1.0},
+    Threshold: {"at": 1.0, "sigma": 1.0},
+    NoisyCounts: {"sigma": 1.0},
+    GaussianSums: {"n_columns": 2, "sigma": 1.0},
+    SkellamMax: {"sigma": 3.0},
+    PriorResponse: {"prior": [[0.5, 0.5]], "epsilon": 1.0},
+    StagedResponse: {"stage": [0, 1], "n_classes": 3, "epsilon": 1.0, "advise": advise},
+    Subsampled: {"mechanism": GNMax(sigma=1.0), "sampling_rate": 0.5},
+    Weighted: {"mechanism": GNMax(sigma=1.0), "weight": 2.0},
+}
+REFUSED = [
+    (GNMax, {"sigma": 1e200}, r"sigma must be at most 1e\+150 votes, got 1e\+200"),
+    (LNMax, {"scale": 1e200}, r"scale must be at most 1e\+150 votes, got 1e\+200"),
+    (Threshold, {"sigma": 1e200}, r"sigma must be at most 1e\+150 votes, got 1e\+200"),
+    (Threshold, {"at": math.nan}, "at must be finite"),
+    (Threshold, {"at": math.inf}, "at must be finite"),
+    (Threshold, {"noise": "max"}, "noise must be one of largest, every, got 'max'"),
+    *((NoisyCounts, {"sigma": sigma}, "sigma must") for sigma in (0.0, 2e5)),
+    (NoisyCounts, {"l2": 0.5}, "l2 must be"),
+    (NoisyCounts, {"relation": "other"}, "relation must be"),
+    *((GaussianSums, {"sigma": sigma}, "sigma must be") for sigma in (1e-4, 1e10, math.nan)),
+    (GaussianSums, {"n_columns": 0}, "n_columns must be"),
+    *((SkellamMax, {"sigma": s}, "sigma must") for s in (0.0, -1.0, math.nan, math.inf, 10_001.0, "2")),
+    (SkellamMax, {"reveals": "all"}, "reveals"),
+    (SkellamMax, {"reveals": "argmax", "changed": 3}, "changed"),
+    (SkellamMax, {"reveals": "argmax", "sigma": 1001.0}, "sigma"),
+    *(
+        (PriorResponse, {"prior": prior}, "prior must")
+        for prior in ([0.5, 0.5], [[1.0]], [[0.5, 0.6]], [[math.inf, 0.0]], [[[0.5, 0.5]]])
+    ),
+    *((StagedResponse, {"stage": stage}, "stage must be whole numbers") for stage in ([0.0, 1.0], [0, -1])),
+    (StagedResponse, {"stage": [[0, 1]]}, r"got shape \(1, 2\)"),
+    (StagedResponse, {"epsilon": 0.0}, "epsilon must be finite and > 0"),
+    (StagedResponse, {"epsilon": 41.0}, "epsilon must be at most 40"),
+    (StagedResponse, {"n_classes": 1}, "n_classes must be an integer >= 2"),
+    *((Subsampled, {"sampling_rate": rate}, "sampling_rate") for rate in (0, -0.1, 1.5, math.nan, True)),
+    *((Weighted, {"weight": weight}, "weight") for weight in (0, -1, math.nan, math.inf)),
+]
+
+
+@pytest.mark.parametrize(("kind", "wrong", "words"), REFUSED, ids=str)
+def test_a_parameter_out_of_range_is_refused_by_name_when_the_mechanism_is_made(kind, wrong, words):
+    kind(**RIGHT[kind])
+    with pytest.raises(ValueError, match=words):
+        kind(**RIGHT[kind] | wrong)
+
+
+@pytest.mark.parametrize("sigma", [5e-324, 1e-300, 1e-160])
+@pytest.mark.parametrize("reveals", ["counts", "argmax"])
+def test_skellam_noise_too_small_for_float64_is_refused_with_the_way_out(sigma, reveals):
+    with pytest.raises(ValueError, match="sigma must be at least 1e-100"):
+        SkellamMax(sigma=sigma, reveals=reveals).curve()
+
+
+@pytest.mark.parametrize("mechanism", [GNMax(sigma=1e150), LNMax(scale=1e150), Threshold(at=3, sigma=1e150)])
+def test_the_largest_noise_is_priced(mechanism):
+    assert mechanism.curve().epsilon(delta=1e-5) < 1e-9
