@@ -69,13 +69,14 @@ def sync_folder(folder: Path) -> None:
 
 def _fill(path: Path, content: str | bytes | Callable[[Path], object], mode: int) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(handle, "wb") as file:
+    try:
         if callable(content):
             content(path)
         else:
-            file.write(content.encode() if isinstance(content, str) else content)
-        file.flush()
-        os.fsync(file.fileno())
+            path.write_bytes(content.encode() if isinstance(content, str) else content)
+        os.fsync(handle)  # of the file, whoever wrote it
+    finally:
+        os.close(handle)
 
 
 def environment() -> Environment:
