@@ -57,7 +57,7 @@ def test_a_larger_gaussian_lies_above_its_function_between_the_grid_points_too()
     """A piecewise linear function which touches a Gaussian from above at its kinks."""
     step, mu = 0.05, 0.7
     values = gaussian(np.arange(140) * step, mu)
-    found = limit.larger_gaussian(values, step, least=0.4 * mu**2, most=2 * mu**2)
+    found = limit.larger_gaussian(values, step, least=0.4 * mu**2, highest=2 * mu**2)
     with mpmath.workdps(40):
         for i, share in itertools.product((0, 3, 40, 90), (0.0, 0.25, 0.5, 0.9)):
             low, high = mpmath.exp(i * mpmath.mpf(step)), mpmath.exp((i + 1) * mpmath.mpf(step))
@@ -68,7 +68,7 @@ def test_a_larger_gaussian_lies_above_its_function_between_the_grid_points_too()
             above = mpmath.ncdf(root / 2 - z) - odds * mpmath.ncdf(-z - root / 2)
             assert above + found.delta >= chord
     assert found.mu_squared < 1.01 * mu**2
-    assert limit.larger_gaussian(values, step, least=0.4 * mu**2, most=0.99 * mu**2) is None
+    assert limit.larger_gaussian(values, step, least=0.4 * mu**2, highest=0.99 * mu**2) is None
 
 
 def told_by_repeats(p, q, n, epsilon):

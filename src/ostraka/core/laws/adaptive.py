@@ -147,7 +147,7 @@ class _Chain:
         step, values = self._followed(uses)
         mu_squared = uses * self._law.mu_squared
         delta = _LITTLE_DELTA if uses < _FOLLOWED[-1] else 0.0  # tables of few uses are steep at their end
-        gaussian = limit.larger_gaussian(values, step, least=mu_squared / 2, most=mu_squared, delta=delta)
+        gaussian = limit.larger_gaussian(values, step, least=mu_squared / 2, highest=mu_squared, delta=delta)
         return gaussian or limit.Part(math.inf, 0.0)
 
     def _followed(self, uses: int) -> tuple[float, np.ndarray]:

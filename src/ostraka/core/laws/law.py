@@ -128,12 +128,12 @@ def _check_kind(kind: str) -> None:
             raise ValueError(f"a sampling rate must be above 0 and at most 1, in hexadecimal, got {number!r}")
 
 
-def added(one: tuple[Law, ...] | None, two: tuple[Law, ...] | None) -> tuple[Law, ...] | None:
+def added(first: tuple[Law, ...] | None, second: tuple[Law, ...] | None) -> tuple[Law, ...] | None:
     """All uses of both, sorted, Gaussians in one; None where either is not known."""
-    if one is None or two is None:
+    if first is None or second is None:
         return None
     counts: dict[tuple[str, float], int] = {}
-    for law in (*one, *two):
+    for law in (*first, *second):
         counts[law.kind, law.size] = counts.get((law.kind, law.size), 0) + law.uses
     return tuple(Law(kind, size, count) for (kind, size), count in sorted(counts.items()) if count)
 

@@ -61,9 +61,9 @@ class Levels(NamedTuple):
         widest = max((law.mu_squared for law in laws), default=0.0)
         begin, rate = [0.0], [1.0]
         for start in _FINER:
-            each = [one(law, start).mu_squared / law.mu_squared for law in laws]
+            steps = [one(law, start).mu_squared / law.mu_squared for law in laws]
             begin.append((start + 1) * widest)
-            rate.append(min(rate[-1], max(each, default=1.0) * (1 + _UP)))
+            rate.append(min(rate[-1], max(steps, default=1.0) * (1 + _UP)))
         mass = np.concatenate([[0.0], np.cumsum(np.diff(begin) / np.array(rate[:-1]))])
         return cls(np.array(begin), np.array(rate), mass)
 
@@ -91,20 +91,20 @@ def beside(law: Law) -> Part:
     start = min(STARTS, key=lambda start: start + law.uses * _ABOUT[start])
     if law.uses < _WORTHWHILE or not within_reach(law):
         return alone
-    each = one(law._replace(uses=1), start)
-    whole = (start * law.mu_squared + law.uses * each.mu_squared) * (1 + _OUTWARD)
-    return min(alone, Part(whole, law.uses * each.delta))
+    step = one(law._replace(uses=1), start)
+    total = (start * law.mu_squared + law.uses * step.mu_squared) * (1 + _OUTWARD)
+    return min(alone, Part(total, law.uses * step.delta))
 
 
 def together(laws: tuple[Law, ...]) -> Part:
     """A Gaussian that bounds all of these, in whatever order, also one that answers decide."""
     followed = tuple(law for law in laws if within_reach(law))
     fixed = sum(law.uses * law.mu_squared for law in laws if law not in followed)
-    each = tuple(law._replace(uses=1) for law in followed)
-    paid = levels(each)
+    singles = tuple(law._replace(uses=1) for law in followed)
+    paid = levels(singles)
     mass = sum(law.uses * law.mu_squared for law in followed)
-    most = [max(one(law, start).delta for start in _FINER) for law in each]
-    delta = sum(law.uses * one_delta for law, one_delta in zip(followed, most, strict=True))
+    bounds = [max(one(law, start).delta for start in _FINER) for law in singles]
+    delta = sum(law.uses * one_delta for law, one_delta in zip(followed, bounds, strict=True))
     delta += sum(law.uses * law.delta for law in laws)
     return Part(float((fixed + paid.before(mass)) * (1 + _UP)), delta)
 
@@ -115,18 +115,18 @@ def levels(laws: tuple[Law, ...]) -> Levels:
     return Levels.of(laws)
 
 
-def after(law: Law, begun: Part) -> Part:
+def after(law: Law, part: Part) -> Part:
     """The Gaussian after these uses, where there was one before the first of them."""
-    each = Part(law.mu_squared, 0.0)
-    within = [start for start in STARTS if begun.mu_squared >= start * law.mu_squared and within_reach(law)]
+    step = Part(law.mu_squared, 0.0)
+    within = [start for start in STARTS if part.mu_squared >= start * law.mu_squared and within_reach(law)]
     if within:
-        each = min(each, one(law._replace(uses=1), max(within)))
-    whole = (begun.mu_squared + law.uses * each.mu_squared) * (1 + _OUTWARD)
-    return Part(whole, begun.delta + law.uses * each.delta)
+        step = min(step, one(law._replace(uses=1), max(within)))
+    total = (part.mu_squared + law.uses * step.mu_squared) * (1 + _OUTWARD)
+    return Part(total, part.delta + law.uses * step.delta)
 
 
 def larger_gaussian(
-    values: np.ndarray, step: float, *, least: float, most: float, delta: float = _LEAST_DELTA
+    values: np.ndarray, step: float, *, least: float, highest: float, delta: float = _LEAST_DELTA
 ) -> Part | None:
     """A Gaussian that exceeds the function with these values at 0, step, ... everywhere; None beyond most.
 
@@ -140,7 +140,7 @@ def larger_gaussian(
     low, middle = np.arange(count) * step, (np.arange(count) + 0.5) * step
     needed = values[: count + 1] if count < values.size else np.append(values, values[-1])
     needed = needed * (1 + _OUTWARD) - delta
-    left, right = np.exp(low), np.exp(low + step)
+    lower, upper = np.exp(low), np.exp(low + step)
     centre = np.exp(middle)
 
     def exceeds(mu_squared: float) -> bool:
@@ -148,31 +148,31 @@ def larger_gaussian(
         slope = ndtr(-middle / mu - mu / 2)
         above = ndtr(mu / 2 - middle / mu)
         height = above - centre * slope - 1e-13 * above
-        ends = (height + slope * (centre - left), height + slope * (centre - right))
+        ends = (height + slope * (centre - lower), height + slope * (centre - upper))
         return bool((ends[0] >= needed[:-1]).all() and (ends[1] >= needed[1:]).all())
 
-    if not exceeds(most):
+    if not exceeds(highest):
         return None
-    while most - least > 1e-7 * most:
-        between = (least + most) / 2
-        least, most = (least, between) if exceeds(between) else (between, most)
-    return Part(most * (1 + _OUTWARD), delta)
+    while highest - least > 1e-7 * highest:
+        between = (least + highest) / 2
+        least, highest = (least, between) if exceeds(between) else (between, highest)
+    return Part(highest * (1 + _OUTWARD), delta)
 
 
 @lru_cache(maxsize=64)
 def one(law: Law, start: int) -> Part:
     """What one answer adds to a Gaussian of ``start`` squared shifts of its own."""
     name = f"one {law.kind} {law.size.hex()} {start}"
-    known = stored.load(name)
-    if known is not None:
-        return Part(*map(float, known))
+    stored_part = stored.load(name)
+    if stored_part is not None:
+        return Part(*map(float, stored_part))
     before = start * law.mu_squared
-    gaussian = larger_gaussian(*_followed(law, before), least=before, most=before + law.mu_squared)
-    each = Part(law.mu_squared, 0.0)
+    gaussian = larger_gaussian(*_followed(law, before), least=before, highest=before + law.mu_squared)
+    step = Part(law.mu_squared, 0.0)
     if gaussian is not None and gaussian.delta <= _MOST_DELTA:
-        each = Part((gaussian.mu_squared - before) * (1 + _OUTWARD), gaussian.delta)
-    stored.save(name, np.array(each))
-    return each
+        step = Part((gaussian.mu_squared - before) * (1 + _OUTWARD), gaussian.delta)
+    stored.save(name, np.array(step))
+    return step
 
 
 def _followed(law: Law, before: float) -> tuple[np.ndarray, float]:

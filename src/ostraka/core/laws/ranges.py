@@ -75,9 +75,9 @@ def after(values: np.ndarray, size: float, parts: int) -> np.ndarray:
     step, n = size / parts, len(values)
     w = mirrored(np.pad(values, (0, parts), mode="edge"), step, parts)
     s = np.linspace(0.0, size, parts + 1)  # its ends are exact
-    whole = math.expm1(size)
-    likely, rare = np.exp(s) * np.expm1(size - s) / whole, np.expm1(s) / whole
-    bent = math.tanh(step / 4) / whole
+    full = math.expm1(size)
+    likely, rare = np.exp(s) * np.expm1(size - s) / full, np.expm1(s) / full
+    bent = math.tanh(step / 4) / full
     larger = np.empty(n)
     for start in range(0, n, block := max(1, _BLOCK // parts)):
         end = min(n, start + block)

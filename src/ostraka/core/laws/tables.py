@@ -55,8 +55,8 @@ class Table(NamedTuple):
             return 1.0 if place <= 0 else float(self.values[-1])
         doubt = _ULP * epsilon / self.step  # places are rounded
         i = min(max(0, int(place - doubt)), len(self.values) - 2)
-        beyond = min(epsilon - self.step * (self.start + i), self.step)
-        share = max(0.0, math.expm1(beyond) / math.expm1(self.step) - _OUTWARD - doubt)
+        within = min(epsilon - self.step * (self.start + i), self.step)
+        share = max(0.0, math.expm1(within) / math.expm1(self.step) - _OUTWARD - doubt)
         on_chord = float(self.values[i] + share * (self.values[i + 1] - self.values[i]))
         return min(1.0, on_chord * (1 + _OUTWARD))
 
@@ -108,15 +108,15 @@ def _fixed_only(laws: tuple[Law, ...]) -> Table | None:
     if not composes(laws):
         return None
     pairs = [law for law in laws if law.size and (law.is_sampled or law.is_pure)]
-    rest = _gaussian([law for law in laws if law.size and law not in pairs])
-    if not math.isfinite(rest.mu_squared):
+    gaussian = _gaussian([law for law in laws if law.size and law not in pairs])
+    if not math.isfinite(gaussian.mu_squared):
         return None
     if not pairs:  # Gaussians alone have a formula of their own
-        return _as_gaussian(rest, 0.0) if rest.delta and rest.mu_squared else None
-    if rest.mu_squared:
-        pairs.append(Law(GAUSSIAN, rest.mu_squared))
+        return _as_gaussian(gaussian, 0.0) if gaussian.delta and gaussian.mu_squared else None
+    if gaussian.mu_squared:
+        pairs.append(Law(GAUSSIAN, gaussian.mu_squared))
     bound = sampled.hockey_sticks(pairs)
-    return None if bound is None else _raised(Table(bound[1], bound[0], bound[2]), rest.delta)
+    return None if bound is None else _raised(Table(bound[1], bound[0], bound[2]), gaussian.delta)
 
 
 def _weight(law: Law) -> float:
@@ -128,30 +128,30 @@ def _led_by(leader: Law, laws: tuple[Law, ...]) -> Bound | None:
     pairs = [law for law in laws if law.is_pure]
     if sum(law.uses for law in pairs) > _MOST_PURE:
         pairs = []  # so many are hardly more than the Gaussians that dominate them
-    rest = _gaussian([law for law in laws if law not in pairs and law is not leader])
-    if not math.isfinite(rest.mu_squared):
+    gaussian = _gaussian([law for law in laws if law not in pairs and law is not leader])
+    if not math.isfinite(gaussian.mu_squared):
         return None
     room = sum(law.uses * law.size for law in pairs)
     table = followed_table(leader) if leader.uses <= _MOST else None
-    bound = None if table is None else _beside(table, rest, pairs, room)
-    if bound is None and (table := _many(leader, rest, room)) is not None:
+    bound = None if table is None else _beside(table, gaussian, pairs, room)
+    if bound is None and (table := _many(leader, gaussian, room)) is not None:
         bound = _beside(table, limit.Part(0.0, 0.0), pairs, room)
     return bound
 
 
-def _beside(table: Table, rest: limit.Part, pairs: list[Law], room: float) -> Bound | None:
+def _beside(table: Table, gaussian: limit.Part, pairs: list[Law], room: float) -> Bound | None:
     """The table with fixed pairs, which must not need too many points."""
-    wide = 2 * (rest.mu_squared / 2 + _FURTHEST * math.sqrt(rest.mu_squared) + room)
+    wide = 2 * (gaussian.mu_squared / 2 + _FURTHEST * math.sqrt(gaussian.mu_squared) + room)
     if wide > _MOST_POINTS * table.step:
         return None
     kernels = [_of_pure(law, table.step) for law in pairs]
-    if rest.mu_squared:
-        kernels.append(_of_gaussian(rest.mu_squared, table.step))
+    if gaussian.mu_squared:
+        kernels.append(_of_gaussian(gaussian.mu_squared, table.step))
     if not kernels:
-        return _raised(table, rest.delta)
-    whole = reduce(fixed.together, kernels)
-    whole = whole._replace(revealing=whole.revealing + rest.delta)
-    return fixed.Averaged(table.start, table.step, table.values, whole)
+        return _raised(table, gaussian.delta)
+    kernel = reduce(fixed.together, kernels)
+    kernel = kernel._replace(revealing=kernel.revealing + gaussian.delta)
+    return fixed.Averaged(table.start, table.step, table.values, kernel)
 
 
 @lru_cache(maxsize=16)
@@ -163,7 +163,7 @@ def _of_pure(law: Law, step: float) -> fixed.Kernel:
     return reduce(fixed.together, [fixed.kernel(pure.pair(law, step), step)] * law.uses)
 
 
-def _many(leader: Law, rest: limit.Part, room: float) -> Table | None:
+def _many(leader: Law, remainder: limit.Part, room: float) -> Table | None:
     """The table of the Gaussian which exceeds the uses that are followed, those beyond, and the rest."""
     followed = [leader._replace(uses=n) for n in (_MOST, _FEWER) if n < leader.uses]
     pair = next(((law, gaussian) for law in followed if (gaussian := _gaussian_of(law))), None)
@@ -171,21 +171,21 @@ def _many(leader: Law, rest: limit.Part, room: float) -> Table | None:
         return None
     law, gaussian = pair
     gaussian = limit.Part(
-        (gaussian.mu_squared + rest.mu_squared) * (1 + _OUTWARD), gaussian.delta + rest.delta
+        (gaussian.mu_squared + remainder.mu_squared) * (1 + _OUTWARD), gaussian.delta + remainder.delta
     )
-    whole = limit.after(leader._replace(uses=leader.uses - law.uses), gaussian)
-    return _as_gaussian(whole, room)
+    total = limit.after(leader._replace(uses=leader.uses - law.uses), gaussian)
+    return _as_gaussian(total, room)
 
 
-def _as_gaussian(whole: limit.Part, room: float) -> Table | None:
+def _as_gaussian(part: limit.Part, room: float) -> Table | None:
     """The table of a Gaussian, with room for pure releases on either side."""
-    mu = math.sqrt(whole.mu_squared)
+    mu = math.sqrt(part.mu_squared)
     step = _FINE * mu
     low = math.ceil((_LOWER * mu + room) / step)
-    high = math.ceil((_reach(whole.mu_squared) + room) / step)
+    high = math.ceil((_reach(part.mu_squared) + room) / step)
     if high > _MOST_POINTS:
         return None
-    return _raised(Table(-low, step, gaussian_delta(np.arange(-low, high + 1) * step, mu)), whole.delta)
+    return _raised(Table(-low, step, gaussian_delta(np.arange(-low, high + 1) * step, mu)), part.delta)
 
 
 @lru_cache(maxsize=64)
@@ -194,10 +194,10 @@ def _gaussian_of(law: Law) -> limit.Part | None:
     table = followed_table(law)
     if table is None:
         return None
-    most = law.uses * law.mu_squared
+    mu_squared = law.uses * law.mu_squared
     delta = _LITTLE_DELTA if law.uses == _FEWER else 0.0  # the table of few is steep at its end
     return limit.larger_gaussian(
-        table.values[-table.start :], table.step, least=most / 2, most=most, delta=delta
+        table.values[-table.start :], table.step, least=mu_squared / 2, highest=mu_squared, delta=delta
     )
 
 
@@ -219,8 +219,8 @@ def _reach(variance: float) -> float:
 def followed_table(law: Law) -> Table | None:
     """The table of one family which is followed to its last use; None where that is too much."""
     name = f"{law.kind} {law.size.hex()} {law.uses}"
-    known = stored.load(name)
-    if known is None:
+    stored_table = stored.load(name)
+    if stored_table is None:
         from ostraka.core.laws import answers  # noqa: PLC0415  (compiled code, loaded when needed)
 
         start = time.process_time()
@@ -231,7 +231,7 @@ def followed_table(law: Law) -> Table | None:
         if time.process_time() - start > _WORTH_KEEPING:
             stored.save(name, np.concatenate([[step], values]))
     else:
-        step, values = float(known[0]), known[1:]
+        step, values = float(stored_table[0]), stored_table[1:]
     spread = math.sqrt(law.uses * law.mu_squared)
     less = min(values.size - 1, math.ceil(_LOWER * spread / step))
     return Table(-less, step, mirrored(values, step, less))
