@@ -54,6 +54,23 @@ def test_delta_lies_strictly_between_0_and_1(value):
         _check.delta(value)
 
 
+@pytest.mark.parametrize(
+    ("options", "inside", "outside", "ends"),
+    [
+        ({}, [1e-300, 0.5], [0.0, 1.0, math.nan, True], "> 0 and < 1"),
+        ({"zero": True}, [0.0, 0.5], [-0.1, 1.0, math.nan, False], ">= 0 and < 1"),
+        ({"one": True}, [1.0, 0.5], [0.0, 1.1, math.inf, True], "> 0 and <= 1"),
+        ({"zero": True, "one": True}, [0.0, 1.0], [-0.1, 1.1, "0.5", None], ">= 0 and <= 1"),
+    ],
+)
+def test_a_share_lies_between_0_and_1(options, inside, outside, ends):
+    for value in inside:
+        _check.share(**options, part=value)
+    for value in outside:
+        with pytest.raises(ValueError, match=f"part must be {ends}, got"):
+            _check.share(**options, part=value)
+
+
 def test_an_unknown_word_is_answered_with_the_known_ones():
     with pytest.raises(ValueError, match="noise must be one of a, b, got 'c'"):
         _check.one_of(noise="c", allowed=("a", "b"))

@@ -227,8 +227,7 @@ def quantile(
     >>> quantile(sums, task, 0.5).value
     20
     """
-    if not 0 < q < 1:
-        raise ValueError(f"q must be in (0, 1), got {q!r}")
+    check.share(q=q)
     encoding = task.encoding
     if not isinstance(encoding, Tree | Histogram):
         raise ValueError(f"a quantile needs a Tree or a Histogram, got {type(encoding).__name__}")  # noqa: TRY004
@@ -452,8 +451,7 @@ def _variance(task: Task, variance: float | None) -> float:
 
 
 def _z(confidence: float) -> float:
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must be in (0, 1), got {confidence!r}")
+    check.share(confidence=confidence)
     return float(ndtri((1 + confidence) / 2))
 
 

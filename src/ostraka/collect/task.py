@@ -153,10 +153,7 @@ class Task:
 
     def _check_numbers(self) -> None:
         check.positive(sigma=self.sigma)
-        for name in ("colluding", "missing"):
-            check.nonnegative(**{name: getattr(self, name)})
-            if not getattr(self, name) < 1:
-                raise ValueError(f"{name} must be below 1, got {getattr(self, name)!r}")
+        check.share(zero=True, colluding=self.colluding, missing=self.missing)
         if (
             isinstance(self.least, bool)
             or not isinstance(self.least, int | np.integer)

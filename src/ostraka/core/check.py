@@ -57,10 +57,17 @@ def one_of(*, allowed: tuple[str, ...], **named: str) -> None:
             raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
 
 
+def share(*, zero: bool = False, one: bool = False, **named: float) -> None:
+    """Raise unless every number is > 0 and < 1; with ``zero`` or ``one``, that number is allowed, too."""
+    ends = f"{'>=' if zero else '>'} 0 and {'<=' if one else '<'} 1"
+    for name, value in named.items():
+        if not (_is_number(value) and (0 < value < 1 or (zero and value == 0) or (one and value == 1))):
+            raise ValueError(f"{name} must be {ends}, got {value!r}")
+
+
 def delta(value: float) -> None:
     """Raise unless 0 < delta < 1."""
-    if not (_is_number(value) and 0 < value < 1):
-        raise ValueError(f"delta must be > 0 and < 1, got {value!r}")
+    share(delta=value)
 
 
 def counts(values: Any) -> np.ndarray:

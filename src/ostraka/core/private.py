@@ -95,12 +95,11 @@ class Adjacency:
             raise ValueError(f"unit must say who is protected, got {self.unit!r}")
         _check.one_of(moves=self.moves, allowed=MOVES)
         _check.one_of(relation=self.relation, allowed=RELATIONS)
-        _check.positive(at_most=self.at_most, sampling_rate=self.sampling_rate)
+        _check.positive(at_most=self.at_most)
+        _check.share(one=True, sampling_rate=self.sampling_rate)
         _check.nonnegative(l0=self.l0, l1=self.l1, l2=self.l2, linf=self.linf, noise_sigma=self.noise_sigma)
         if self.relation == "zero-out" and self.moves != "vector":
             raise ValueError(f"relation='zero-out' is for moves='vector', got moves={self.moves!r}")
-        if self.sampling_rate > 1:
-            raise ValueError(f"sampling_rate must be at most 1, got {self.sampling_rate!r}")
         norms = (self.l0, self.l1, self.l2, self.linf)
         if min(norms) == 0:
             raise ValueError(f"l0, l1, l2 and linf must be > 0, got {norms}")

@@ -21,7 +21,7 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.utils import _safe_indexing
 
-from ostraka.core import files
+from ostraka.core import check, files
 from ostraka.core.ledger.budget import Budget
 from ostraka.core.ledger.ledger import Ledger
 from ostraka.data.guards import warn_of_refits
@@ -206,8 +206,7 @@ def split(X: Any, y: np.ndarray, groups: Any, *, X_public: Any, holdout: float |
             "X_public must be given: unprotected rows to ask the teachers about. If there are "
             "none, holdout=0.2 gives up the privacy of a fifth of the private units instead"
         )
-    if not 0 < holdout < 1:
-        raise ValueError(f"holdout must be > 0 and < 1, got {holdout!r}")
+    check.share(holdout=holdout)
     unit_of, n_units, _ = numbered(len(y) if groups is None else groups)
     n_held = max(1, round(holdout * n_units))
     if n_held >= n_units:

@@ -198,8 +198,7 @@ class DPGM(BaseEstimator):
         """Clusters at their share of epsilon, and the least noise of what is learned that keeps the rest."""
         gaussian = self.generator == "gaussian"
         share = self.share if self.share is not None else 0.55 if gaussian else 0.85
-        if not 0 < share < 1:
-            raise ValueError(f"share must be above 0 and below 1, got {share!r}")
+        check.share(share=share)
         check.positive(epsilon=self.epsilon)
         kmeans = PrivateKMeans(
             self.n_clusters,

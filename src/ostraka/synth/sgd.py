@@ -102,9 +102,8 @@ class PrivateSGD:
         check.integer(n_columns=self.n_columns, least=1)
         check.integer(steps=self.steps, least=1)
         check.positive(sigma=self.sigma, clip=self.clip, learning_rate=self.learning_rate)
-        check.positive(sampling_rate=self.sampling_rate, noise=self._together)
-        if self.sampling_rate > 1:
-            raise ValueError(f"sampling_rate must be at most 1, got {self.sampling_rate!r}")
+        check.positive(noise=self._together)
+        check.share(one=True, sampling_rate=self.sampling_rate)
         if not self.expected_rows or not all(math.isfinite(n) and n > 0 for n in self.expected_rows):
             raise ValueError("expected_rows must be a number above 0 for each network")
 

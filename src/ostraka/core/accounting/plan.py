@@ -63,8 +63,7 @@ class LearningCurve:
     def __post_init__(self) -> None:
         check.integer(n_classes=self.n_classes, least=2)
         check.positive(begin=self.begin, spread=self.spread)
-        if not 0 <= self.floor < 1:
-            raise ValueError(f"floor must be >= 0 and < 1, got {self.floor!r}")
+        check.share(zero=True, floor=self.floor)
 
     @classmethod
     def assumed(cls, *, n_classes: int) -> tuple[Self, ...]:
@@ -345,8 +344,7 @@ def propose(
         check.positive(epsilon=epsilon)
         return search.finished(search.best(epsilon)[1], epsilon)
     assert target_accuracy is not None  # noqa: S101  (one of the two was given)
-    if not 0 < target_accuracy < 1:
-        raise ValueError(f"target_accuracy must be > 0 and < 1, got {target_accuracy!r}")
+    check.share(target_accuracy=target_accuracy)
     return _cheapest(search, target_accuracy)
 
 

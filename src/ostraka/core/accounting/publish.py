@@ -92,11 +92,10 @@ class Certificate:
         check.integer(n_teachers=self.n_teachers, n_classes=self.n_classes, least=2)
         check.integer(n_queries=self.n_queries, least=1)
         check.integer(n_screened=self.n_screened)
-        check.nonnegative(margin=self.margin, agreement=self.agreement)
+        check.nonnegative(margin=self.margin)
+        check.share(zero=True, one=True, agreement=self.agreement)
         if self.order not in ORDERS[:-1]:
             raise ValueError(f"order must be a finite one of ostraka.core.curve.ORDERS, got {self.order!r}")
-        if self.agreement > 1:
-            raise ValueError(f"agreement must be at most 1, got {self.agreement!r}")
         if not 0.5 <= self.confidence < 1:
             raise ValueError(f"confidence must be >= 0.5 and < 1, got {self.confidence!r}")
         two_parts = len(payments(self.mechanism)) > 1 and self.n_classes > 2

@@ -78,7 +78,7 @@ class Subsampled(Wrapped):
     sampling_rate: float
 
     def __post_init__(self) -> None:
-        _rate(self.sampling_rate)
+        check.share(one=True, sampling_rate=self.sampling_rate)
         promise = getattr(self.mechanism, "promise", None)
         if promise is not None and promise.sampling_rate != 1:
             raise ValueError(
@@ -152,7 +152,7 @@ def amplified(curve: Curve, *, sampling_rate: float) -> Curve:
     >>> round((1000 * step).epsilon(delta=1e-5), 3)
     2.108
     """
-    _rate(sampling_rate)
+    check.share(one=True, sampling_rate=sampling_rate)
     if sampling_rate == 1:
         return curve
     orders, rdp_always = np.array(curve.orders), np.array(curve.rdp)
@@ -257,12 +257,6 @@ def _log_bend(gain: np.ndarray, order: float) -> np.ndarray:
 
 def _expm1(value: float) -> float:
     return math.expm1(value) if value < 700 else math.inf
-
-
-def _rate(sampling_rate: float) -> None:
-    check.positive(sampling_rate=sampling_rate)
-    if sampling_rate > 1:
-        raise ValueError(f"sampling_rate must be at most 1, got {sampling_rate!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -302,8 +302,7 @@ class SmoothedCounts(BaseEstimator):
         MNIST's labels at an expected 0.95, 0.99 are right (docs/noisy-counts.md).
         """
         check_is_fitted(self, "probability_")
-        if not 0 < right <= 1:
-            raise ValueError(f"right must be > 0 and <= 1, got {right!r}")
+        check.share(one=True, right=right)
         order = np.argsort(-self.probability_, kind="stable")
         mean = np.cumsum(self.probability_[order]) / np.arange(1, len(order) + 1)
         sure = np.zeros(len(order), dtype=bool)

@@ -206,10 +206,8 @@ class FixMatch(ClassifierMixin, BaseEstimator):
         _check.integer(ratio=self.ratio, least=1)
         _check.finite(threshold=self.threshold, weight=self.weight, average=self.average)
         _check.nonnegative(weight=self.weight)
-        if not 0 < self.threshold < 1:
-            raise ValueError(f"threshold must be > 0 and < 1, got {self.threshold!r}")
-        if not 0 <= self.average < 1:
-            raise ValueError(f"average must be >= 0 and < 1, got {self.average!r}")
+        _check.share(threshold=self.threshold)
+        _check.share(zero=True, average=self.average)
 
     def _train(self, X: np.ndarray, codes: np.ndarray, others: np.ndarray) -> None:
         """Train ``model_`` on labelled and unlabelled rows."""
