@@ -1,6 +1,7 @@
 """Every method with a confidence, on skewed laws; ``python -m bench false_claims`` takes 2,000 runs."""
 
 import importlib
+import itertools
 import sys
 from pathlib import Path
 
@@ -21,11 +22,29 @@ def bench():
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize(("part", "runs"), [("outcomes", 12), ("votes", 5), ("canaries", 8)])
+@pytest.mark.parametrize(("part", "runs"), [("outcomes", 12), ("votes", 5), ("joint", 4), ("canaries", 8)])
 def test_bounds_on_skewed_laws_are_above_the_truth_in_at_most_five_per_cent(bench, part, runs):
     found = getattr(bench, f"wrong_{part}")(runs)
     allowed = binom.isf(FALSE_ALARM / len(found), runs, 0.05)
     assert {key: count for key, count in found.items() if count > allowed} == {}
+
+
+def test_the_law_of_answers_to_two_questions_is_the_sum_over_all_ballots(bench, monkeypatch):
+    monkeypatch.setattr(bench, "TEACHERS", 3)
+    others, target = (
+        [pair for share, pair in part for _ in range(share)] for part in bench.POOLS["near copy"]
+    )
+    for last, law in zip((target, others), bench.answers_together("near copy", (1, 1)), strict=True):
+        expected = np.zeros((2, 2))
+        ballots = [np.array(part) for part in (others, others, last)]
+        for pairs in itertools.product(*(np.unique(part, axis=0, return_counts=True)[0] for part in ballots)):
+            share = np.prod(
+                [(part == pair).all(axis=1).mean() for part, pair in zip(ballots, pairs, strict=True)]
+            )
+            votes = np.sum(pairs, axis=0)
+            answers = [np.exp(bench.MECHANISM.log_outcomes([[3 - v, v]])[0]) for v in votes]
+            expected += share * np.outer(*answers)
+        np.testing.assert_allclose(law, expected.ravel(), rtol=1e-9)
 
 
 @pytest.mark.statistical
