@@ -6,6 +6,8 @@ from mutants._mutant import Mutant
 
 __all__ = ["MUTANTS"]
 
+_CONTRACT = "contracts/test_row_contract.py::"
+
 MUTANTS = [
     Mutant(
         "near ties are settled by the kernel of a product",
@@ -63,6 +65,34 @@ MUTANTS = [
         "rows = np.clip(rows, -self._furthest, self._furthest)",
         "pass",
         "contracts/test_row_contract.py::test_no_pair_of_hostile_neighbours_moves_more_than_is_promised",
+    ),
+    Mutant(
+        "a transformer rounds a row by the number of rows",
+        "data/contribution.py",
+        "np.minimum(np.arange(begin, begin + size), n_rows - 1)",
+        "np.arange(begin, min(begin + size, n_rows))",
+        _CONTRACT + "test_a_transformer_sees_each_row_as_if_it_were_alone",
+    ),
+    Mutant(
+        "a transformer rounds a row by its place",
+        "data/contribution.py",
+        "if all(made is not None and bool((made == made[0]).all()) for made in each):",
+        "if all(made is not None for made in each):",
+        _CONTRACT + "test_a_transformer_sees_each_row_as_if_it_were_alone",
+    ),
+    Mutant(
+        "a row that a transformer refuses ends the fit",
+        "data/contribution.py",
+        "        except Exception:  # noqa: BLE001\n            return None",
+        "        except ZeroDivisionError:\n            return None",
+        _CONTRACT + "test_a_row_that_a_transformer_refuses_is_missing_and_ends_nothing",
+    ),
+    Mutant(
+        "a number beyond single precision ends a search",
+        "data/table.py",
+        "    if clip and np.isinf(table).any():",
+        "    if clip is None:",
+        _CONTRACT + "test_a_number_beyond_single_precision_ends_no_search",
     ),
     Mutant(
         "a charge of nothing decides how later charges add up",

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.naive_bayes import BernoulliNB, GaussianNB, MultinomialNB
 from sklearn.neighbors import NearestCentroid
@@ -83,12 +84,12 @@ def _cells(cells: Any) -> Subject:
     return Subject(aggregate, Contribution(l2=far / 2), "replace-one", no_numbers=True, most=301)
 
 
-def _neighbours(metric: Any) -> Subject:
+def _neighbours(metric: Any, transformer: Any = None) -> Subject:
     questions = _public()[:20]
 
     def aggregate(rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        voter = NeighbourVoter(k=5, sampling_rate=1.0, metric=metric)
-        voter.fit(np.clip(rows, -3e38, 3e38), labels, classes=range(N_CLASSES))
+        voter = NeighbourVoter(k=5, sampling_rate=1.0, metric=metric, transformer=transformer)
+        voter.fit(rows, labels, classes=range(N_CLASSES))
         return np.asarray(voter.vote(questions, rng=np.random.default_rng(0)).open())
 
     return Subject(aggregate, Contribution(l1=2.0, linf=1.0), each_query=True)
@@ -202,6 +203,7 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
     "cells: features of rows": lambda: _cells(FeatureCells(n_features=6)),
     "neighbours, Euclidean": lambda: _neighbours("euclidean"),
     "neighbours, cosine": lambda: _neighbours("cosine"),
+    "neighbours, by components": lambda: _neighbours("euclidean", PCA(5).fit(_public())),
     **{
         f"teachers: {type(each).__name__}": lambda each=each: _teachers(each)
         for each in (

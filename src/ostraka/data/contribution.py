@@ -1,15 +1,26 @@
-"""Contribution: what one row adds to an aggregate, stated once for voters, cells, generators and clients."""
+"""Contribution: what one row adds to an aggregate, stated once for voters, cells, generators and clients.
+
+And how a public transformer sees each row by itself.
+"""
 
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import threadpoolctl  # type: ignore[import-untyped,unused-ignore]
 
 from ostraka.core import check
 from ostraka.core.private import Adjacency
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_BATCHES = (192, 24, 1)  # rows that are transformed at once: multiples of the tiles of usual kernels
+_PROBES = 3  # public batches of equal rows, by which it is seen whether places matter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,3 +81,98 @@ class Contribution:
             and math.hypot(*change.ravel().tolist()) <= far.l2
             and size.max(initial=0.0) <= far.linf
         )
+
+
+def row_by_row(transform: Callable[[Any], Any], rows: Any) -> np.ndarray:
+    """What a public function of tables makes of each row: a function of that row alone, bit for bit.
+
+    Parameters
+    ----------
+    transform : callable, from n rows to an array of shape (n, n_columns)
+        Public. It maps each row by itself, up to rounding.
+    rows : array, data frame or list of n_rows rows
+        Private.
+
+    Returns
+    -------
+    array of shape (n_rows, n_columns)
+        NaN where ``transform`` raises on that row alone.
+
+    Raises
+    ------
+    ValueError
+        It raises on every row, or gives no table of numbers.
+
+    Guarantees
+    ----------
+    A product of floats rounds a row by the shape of its batch, and in some libraries by its place there. So
+    all batches of an array have one shape, filled up with copies of a row, if equal rows come out equal in
+    all places of public batches. Otherwise, and for rows that are no array of numbers, each row is a batch of
+    its own: text is often padded to the longest of its batch. No warning or error tells of a private row.
+    """
+    rows = np.ascontiguousarray(rows) if isinstance(rows, np.ndarray) else rows
+    n_rows = rows.shape[0] if hasattr(rows, "shape") else len(rows)
+    found: np.ndarray | None = None
+    with threadpoolctl.threadpool_limits(limits=1):  # more are slower for small batches
+        size = _batch_size(transform, rows)
+        for begin in range(0, n_rows, size):
+            places = np.minimum(np.arange(begin, begin + size), n_rows - 1)
+            made = _made(transform, rows, places)
+            if made is None and size > 1:
+                made = _each(transform, rows, places)
+            if made is None:
+                continue
+            if found is None:
+                found = np.full((n_rows, made.shape[1]), np.nan, dtype=np.result_type(made, np.float32))
+            found[begin : begin + size] = made[: n_rows - begin]
+    if found is None:
+        raise ValueError(
+            "transformer cannot read the private rows: call its transform on public rows of the same kind"
+        )
+    return found
+
+
+def _each(transform: Callable[[Any], Any], rows: Any, places: np.ndarray) -> np.ndarray | None:
+    """Rows which fail together, each in a batch of its copies: NaN where it fails; None if all do."""
+    alone = [_made(transform, rows, np.full(len(places), place)) for place in places]
+    like = next((made for made in alone if made is not None), None)
+    nothing = None if like is None else np.full(like.shape[1:], np.nan)
+    return None if like is None else np.array([nothing if made is None else made[0] for made in alone])
+
+
+def _batch_size(transform: Callable[[Any], Any], rows: Any) -> int:
+    """How many rows are transformed at once: many where public rows show that places do not matter."""
+    if not (isinstance(rows, np.ndarray) and rows.dtype.kind in "fiu"):
+        return 1
+    rng = np.random.default_rng(0)
+    scale = 1.0 if rows.dtype.kind == "f" else 50.0
+    probes = np.abs(rng.normal(scale=scale, size=(_PROBES, 1, *rows.shape[1:]))).astype(rows.dtype)
+    for size in _BATCHES[:-1]:
+        each = (_made(transform, probe, np.zeros(size, dtype=np.int64)) for probe in probes)
+        if all(made is not None and bool((made == made[0]).all()) for made in each):
+            return size
+    return 1
+
+
+def _made(transform: Callable[[Any], Any], rows: Any, places: np.ndarray) -> np.ndarray | None:
+    """Rows at these places, transformed; None where that fails."""
+    from scipy.sparse import issparse
+    from sklearn.utils import _safe_indexing
+
+    with warnings.catch_warnings(), np.errstate(all="ignore"):  # which would tell of a private row
+        warnings.simplefilter("ignore")
+        # the text of an exception may hold private values, so it is not chained either
+        try:
+            batch = (
+                rows.take(places, axis=0) if isinstance(rows, np.ndarray) else _safe_indexing(rows, places)
+            )
+            made = transform(batch)
+            made = made if issparse(made) else np.ascontiguousarray(made)
+        except Exception:  # noqa: BLE001
+            return None
+    if issparse(made):
+        raise ValueError(
+            "transformer must have dense features, got a sparse matrix: end it with TruncatedSVD, fitted on "
+            "public rows, or call toarray()"
+        )
+    return made if made.ndim == 2 and len(made) == len(places) and made.dtype.kind in "fiub" else None

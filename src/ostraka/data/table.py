@@ -694,12 +694,8 @@ def selected(X: Any, rows: np.ndarray) -> Any:
     return _safe_indexing(X, rows)
 
 
-def feature_table(features: Any, name: str) -> np.ndarray:
-    """Check features, and return them as finite float32 numbers.
-
-    A matrix product rounds a row differently depending on its place; rounding to float32 removes almost all
-    of that difference.
-    """
+def feature_table(features: Any, name: str, *, clip: bool = False) -> np.ndarray:
+    """Check features, and return them as finite float32 numbers; ``clip``: larger ones count as the ends."""
     from scipy.sparse import issparse
 
     if issparse(features):
@@ -719,6 +715,9 @@ def feature_table(features: Any, name: str) -> np.ndarray:
         raise ValueError(
             f"{name} must have shape (n_rows, n_features), with one row or more, got {table.shape}"
         )
+    if clip and np.isinf(table).any():
+        wide, end = np.asarray(features, dtype=np.float64), np.finfo(np.float32).max
+        table = np.where(np.isfinite(wide), np.clip(wide, -end, end), np.nan).astype(np.float32)
     if not np.isfinite(table).all():
         raise ValueError(
             f"{name} of shape {table.shape} must be finite and below 3e38: drop or fill the rows"

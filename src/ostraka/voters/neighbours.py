@@ -14,7 +14,6 @@ Private-kNN: the rows of a random private sample which are nearest to a query vo
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -31,6 +30,7 @@ from ostraka.core.mechanisms.law import BallotMechanism, check_ballot
 from ostraka.core.mechanisms.wrapped import Subsampled
 from ostraka.core.private import Adjacency, Private
 from ostraka.core.randomness import os_keyed
+from ostraka.data.contribution import row_by_row
 from ostraka.data.labels import CLASSES_FROM_Y, Labels
 from ostraka.data.nearest import nearest, squared_distances
 from ostraka.data.table import feature_table
@@ -549,20 +549,11 @@ class NeighbourVoter(BaseEstimator):
         return X if self.transformer is None else self.transformer.transform(X)
 
     def _private_features(self, X: Any) -> np.ndarray:
-        """Features of the private rows. Warnings and errors of the transformer are suppressed."""
-        features = None
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            # the text of an exception may hold private values, so it is not chained either
-            try:
-                features = self._transformed(X)
-            except Exception:  # noqa: BLE001
-                features = None
-        if features is None:
-            raise ValueError(
-                "transformer cannot read the private rows: call its transform on public rows of the same kind"
-            )
-        return feature_table(features, "X")
+        """Features of the private rows, each row by itself. Numbers beyond all measure count as the ends."""
+        if self.transformer is None:
+            return feature_table(X, "X", clip=True)
+        features = row_by_row(self.transformer.transform, X)
+        return feature_table(np.nan_to_num(features, nan=0.0), "X", clip=True)
 
     def _tell(self, stage: str, done: int, total: int) -> None:
         if self.progress is not None:

@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from ostraka.core import check
 from ostraka.core.private import Adjacency, Private
 from ostraka.core.randomness import os_keyed
+from ostraka.data.contribution import row_by_row
 from ostraka.data.labels import CLASSES_FROM_Y, Labels
 from ostraka.data.units import Manifest, numbered, partition
 from ostraka.voters.cells import FINEST, FromPublicRows, check_relation, check_resolution, digest, reach
@@ -451,8 +452,8 @@ class FeatureCells(FromPublicRows):
         table = self._transformed(X, private=True)
         if table.shape[1] != len(self.middle_):
             raise ValueError(f"transform must give {len(self.middle_)} numbers a row, got {table.shape[1]}")
+        white = row_by_row(lambda some: (some - self.middle_) @ self.whitening_, table)
         with np.errstate(over="ignore", invalid="ignore"):  # such rows count nothing
-            white = (table - self.middle_) @ self.whitening_
             length = np.maximum(np.linalg.norm(white, axis=1, keepdims=True), 1e-300)
             unit = np.sqrt(1 - self.constant**2) * (white / length)
             whole = np.column_stack([unit, np.full(len(unit), self.constant)])
@@ -476,6 +477,11 @@ class FeatureCells(FromPublicRows):
             rows = np.clip(rows, -self._furthest, self._furthest)
             if self.transform is None:
                 rows = np.where(np.isnan(rows), 0.0, rows)
+        if isinstance(rows, np.ndarray):
+            return numbers(
+                row_by_row(self.transform_.transform, rows), "what transform returns", finite=False
+            )
+        # other rows in one go: neighbours share their number and places, and so how products are rounded
         with warnings.catch_warnings(), np.errstate(all="ignore"):  # which would tell of a private row
             warnings.simplefilter("ignore")
             return numbers(self.transform_.transform(rows), "what transform returns", finite=False)
