@@ -71,6 +71,13 @@ MUTANTS = [
         BY_CLIENTS + "test_a_tally_that_withholds_shares_opens_no_sum_of_a_part_of_the_survivors",
     ),
     Mutant(
+        "one more wrong share than can be corrected passes",
+        SHARES,
+        "    while 2 * (len(remainder) - 1) >= len(shares) + threshold:",
+        "    while 2 * (len(remainder) - 1) >= len(shares) + threshold + 2:",
+        "secure/test_shares.py::test_wrong_shares_are_corrected_up_to_half_of_those_to_spare",
+    ),
+    Mutant(
         "a lying tally may cut the ring in two places",
         GRAPH,
         "        return float(pairs * crowded**2)",

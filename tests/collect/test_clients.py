@@ -1,6 +1,7 @@
 """A round among clients: exact sums of the survivors, one set of them, and nobody read alone."""
 
 import copy
+import os
 
 import numpy as np
 import pytest
@@ -77,9 +78,9 @@ def test_whoever_vanishes_the_sum_is_exact_or_the_round_fails_by_name(vanish, ly
 def test_too_many_who_vanish_fail_the_round_and_are_named():
     one = Office(missing=0.0, colluding=0.3, least=9, most=20)
     one.run(list(range(14)), dict.fromkeys(range(10), "unmask"))
-    with pytest.raises(PartyError, match="too few or wrong shares of the secrets of client") as caught:
+    with pytest.raises(PartyError, match="10 survivors did not answer") as caught:
         one.tally.close()
-    assert len(caught.value.parties) == 14
+    assert len(caught.value.parties) == 10
 
 
 @pytest.mark.statistical
@@ -251,12 +252,41 @@ def test_clients_refuse_what_a_tally_should_not_say(stage, change):
         client.mask(3, message) if stage == "mask" else getattr(client, stage)(message)
 
 
-def test_changed_shares_are_noticed_by_whoever_they_are_for():
+@pytest.mark.parametrize("lying", [False, True])
+def test_a_client_that_lies_about_shares_ends_no_round(lying):
+    one, values = Office(lying=lying, least=8, colluding=0.05), list(range(12))
+    clients = [Client(one.task) for _ in values]
+    liar = clients[5]
+    while True:
+        stage = one.tally.stage
+        for client, value in zip(clients, values, strict=True):
+            message = client.join() if stage == "join" else one.answer(client, value)
+            if client is liar and stage == "share":  # its last two seals are wrong
+                message = message[:-100] + os.urandom(100)
+            if client is liar and stage == "unmask":  # and so are all shares that it tells
+                size, head = 4 + 1 + 33, 16 + 4 + 32
+                parts = [
+                    message[at : at + 5] + os.urandom(32) + b"\0" for at in range(head, len(message), size)
+                ]
+                message = message[:head] + b"".join(parts)
+            one.tally.receive(message)
+        if stage == "unmask":
+            break
+        roster = stage == "join" and lying
+        one.tally.advance(approval(one.task, one.enrolment, one.tally.entries(), round_=0) if roster else b"")
+    np.testing.assert_array_equal(one.tally.close().open(), one.plain(values))
+
+
+def test_too_many_wrong_seals_are_refused():
     one = Office()
     client = one.until("mask", list(range(12)))[0]
     message = one.tally.outbox(bytes.fromhex(client.key))
-    with pytest.raises(PartyError, match="changed on the way"):
-        client.mask(3, flipped(message, -3))
+    with pytest.raises(PartyError, match="neighbours are needed"):
+        client.mask(
+            3,
+            message[:16]
+            + b"".join(message[at : at + 4] + os.urandom(82) for at in range(16, len(message), 86)),
+        )
 
 
 @pytest.mark.parametrize("stage", ["share", "mask", "unmask"])
@@ -296,16 +326,16 @@ def test_too_few_clients_stop_every_exchange():
         one.tally.advance()
 
 
-def test_wrong_shares_of_a_seed_are_noticed_and_the_client_is_named():
+def test_more_wrong_shares_than_can_be_corrected_are_noticed_and_no_honest_client_is_named():
     one = Office()
     one.run(list(range(12)))
     inner, peer = one.tally._gathering, 5
-    holder = int(inner._graph[peer][0])
-    flag, share = inner._answers[holder][peer]
-    inner._answers[holder][peer] = flag, flipped(share, 0)
-    with pytest.raises(PartyError, match=f"client {peer}") as caught:
+    for holder in inner._graph[peer].tolist()[:4]:
+        flag, share = inner._answers[holder][peer]
+        inner._answers[holder][peer] = flag, flipped(share, 0)
+    with pytest.raises(PartyError, match="the secrets of 1 of 12 clients are not recovered") as caught:
         one.tally.close()
-    assert caught.value.parties == (f"client {peer}",)
+    assert caught.value.parties == ()
 
 
 def test_a_restarted_tally_goes_on_in_every_exchange(tmp_path):

@@ -1,6 +1,7 @@
 """Shares: any of them that are enough give the secret, and fewer fit every secret."""
 
 import itertools
+import random
 
 import pytest
 
@@ -62,3 +63,17 @@ def test_shares_of_another_length_or_of_nothing_are_refused():
     high = (2**256 + 5).to_bytes(33, "little")
     with pytest.raises(ValueError, match="belong together"):
         shares.join({1: high, 2: high}, threshold=2)
+
+
+@pytest.mark.parametrize(("threshold", "n_shares"), [(1, 4), (3, 9), (26, 46), (5, 6)])
+def test_wrong_shares_are_corrected_up_to_half_of_those_to_spare(threshold, n_shares):
+    secret, spare = new_secret(), (n_shares - threshold) // 2
+    right = dict(enumerate(shares.split(secret, threshold=threshold, n_shares=n_shares), start=1))
+    for number in range(spare + 1):
+        wrong = right | {place: new_secret() + b"\0" for place in random.sample(list(right), number)}
+        assert shares.corrected(wrong, threshold=threshold) == secret
+    wrong = right | {place: new_secret() + b"\0" for place in list(right)[: spare + 1]}
+    try:
+        assert shares.corrected(wrong, threshold=threshold) != secret
+    except ValueError as error:
+        assert str(error) == "too many shares are wrong"  # noqa: PT017  (one more may be noticed or not)

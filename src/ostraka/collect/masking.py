@@ -55,6 +55,7 @@ class Masking:
         self._peers: dict[int, Entry] = {}
         self._pair_keys: dict[int, bytes] = {}
         self._shares: dict[int, tuple[bytes, bytes]] = {}  # by neighbour: of its seed, of its mask secret
+        self._senders: set[int] = set()  # neighbours who sent shares, also those whose seal was wrong
         self._survivors: list[int] = []
         self._entry = Entry(
             bytes.fromhex(exchange_key(secret)),
@@ -99,7 +100,7 @@ class Masking:
                 total += skellam(self.task.share(self._n), total.shape).astype(np.uint32)
             total += mask(self._seed, size=len(total))
             exchange = exchange_secret(self._secret)
-            for peer in self._shares:
+            for peer in self._senders:
                 pair, public = pair_names(self._place, peer), self._peers[peer].mask.hex()
                 stream = pair_mask(exchange, public, transcript=self._digest, pair=pair, size=len(total))
                 (np.add if self._place < peer else np.subtract)(total, stream, out=total)
@@ -139,13 +140,15 @@ class Masking:
         size = 4 + SEALED
         if len(body) % size:
             raise ValueError("the sealed shares have another length")
-        self._shares = {}
         for at in range(0, len(body), size):
             peer, sealed = places(body[at : at + 4])[0], body[at + 4 : at + size]
-            if peer not in self._peers or peer in self._shares:
+            if peer not in self._peers or peer in self._senders:
                 raise ValueError("shares of a client that is no neighbour, or twice of one")
-            key = self._pair_keys[peer]
-            self._shares[peer] = open_shares(key, sealed, sender=peer, receiver=self._place)
+            self._senders.add(peer)
+            # one wrong seal ends no round: the mask with that neighbour stays, and others hold shares of it
+            with contextlib.suppress(ValueError):
+                key = self._pair_keys[peer]
+                self._shares[peer] = open_shares(key, sealed, sender=peer, receiver=self._place)
         if len(self._shares) < self._threshold:
             raise ValueError(f"{self._threshold} neighbours are needed, and {len(self._shares)} sent shares")
 
@@ -201,7 +204,7 @@ class Masking:
             raise ValueError("this client is not among the survivors")
         # whoever survived has sent its shares to all neighbours at once: a tally that withholds some, so that
         # their masks are missing here, could open the sum of a part of the survivors
-        withheld = len((self._peers.keys() & set(survivors)) - self._shares.keys())
+        withheld = len((self._peers.keys() & set(survivors)) - self._senders)
         if withheld:
             raise ValueError(f"the shares of {withheld} neighbours who survived did not arrive")
         return survivors

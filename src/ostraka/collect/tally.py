@@ -34,7 +34,7 @@ from ostraka.collect.messages import (
 from ostraka.core.private import Private
 from ostraka.secure.keys import KEY_BYTES, SIGNATURE_BYTES, exchange_key, exchange_secret, new_secret, unseal
 from ostraka.secure.log import Log
-from ostraka.secure.masks import SHARE_BYTES, join, mask, pair_mask
+from ostraka.secure.masks import SHARE_BYTES, corrected, join, mask, pair_mask
 from ostraka.secure.rounds import PartyError, refused, refusing
 from ostraka.secure.wire import Remote
 
@@ -184,8 +184,8 @@ class Gathering:
             raise ValueError(f"client {place} is not among the survivors")
         size = 4 + 1 + SHARE_BYTES
         peers = self._sealed.keys() & self._graph[place].tolist()
-        if len(body) != size * len(peers):
-            raise ValueError(f"client {place}: {len(peers)} shares are needed")
+        if len(body) % size or len(body) > size * len(peers):  # fewer where a neighbour's seal was wrong
+            raise ValueError(f"client {place}: at most {len(peers)} shares are needed")
         shares = {}
         for at in range(0, len(body), size):
             peer, flag = places(body[at : at + 4])[0], body[at + 4]
@@ -261,43 +261,53 @@ class Gathering:
         return b""
 
     def sums(self) -> np.ndarray:
-        """Return the sum of the survivors' vectors, uint32; PartyError names clients with missing secrets."""
+        """Return the sum of the survivors' vectors, uint32; PartyError names survivors who did not answer."""
         if self.stage != "unmask":
             raise refused("the tally", f"the round is at the exchange '{self.stage}'")
-        roster, failed, total, size = self._known_roster, [], self.total.copy(), len(self.total)
+        failed, total, size = 0, self.total.copy(), len(self.total)
         for place in sorted(self._sealed):
             try:
                 if place in self.masked:
-                    seed = self._recovered(place)
-                    if hashlib.sha256(roster.digest + seed).digest() != self._commitments[place]:
-                        raise ValueError("the shares are not those of the seed that was committed to")  # noqa: TRY301
-                    total -= mask(seed, size=size)
+                    total -= mask(self._recovered(place, self._is_committed), size=size)
                 else:
                     total -= self._masks_of_missing(place, size)
             except ValueError:
-                failed.append(f"client {place}")
+                failed += 1
         if failed:
+            silent = tuple(f"client {place}" for place in sorted(self.masked - self._answers.keys()))
             raise PartyError(
-                f"too few or wrong shares of the secrets of {', '.join(failed)}",
+                f"the secrets of {failed} of {len(self._sealed)} clients are not recovered: {len(silent)} "
+                "survivors did not answer, and more shares may be wrong than can be corrected",
                 code="unreachable",
-                parties=tuple(failed),
+                parties=silent,
             )
         return total
 
-    def _recovered(self, place: int) -> bytes:
-        peers = self._graph[place].tolist()
+    def _recovered(self, place: int, belongs: Callable[[int, bytes], bool]) -> bytes:
+        """Return a client's secret from its neighbours' shares, though some of them are wrong."""
+        peers, threshold = self._graph[place].tolist(), degree_of(self.task, len(self._known_roster))[1]
         shares = {
             number: self._answers[peer][place][1]
             for number, peer in enumerate(peers, start=1)
             if place in self._answers.get(peer, {})
         }
-        return join(shares, threshold=degree_of(self.task, len(self._known_roster))[1])
+        if len(shares) >= threshold:
+            with contextlib.suppress(ValueError):
+                if belongs(place, secret := join(shares, threshold=threshold)):
+                    return secret
+            if belongs(place, secret := corrected(shares, threshold=threshold)):
+                return secret
+        raise ValueError("too few or wrong shares")
+
+    def _is_committed(self, place: int, seed: bytes) -> bool:
+        return hashlib.sha256(self._known_roster.digest + seed).digest() == self._commitments[place]
+
+    def _is_mask_secret(self, place: int, secret: bytes) -> bool:
+        return exchange_key(secret) == self._known_roster.entry(place).mask.hex()
 
     def _masks_of_missing(self, place: int, size: int) -> np.ndarray:
         """Return the masks that survivors added for neighbours which sent shares and then no vector."""
-        secret, roster = self._recovered(place), self._known_roster
-        if exchange_key(secret) != roster.entry(place).mask.hex():
-            raise ValueError("the shares are not those of the secret behind the mask key")
+        secret, roster = self._recovered(place, self._is_mask_secret), self._known_roster
         total, exchange = np.zeros(size, dtype=np.uint32), exchange_secret(secret)
         for peer in self._graph[place].tolist():
             if peer in self.masked:

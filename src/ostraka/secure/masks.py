@@ -79,3 +79,65 @@ def join(shares: Mapping[int, bytes], *, threshold: int) -> bytes:
     if total >= 2 ** (8 * KEY_BYTES):
         raise ValueError("the shares do not belong together")
     return total.to_bytes(KEY_BYTES, "little")
+
+
+def corrected(shares: Mapping[int, bytes], *, threshold: int) -> bytes:
+    """The secret of shares of which at most ``(n_shares - threshold) // 2`` are wrong.
+
+    Shares are a Reed-Solomon code of the secret's polynomial. ValueError where more of them are wrong; then
+    the result may also be another secret, so whoever knows a digest of it compares.
+    Source: Gao 2003, "A new algorithm for decoding Reed-Solomon codes".
+
+    Examples
+    --------
+    >>> shares = dict(enumerate(split(bytes(range(32)), threshold=3, n_shares=7), start=1))
+    >>> shares[2], shares[5] = shares[5], bytes(33)
+    >>> corrected(shares, threshold=3) == bytes(range(32))
+    True
+    """
+    through, vanishing = [0], [1]  # polynomials by rising degree: through all points, and zero at all places
+    for place, share in shares.items():
+        gap = int.from_bytes(share, "little") - _value(through, place)
+        scale = gap * pow(_value(vanishing, place), -1, _PRIME)
+        through = _plus(through, vanishing, scale)
+        vanishing = _plus([0, *vanishing], vanishing, -place)
+    # Euclid's algorithm, half of the way: each remainder is locator * through, up to multiples of vanishing
+    last, remainder, before, locator = vanishing, through, [0], [1]
+    while 2 * (len(remainder) - 1) >= len(shares) + threshold:
+        quotient, residue = _divided(last, remainder)
+        last, remainder = remainder, residue
+        turned = before
+        for degree, coefficient in enumerate(quotient):
+            turned = _plus(turned, [0] * degree + locator, -coefficient)
+        before, locator = locator, turned
+    polynomial, residue = _divided(remainder, locator)
+    if any(residue) or len(polynomial) > threshold or not polynomial[0] < 2 ** (8 * KEY_BYTES):
+        raise ValueError("too many shares are wrong")
+    return polynomial[0].to_bytes(KEY_BYTES, "little")
+
+
+def _value(polynomial: list[int], at: int) -> int:
+    total = 0
+    for coefficient in reversed(polynomial):
+        total = (total * at + coefficient) % _PRIME
+    return total
+
+
+def _plus(one: list[int], two: list[int], scale: int) -> list[int]:
+    """``one + scale * two``, without leading zeros."""
+    size = max(len(one), len(two))
+    padded = (values + [0] * (size - len(values)) for values in (one, two))
+    total = [(a + scale * b) % _PRIME for a, b in zip(*padded, strict=True)]
+    while len(total) > 1 and not total[-1]:
+        total.pop()
+    return total
+
+
+def _divided(numerator: list[int], denominator: list[int]) -> tuple[list[int], list[int]]:
+    """Quotient and remainder of polynomials."""
+    quotient, inverse = [0] * max(1, len(numerator) - len(denominator) + 1), pow(denominator[-1], -1, _PRIME)
+    while len(numerator) >= len(denominator) and any(numerator):
+        degree = len(numerator) - len(denominator)
+        quotient[degree] = numerator[-1] * inverse % _PRIME
+        numerator = _plus(numerator, [0] * degree + denominator, -quotient[degree])
+    return quotient, numerator

@@ -420,7 +420,7 @@ async function rawSecret() { // its bytes are shared out, so the browser cannot 
 }
 
 export class Masking {
-  #task; #round; #sha; #stage = "join"; #peers = new Map(); #held = new Map(); #pairKeys = new Map();
+  #task; #round; #sha; #stage = "join"; #peers = new Map(); #held = new Map(); #senders = new Set(); #pairKeys = new Map();
   #own; #shares; #signer; #seed = random(32); #ticket = random(32); #entry; #n; #place; #digest; #threshold; #survivors;
 
   constructor(taskText, round = 0) {
@@ -468,18 +468,18 @@ export class Masking {
   mask(value, message) { return this.#answer("mask", this.#task.lying ? "confirm" : "unmask", async () => {
     for (const piece of pieces(await this.#body("inbox", message), 4 + SEALED)) {
       const [peer] = placesOf(piece.slice(0, 4));
-      if (!this.#peers.has(peer) || this.#held.has(peer)) throw new Error("shares of a client that is no neighbour, or twice of one");
+      if (!this.#peers.has(peer) || this.#senders.has(peer)) throw new Error("shares of a client that is no neighbour, or twice of one");
       const iv = direction(peer, this.#place);
       const opened = crypto.subtle.decrypt({ name: "AES-GCM", iv }, this.#pairKeys.get(peer), piece.slice(4));
-      const both = await opened.catch(() => { throw new Error(`the shares of client ${peer} were changed on the way`); });
-      this.#held.set(peer, new Uint8Array(both));
+      this.#senders.add(peer); // one wrong seal ends no round: the mask stays, others hold shares of that neighbour
+      await opened.then((both) => this.#held.set(peer, new Uint8Array(both)), () => {});
     }
     this.#atLeast(this.#held.size, "sent shares");
     const sums = await encode(this.#task.encoding, value);
     if (this.#task.noise === "clients") added(sums, skellam(this.#share(), sums.length));
     const seed = await crypto.subtle.importKey("raw", this.#seed, "AES-CTR", false, ["encrypt"]);
     added(sums, await streamOf(seed, sums.length));
-    const peers = [...this.#held.keys()].map((peer) => ({ key: this.#peers.get(peer).slice(0, 32),
+    const peers = [...this.#senders].map((peer) => ({ key: this.#peers.get(peer).slice(0, 32),
       pair: pairNames(this.#place, peer), sign: this.#place < peer ? 1 : -1 }));
     await addMasks(sums, this.#own.secret, peers, this.#digest);
     return joined(await this.#head("mask"), littleEndian(sums));
@@ -534,7 +534,7 @@ export class Masking {
     if (!((lying ? found.length : n) >= least && n <= this.#n)) throw new Error(`a round needs ${least} survivors`);
     if (lying && !found.includes(this.#place)) throw new Error("this client is not among the survivors");
     // whoever survived has sent its shares to all neighbours: without them the tally could open a smaller sum
-    const withheld = found.filter((place) => this.#peers.has(place) && !this.#held.has(place)).length;
+    const withheld = found.filter((place) => this.#peers.has(place) && !this.#senders.has(place)).length;
     if (withheld) throw new Error(`the shares of ${withheld} neighbours who survived did not arrive`);
     return found;
   }
