@@ -86,7 +86,7 @@ def corrected(shares: Mapping[int, bytes], *, threshold: int) -> bytes:
 
     Shares are a Reed-Solomon code of the secret's polynomial. ValueError where more of them are wrong; then
     the result may also be another secret, so whoever knows a digest of it compares.
-    Source: Gao 2003, "A new algorithm for decoding Reed-Solomon codes".
+    Source: Gao 2003, "A new algorithm for decoding Reed-Solomon codes", doi:10.1007/978-1-4757-3789-9_5.
 
     Examples
     --------
