@@ -20,6 +20,7 @@ import numpy as np
 from ostraka.core import check
 from ostraka.core.mechanisms.skellam import vector_adjacency
 from ostraka.core.private import Private
+from ostraka.secure.keys import HoldsSecrets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -234,7 +235,7 @@ class Group:
         return hashlib.sha256(bytes([self.threshold]) + b"".join(self.dealings)).digest()
 
 
-class Authority:
+class Authority(HoldsSecrets):
     """One of n authorities: it deals shares of a secret, and decrypts with the sum of those it gets.
 
     Parameters
@@ -329,9 +330,6 @@ class Authority:
 
     def __repr__(self) -> str:
         return f"Authority(number={self.number})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError(f"{self!r} does not travel: its secret stays in its own process")
 
 
 def encrypted(vector: Any, key: bytes) -> Ciphertexts:

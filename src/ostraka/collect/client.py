@@ -16,7 +16,7 @@ from ostraka.collect.masking import Masking
 from ostraka.collect.messages import Report, certified, known_round, masks_for
 from ostraka.collect.task import Task
 from ostraka.core import files
-from ostraka.secure.keys import KEY_BYTES, exchange_key, exchange_secret, new_secret
+from ostraka.secure.keys import KEY_BYTES, HoldsSecrets, exchange_key, exchange_secret, new_secret
 from ostraka.secure.rounds import PartyError, refused
 from ostraka.secure.wire import Remote
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ostraka.collect.tally import Tally
 
 
-class Client:
+class Client(HoldsSecrets):
     """One client in one round of a task.
 
     Parameters
@@ -151,9 +151,6 @@ class Client:
 
     def __repr__(self) -> str:
         return f"Client(task={self.task.sha256[:16]!r}, round={self.round})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError(f"{self!r} does not travel: its secrets stay in its own process")
 
 
 _MOST_TASK = 2**16

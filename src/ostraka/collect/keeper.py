@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,7 +24,14 @@ from ostraka.collect.messages import (
     read_entry,
 )
 from ostraka.core.mechanisms.skellam import skellam
-from ostraka.secure.keys import KEY_BYTES, SIGNATURE_BYTES, derived, exchange_key, exchange_secret
+from ostraka.secure.keys import (
+    KEY_BYTES,
+    SIGNATURE_BYTES,
+    HoldsSecrets,
+    derived,
+    exchange_key,
+    exchange_secret,
+)
 from ostraka.secure.log import Log
 from ostraka.secure.masks import pair_mask
 from ostraka.secure.rounds import refusing, unsealed
@@ -37,7 +44,7 @@ if TYPE_CHECKING:
     from ostraka.secure.keys import Identity
 
 
-class Keeper:
+class Keeper(HoldsSecrets):
     """One keeper of a task. The sums stay hidden as long as one of the keepers is honest.
 
     Parameters
@@ -137,14 +144,11 @@ class Keeper:
     def __repr__(self) -> str:
         return f"Keeper(name={self.name!r})"
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError(f"{self!r} does not travel: its secrets stay in its own process")
-
 
 _ENTRY = 4 * KEY_BYTES
 
 
-class Enrolment:
+class Enrolment(HoldsSecrets):
     """Who takes part in one round of a task, decided by somebody who is not the tally.
 
     Parameters
@@ -240,6 +244,3 @@ class Enrolment:
 
     def __repr__(self) -> str:
         return f"Enrolment(task={self.task.sha256[:16]!r}, round={self.round})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError(f"{self!r} does not travel: its secret stays in its own process")

@@ -12,7 +12,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -32,7 +32,15 @@ from ostraka.collect.messages import (
     read_entry,
 )
 from ostraka.core.private import Private
-from ostraka.secure.keys import KEY_BYTES, SIGNATURE_BYTES, exchange_key, exchange_secret, new_secret, unseal
+from ostraka.secure.keys import (
+    KEY_BYTES,
+    SIGNATURE_BYTES,
+    HoldsSecrets,
+    exchange_key,
+    exchange_secret,
+    new_secret,
+    unseal,
+)
 from ostraka.secure.log import Log
 from ostraka.secure.masks import SHARE_BYTES, corrected, join, mask, pair_mask
 from ostraka.secure.rounds import PartyError, refused, refusing
@@ -364,7 +372,7 @@ _RECEIPT = 16
 _MESSAGE, _ADVANCE, _CLOSED = b"M", b"A", "closed"
 
 
-class Tally:
+class Tally(HoldsSecrets):
     """The tally of one round of a task: an untrusted adder of masked vectors.
 
     Parameters
@@ -643,6 +651,3 @@ class Tally:
 
     def __repr__(self) -> str:
         return f"Tally(task={self.task.sha256[:16]!r}, round={self.round}, n_clients={self.n_clients})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError(f"{self!r} does not travel: its secrets stay in its own process")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from ostraka.core import files
 
@@ -74,6 +74,13 @@ class Identity:
 
     def __repr__(self) -> str:
         return f"Identity(public_key={self.public_key!r})"
+
+
+class HoldsSecrets:
+    """A role that holds secrets: it is not pickled, copied or sent to another process."""
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"{self!r} does not travel: its secrets stay in its own process")
 
 
 def new_secret() -> bytes:
