@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
 from ostraka.secure.agreement import canonical
 from ostraka.secure.keys import KEY_BYTES, derived, new_secret, shared_key, strict_key, unseal
-from ostraka.secure.rounds import AGGREGATOR, Call, strict_object
+from ostraka.secure.rounds import AGGREGATOR, Call, read_replies, strict_object, write_replies
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -134,20 +132,13 @@ def unseal_corrections(key: bytes, sealed: bytes) -> bytes:
 
 def deal_request(call: Call, replies: Mapping[str, bytes]) -> bytes:
     """The asker's second message to the dealer, when all parties have replied."""
-    encoded = {name: base64.b64encode(reply).decode() for name, reply in replies.items()}
-    return canonical({"call": call.body().decode(), "replies": encoded}).encode()
+    return write_replies(call.body().decode(), replies)
 
 
 def read_deal_request(body: bytes, agreement: Agreement) -> tuple[Call, dict[str, bytes]]:
     """The call and the replies; ValueError for anything else."""
-    fields = strict_object(body, {"call", "replies"})
-    if not isinstance(fields["call"], str) or not isinstance(fields["replies"], dict):
-        raise ValueError("the request must hold a call and its replies")  # noqa: TRY004  (bad data)
-    try:
-        replies = {name: base64.b64decode(text, validate=True) for name, text in fields["replies"].items()}
-    except (TypeError, binascii.Error):
-        raise ValueError("replies must be base64") from None
-    return Call.read(fields["call"].encode(), agreement), replies
+    call, replies = read_replies(body)
+    return Call.read(call.encode(), agreement), replies
 
 
 def material(transcript: bytes, name: str, words: bytes, sealed: bytes) -> bytes:

@@ -133,23 +133,33 @@ def reply(call: Call, name: str, key: str) -> bytes:
     return canonical({"call": call.digest, "key": key, "name": name}).encode()
 
 
-def pack(call: Call, replies: Mapping[str, bytes], rows: np.ndarray) -> bytes:
-    """The request for votes: a line of JSON, then the rows as they lie in memory."""
+def write_replies(call: str, replies: Mapping[str, bytes]) -> bytes:
+    """A call, or its digest, and the replies to it as a line of JSON."""
     encoded = {name: base64.b64encode(reply).decode() for name, reply in replies.items()}
-    return canonical({"call": call.digest, "replies": encoded}).encode() + b"\n" + rows.tobytes()
+    return canonical({"call": call, "replies": encoded}).encode()
 
 
-def unpack(body: bytes) -> tuple[str, dict[str, bytes], bytes]:
-    """The digest of the call, the replies, and the rows' bytes; ValueError for anything else."""
-    head, _, rows = body.partition(b"\n")
-    fields = strict_object(head, {"call", "replies"})
+def read_replies(line: bytes) -> tuple[str, dict[str, bytes]]:
+    """What :func:`write_replies` wrote; ValueError for anything else."""
+    fields = strict_object(line, {"call", "replies"})
     if not isinstance(fields["call"], str) or not isinstance(fields["replies"], dict):
         raise ValueError("the request must name its call and hold its replies")  # noqa: TRY004  (bad data)
     try:
         replies = {name: base64.b64decode(text, validate=True) for name, text in fields["replies"].items()}
     except (TypeError, binascii.Error):
         raise ValueError("replies must be base64") from None
-    return fields["call"], replies, rows
+    return fields["call"], replies
+
+
+def pack(call: Call, replies: Mapping[str, bytes], rows: np.ndarray) -> bytes:
+    """The request for votes: a line of JSON, then the rows as they lie in memory."""
+    return write_replies(call.digest, replies) + b"\n" + rows.tobytes()
+
+
+def unpack(body: bytes) -> tuple[str, dict[str, bytes], bytes]:
+    """The digest of the call, the replies, and the rows' bytes; ValueError for anything else."""
+    head, _, rows = body.partition(b"\n")
+    return *read_replies(head), rows
 
 
 def question(rows: np.ndarray) -> str:
