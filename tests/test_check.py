@@ -71,6 +71,15 @@ def test_a_share_lies_between_0_and_1(options, inside, outside, ends):
             _check.share(**options, part=value)
 
 
+@pytest.mark.parametrize(
+    "value", ["0f" * 31, "0F" * 32, "0f" * 32 + "\n", "0g" * 32, "٠" * 64, b"0f" * 32, None]
+)
+def test_a_key_is_64_lower_case_hexadecimal_digits(value):
+    assert _check.is_hexadecimal("0f" * 32)
+    assert _check.is_hexadecimal("0f" * 64, digits=128)
+    assert not _check.is_hexadecimal(value)
+
+
 def test_an_unknown_word_is_answered_with_the_known_ones():
     with pytest.raises(ValueError, match="noise must be one of a, b, got 'c'"):
         _check.one_of(noise="c", allowed=("a", "b"))

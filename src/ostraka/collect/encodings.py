@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -350,7 +349,6 @@ class Encoding(Protocol):
 
 
 PRIME = 2**31 - 1  # products of two residues fit into 63 bits
-_KEY = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -367,7 +365,7 @@ class _Sketch:
         check.integer(depth=self.depth, at_most=self.at_most, least=1)
         if self.cells > MOST_CELLS:
             raise ValueError(f"width times depth must be at most {MOST_CELLS:,}, got {self.cells:,}")
-        if not isinstance(self.key, str) or not _KEY.fullmatch(self.key):
+        if not check.is_hexadecimal(self.key):
             raise ValueError("key must be 64 lower-case hexadecimal digits")
 
     @property

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
@@ -51,8 +50,6 @@ def read(record: Any) -> Encoding:
 
 
 _VERSION = 1
-_KEY = re.compile(r"[0-9a-f]{64}")
-_KEEPER = re.compile(r"[0-9a-f]{128}")
 _LEAST = 3  # of two, each would know the other's vector from the sum
 _MOST_KEEPERS = 100
 _MOST_CLIENTS = 100_000_000
@@ -175,9 +172,9 @@ class Task:
 
     def _check_keys(self) -> None:
         keys = [self.tally] if self.enrolment is None else [self.tally, self.enrolment]
-        if not all(isinstance(key, str) and _KEY.fullmatch(key) for key in keys):
+        if not all(check.is_hexadecimal(key) for key in keys):
             raise ValueError("tally and enrolment must be keys of 64 lower-case hexadecimal digits")
-        if not all(isinstance(key, str) and _KEEPER.fullmatch(key) for key in self.keepers):
+        if not all(check.is_hexadecimal(key, digits=128) for key in self.keepers):
             raise ValueError("keepers must be keys of 128 lower-case hexadecimal digits: Keeper.key")
         keys += [part for key in self.keepers for part in (key[:64], key[64:])]
         if len(set(keys)) < len(keys):

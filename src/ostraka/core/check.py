@@ -70,6 +70,11 @@ def delta(value: float) -> None:
     share(delta=value)
 
 
+def is_hexadecimal(value: object, *, digits: int = 64) -> bool:
+    """Whether it is a text of so many lower-case hexadecimal digits, such as a public key or a digest."""
+    return isinstance(value, str) and len(value) == digits and set(value) <= set("0123456789abcdef")
+
+
 def counts(values: Any) -> np.ndarray:
     """Vote counts as float64 of shape (n_queries, n_classes), finite, 2 to 1,000 classes."""
     try:

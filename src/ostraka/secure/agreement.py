@@ -70,7 +70,7 @@ class SecretQuestions:
     reveals: str = "counts"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.dealer, str) or not re.fullmatch(r"[0-9a-f]{64}", self.dealer):
+        if not check.is_hexadecimal(self.dealer):
             raise ValueError("dealer must be a public key: 64 lower-case hexadecimal digits")
         try:
             low, high = (float(end) for end in self.input_range)
@@ -189,7 +189,7 @@ class Agreement:
         keys = [*members.values(), self.aggregator]
         if not all(isinstance(name, str) and _NAME.fullmatch(name) for name in members):
             raise ValueError("names of members must be 1 to 64 letters, digits, dots, hyphens or underscores")
-        if not all(isinstance(key, str) and re.fullmatch(r"[0-9a-f]{64}", key) for key in keys):
+        if not all(check.is_hexadecimal(key) for key in keys):
             raise ValueError("public keys must be 64 lower-case hexadecimal digits: Identity.public_key")
         if len(set(keys)) < len(keys):
             raise ValueError("every member, and the aggregator, must have a key of its own")

@@ -11,7 +11,6 @@ import binascii
 import contextlib
 import hashlib
 import json
-import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from ostraka.secure.agreement import Agreement
 
 AGGREGATOR = "the aggregator"  # no party may have a space in its name
-_HEX = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +68,7 @@ class Call:
         call = cls(**{**fields, "participants": tuple(names)})
         for name in ("agreement", "id", "key", "question"):
             value = getattr(call, name)
-            if not isinstance(value, str) or not _HEX.fullmatch(value):
+            if not check.is_hexadecimal(value):
                 raise ValueError(f"{name} must be 64 hexadecimal digits")
         if not isinstance(call.offer, str) or bool(call.offer) != (agreement.secret is not None):
             raise ValueError(
@@ -115,7 +113,7 @@ class Round:
                 raise ValueError(f"{name}: {error}") from None
             if (reply["call"], reply["name"]) != (digest, name):
                 raise ValueError(f"{name}: the reply is to another call")
-            if not isinstance(reply["key"], str) or not _HEX.fullmatch(reply["key"]):
+            if not check.is_hexadecimal(reply["key"]):
                 raise ValueError(f"{name}: the key of the reply must be 64 hexadecimal digits")
             keys[name] = reply["key"]
         if len({call.key, *keys.values()}) <= len(keys):
