@@ -156,7 +156,7 @@ def test_rates_of_targets_have_intervals_of_their_own_and_are_no_scores():
 
 @pytest.mark.parametrize(
     ("settings", "words"),
-    [({"fpr": 0.0}, "fpr must be between 0 and 1"), ({"fpr": 0.1, "confidence": 1.0}, "confidence must be")],
+    [({"fpr": 0.0}, "fpr must be > 0 and < 1"), ({"fpr": 0.1, "confidence": 1.0}, "confidence must be")],
 )
 def test_rates_that_make_no_sense_are_refused(settings, words):
     with pytest.raises(ValueError, match=words):

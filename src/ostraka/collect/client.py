@@ -184,7 +184,12 @@ def send(
     remote, limit = Remote("the tally", url, timeout=timeout), 8 * MOST_CELLS
     client = Client(task, round=round_, folder=folder)
     task.encoding.encode(value)  # a value that is refused is refused before anybody counts on this client
-    _enrolled(client, certify)
+    if task.enrolment is not None:
+        if certify is None:
+            raise ValueError("this task needs an enrolled client: the enrolment must sign its claim")
+        client.certificate = certify(client.claim)
+        if not certified(task, bytes.fromhex(client.claim), client.certificate, round_=client.round):
+            raise ValueError("the enrolment did not sign the claim of this client")
     if task.trust == "keepers":
         remote.ask("report", client.report(value), limit, again=True)
         return task.sha256
@@ -202,18 +207,6 @@ def send(
         answer = client.mask(value, message) if stage == "mask" else getattr(client, stage)(message)
         remote.ask("message", answer, limit, again=True)
     return task.sha256
-
-
-def _enrolled(client: Client, certify: Callable[[str], bytes] | None) -> None:
-    """Give a client the enrolment's signature of its claim, if its task asks for one."""
-    task = client.task
-    if task.enrolment is None:
-        return
-    if certify is None:
-        raise ValueError("this task needs an enrolled client: the enrolment must sign its claim")
-    client.certificate = certify(client.claim)
-    if not certified(task, bytes.fromhex(client.claim), client.certificate, round_=client.round):
-        raise ValueError("the enrolment did not sign the claim of this client")
 
 
 def approve_roster(url: str, enrolment: Enrolment, *, n_clients: int, seconds: float) -> None:

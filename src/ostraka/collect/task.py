@@ -157,8 +157,11 @@ class Task:
             or self.least < _LEAST
         ):
             raise ValueError(f"least must be a whole number >= {_LEAST}, got {self.least!r}")
-        if self.most is None:
-            self._set(most=self._usual_most())
+        if self.most is None and self.trust == "keepers":
+            self._set(most=1_000_000)
+        elif self.most is None:  # so few that those who may collude cannot be ``least``
+            free = math.floor((self.least - 1) / self.colluding) if self.colluding else 10_000
+            self._set(most=max(self.least, min(10_000, free)))
         check.integer(most=self.limit, rounds=self.rounds, honest=self.honest, least=1)
         ceiling = _MOST_CLIENTS if self.trust == "keepers" else _MOST_MASKING_CLIENTS
         if not self.least <= self.limit <= ceiling:
@@ -193,12 +196,6 @@ class Task:
             raise ValueError(
                 "lying=True needs trust='clients' and an enrolment key that signs the clients' keys"
             )
-
-    def _usual_most(self) -> int:
-        if self.trust == "keepers":
-            return 1_000_000
-        free = math.floor((self.least - 1) / self.colluding) if self.colluding else 10_000
-        return max(self.least, min(10_000, free))
 
     @property
     def limit(self) -> int:

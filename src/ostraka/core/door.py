@@ -136,11 +136,21 @@ def _paid(
 ) -> Released:
     """Charge one payment durably, then answer it."""
     sampled = mechanism.promise.sampling_rate < 1
-    if sampled and not _is_answered(ledger, key):
-        private.check_sample()
+    if sampled:
+        earlier = None if key is None else ledger.entry_of(key)
+        if earlier is None or ledger.answer(earlier.seq) is None:  # else nothing is opened
+            private.check_sample()
+    uses = mechanism.uses(private)
+    least = 0 if 0 in private.shape else 1  # none only where there is nothing to answer from
+    if isinstance(uses, bool) or not isinstance(uses, int | np.integer) or uses < least:
+        raise ValueError(
+            f"{mechanism!r} must charge a whole number of uses, {least} or more, for data of shape "
+            f"{private.shape}, got {uses!r}: let its uses(private) return len(private) for one use an entry, "
+            "or 1 for one release of everything"
+        )
     entry = ledger.charge(
         mechanism,
-        uses=_uses(mechanism, private),
+        uses=int(uses),
         unit=protected(private),
         simulation=is_simulation(rng),
         key=key,
@@ -178,25 +188,6 @@ def check_promise(mechanism: Releasing, private: Private) -> None:
             f"{mechanism!r} pays for a sample of its own in each stage, but the data is one stored sample: "
             "ask Subsampled(mechanism=Confident(...), sampling_rate=...), which prices one sample for both"
         )
-
-
-def _uses(mechanism: Releasing, private: Private) -> int:
-    """The uses to charge: a whole number, and none only where there is nothing to answer from."""
-    uses = mechanism.uses(private)
-    least = 0 if 0 in private.shape else 1
-    if isinstance(uses, bool) or not isinstance(uses, int | np.integer) or uses < least:
-        raise ValueError(
-            f"{mechanism!r} must charge a whole number of uses, {least} or more, for data of shape "
-            f"{private.shape}, got {uses!r}: let its uses(private) return len(private) for one use an entry, "
-            "or 1 for one release of everything"
-        )
-    return int(uses)
-
-
-def _is_answered(ledger: Ledger, key: str | None) -> bool:
-    """Whether the answer is stored already: then nothing is opened."""
-    entry = None if key is None else ledger.entry_of(key)
-    return entry is not None and ledger.answer(entry.seq) is not None
 
 
 def confident(

@@ -190,18 +190,13 @@ def _many_words(source: Any, n: int) -> np.ndarray | None:
         place = first.to_bytes(4, "little") + bytes(12)
         cipher = Cipher(algorithms.ChaCha20(state["keysetup"].astype("<u4").tobytes(), place), mode=None)
         blocks = np.empty((last + 1 - first, 8), dtype="<u8")
-        _fill(blocks, cipher.encryptor())
+        encryptor, view = cipher.encryptor(), blocks.data.cast("B")
+        for begin in range(0, len(view), len(_ZEROS)):  # the key stream is what the encryption of zeros is
+            part = view[begin : begin + len(_ZEROS)]
+            encryptor.update_into(_ZEROS[: len(part)], part)
         state["ctr"][0], state["block"] = start + 2 * n, blocks[-1].view("<u4").astype(np.uint32)
         source.state = bookkeeping
     return blocks.ravel()[start % 16 // 2 :][:n].astype(np.uint64, copy=False)
-
-
-def _fill(blocks: np.ndarray, encryptor: Any) -> None:
-    """Write the key stream: what the encryption of zeros is."""
-    view = blocks.data.cast("B")
-    for start in range(0, len(view), len(_ZEROS)):
-        part = view[start : start + len(_ZEROS)]
-        encryptor.update_into(_ZEROS[: len(part)], part)
 
 
 def further(rng: np.random.Generator | KeyedRows, row: int) -> Callable[[], int]:

@@ -140,7 +140,7 @@ class Scores:
         >>> round(found.low, 3), round(found.tpr, 3), round(found.high, 3)
         (0.068, 0.132, 0.188)
         """
-        _check_rate(fpr=fpr, confidence=confidence)
+        check.share(fpr=fpr, confidence=confidence)
         return Rate(
             fpr=float(fpr),
             tpr=self.tpr(fpr=fpr),
@@ -199,7 +199,7 @@ class Scores:
         >>> found.low < found.tpr < found.high
         True
         """
-        _check_rate(fpr=fpr, confidence=confidence)
+        check.share(fpr=fpr, confidence=confidence)
         check.integer(n_resamples=n_resamples, least=100)
         if len(targets) < _FEWEST_TARGETS:
             raise ValueError(
@@ -277,12 +277,6 @@ def _lenient_end(scores: Scores, fpr: float, *, error: float) -> float:
     above = int(np.searchsorted(scores.others[::-1].cumsum(), rank)) + 1
     hits = int(scores.members[::-1][:above].sum())
     return float(clopper_pearson(hits, trials, error=error)[1])
-
-
-def _check_rate(*, fpr: float, confidence: float) -> None:
-    for name, value in (("fpr", fpr), ("confidence", confidence)):
-        if not 0 < value < 1:
-            raise ValueError(f"{name} must be between 0 and 1, got {value!r}")
 
 
 def _check_tally(counts: Any, *, name: str) -> np.ndarray:
