@@ -29,6 +29,14 @@ def noise(**named: float) -> None:
             raise ValueError(f"{name} must be at most {_MOST_NOISE:g} votes, got {value!r}")
 
 
+def between(*, least: float, most: float, **named: float) -> None:
+    """Raise unless every number is > 0, and from ``least`` to ``most``."""
+    positive(**named)
+    for name, value in named.items():
+        if not least <= value <= most:
+            raise ValueError(f"{name} must be from {least:g} to {most:g}, got {value!r}")
+
+
 def nonnegative(**named: float) -> None:
     """Raise unless every number is >= 0 (infinity is allowed, NaN is not)."""
     for name, value in named.items():

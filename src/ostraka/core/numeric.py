@@ -28,6 +28,12 @@ def log_ndtr(x: float) -> float:
     return float(scipy.special.log_ndtr(x))
 
 
+def normal_cells(edges: np.ndarray) -> np.ndarray:
+    """Standard normal probabilities between neighbouring edges, from the side where they are small."""
+    lower, upper = scipy.special.ndtr(edges), scipy.special.ndtr(-edges)
+    return np.asarray(np.where(edges[1:] < 0, lower[1:] - lower[:-1], upper[:-1] - upper[1:]))
+
+
 def clopper_pearson(successes: Any, trials: int, *, error: float) -> Interval:
     """Lower and upper end for a binomial probability, each wrong with probability at most ``error``.
 

@@ -32,6 +32,7 @@ from ostraka.core.kernels.envelope import (
     taken,
 )
 from ostraka.core.laws.cover import Pairs
+from ostraka.core.numeric import normal_cells
 
 
 def gaussian_delta(x: np.ndarray, mu: float) -> np.ndarray:
@@ -48,7 +49,7 @@ def gaussian_pair(mu_squared: float, step: float) -> Pairs:
         -math.ceil((mu_squared / 2 + 9 * mu) / step) - 1, math.ceil((mu_squared / 2 + 9 * mu) / step) + 2
     )
     x = edges * step  # log Q / P; under P normal around -mu^2 / 2
-    p, q = (_cells((x + sign * mu_squared / 2) / mu) for sign in (1, -1))
+    p, q = (normal_cells((x + sign * mu_squared / 2) / mu) for sign in (1, -1))
     outside = float(ndtr((x[0] + mu_squared / 2) / mu) + ndtr(-(x[-1] + mu_squared / 2) / mu))
     return Pairs(p[None], (q - p)[None], np.array([outside * (1 + 1e-9)]))
 
@@ -60,12 +61,6 @@ def mirrored(values: np.ndarray, step: float, room: int) -> np.ndarray:
     """
     x = np.arange(room, 0, -1) * step
     return np.concatenate([-np.expm1(-x) + np.exp(-x) * values[room:0:-1], values])
-
-
-def _cells(z: np.ndarray) -> np.ndarray:
-    """Normal probabilities between neighbours, from the side where they are small."""
-    lower, upper = ndtr(z), ndtr(-z)
-    return np.asarray(np.where(z[1:] < 0, lower[1:] - lower[:-1], upper[:-1] - upper[1:]))
 
 
 DEGREE = 5  # of polynomials of the squared slope

@@ -12,9 +12,9 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy.special import ndtr
 
 from ostraka.core.laws import pure
+from ostraka.core.numeric import normal_cells
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,8 +106,8 @@ def _losses(law: Law, step: float, *, added: bool) -> _Losses:
     low, high = np.floor(_loss(ends, mu, q) / step).astype(np.int64) + np.array([0, 1])
     edges = _where(np.arange(low, high + 1) * step, mu, q)
     edges[0], edges[-1] = -math.inf, ends[1]  # above the last: counts as fully revealing
-    without = _normal_cells(edges)
-    mixed = (1 - q) * without + q * _normal_cells(edges - mu)
+    without = normal_cells(edges)
+    mixed = (1 - q) * without + q * normal_cells(edges - mu)
     cells = np.arange(low, high)
     if added:
         # the loss changes its sign, and what lies above the last edge was below all the rest
@@ -132,12 +132,6 @@ def _where(loss: np.ndarray, mu: float, q: float) -> np.ndarray:
         grown = np.where(loss > 30, loss - math.log(q), np.log1p(np.expm1(np.minimum(loss, 30.0)) / q))
         x = (grown + mu * mu / 2) / mu
     return np.where(np.isnan(x), -math.inf, x)
-
-
-def _normal_cells(edges: np.ndarray) -> np.ndarray:
-    """Normal probabilities between neighbours, from the side where they are small."""
-    lower, upper = ndtr(edges), ndtr(-edges)
-    return np.asarray(np.where(edges[1:] < 0, lower[1:] - lower[:-1], upper[:-1] - upper[1:]))
 
 
 def _split(cells: np.ndarray, p: np.ndarray, q: np.ndarray, step: float, uses: int) -> _Losses:

@@ -64,7 +64,7 @@ class OneHotLaplace(response.Labels):
 
     def __post_init__(self) -> None:
         check.integer(n_classes=self.n_classes, least=2)
-        _within(scale=self.scale)
+        check.between(least=_LEAST, most=_MOST, scale=self.scale)
 
     def curve(self) -> Curve:
         """Cost of one release of all labels."""
@@ -133,7 +133,7 @@ class OneHotGaussian(response.Labels):
 
     def __post_init__(self) -> None:
         check.integer(n_classes=self.n_classes, least=2)
-        _within(sigma=self.sigma)
+        check.between(least=_LEAST, most=_MOST, sigma=self.sigma)
 
     def curve(self) -> Curve:
         """Cost of one release of all labels."""
@@ -154,13 +154,6 @@ class OneHotGaussian(response.Labels):
     def log_likelihood(self, answers: Any) -> np.ndarray:
         """Log density of each answer under each label, up to a constant for each row."""
         return (response.soft(answers, self.n_classes) - 0.5) / self.sigma**2
-
-
-def _within(**named: float) -> None:
-    check.positive(**named)
-    for name, value in named.items():
-        if not _LEAST <= value <= _MOST:
-            raise ValueError(f"{name} must be from {_LEAST:g} to {_MOST:g}, got {value!r}")
 
 
 def _noised(labels: np.ndarray, size: np.ndarray, grain: float, rng: np.random.Generator) -> np.ndarray:
@@ -238,10 +231,7 @@ class GaussianSums:
 
 def check_sigma(**named: float) -> None:
     """Raise ValueError unless a grid exists for noise of this sigma."""
-    check.positive(**named)
-    for name, sigma in named.items():
-        if not _LEAST_SIGMA <= sigma <= _MOST_SIGMA:
-            raise ValueError(f"{name} must be from {_LEAST_SIGMA:g} to {_MOST_SIGMA:g}, got {sigma!r}")
+    check.between(least=_LEAST_SIGMA, most=_MOST_SIGMA, **named)
 
 
 def sums_curve(sigma: float) -> Curve:
