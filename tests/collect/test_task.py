@@ -152,3 +152,14 @@ def test_shares_of_noise_are_sized_for_the_fewest_who_may_be_honest():
     assert one.share(40) == 24.0**2 / (10 - 4)
     assert one.share(20) == 24.0**2 / (10 - 2)
     assert one.variance(n_survivors=20) == pytest.approx(20 * 24.0**2 / 8)
+
+
+def test_numbers_that_are_equal_have_one_fingerprint():
+    me = Identity.fresh().public_key
+    tasks = [
+        Task(Histogram(low, high, cells=5), sigma=sigma, tally=me)
+        for low, high, sigma in ((0, 6, 9), (0.0, 6.0, 9.0), (-0.0, 6, 9.0))
+    ]
+    assert len({task.sha256 for task in tasks}) == 1
+    assert Task.from_json(tasks[1].to_json()) == tasks[0]
+    assert Task(Histogram(0, 6.5, cells=5), sigma=9, tally=me).sha256 != tasks[0].sha256

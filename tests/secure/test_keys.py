@@ -3,6 +3,7 @@
 import ast
 import hashlib
 import hmac
+import os
 from pathlib import Path
 
 import numpy as np
@@ -98,3 +99,13 @@ def test_low_order_and_second_spellings_of_keys_are_recognised():
                 secret, number.to_bytes(32, "little").hex(), transcript=bytes(32), pair=("a", "b")
             )
     assert not keys.strict_key(bytes(31))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of files are those of POSIX")
+def test_a_secret_that_others_may_read_is_refused(tmp_path):
+    path = tmp_path / "the key"
+    identity = keys.Identity.kept_at(path)
+    assert keys.Identity.kept_at(path).public_key == identity.public_key
+    path.chmod(0o644)
+    with pytest.raises(ValueError, match=r"others may read the secret in .*: type chmod 600 '.*the key'"):
+        keys.Identity.kept_at(path)

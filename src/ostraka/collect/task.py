@@ -253,7 +253,8 @@ class Task:
     def to_json(self) -> str:
         """Return the task as canonical JSON."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
-        return canonical({**values, "encoding": written(self.encoding), "ostraka_task": _VERSION})
+        values |= {"encoding": written(self.encoding), "ostraka_task": _VERSION}
+        return canonical(_one_spelling(values))
 
     @classmethod
     def from_json(cls, text: str) -> Task:
@@ -270,3 +271,12 @@ class Task:
             return cls(**{**record, "encoding": read(record["encoding"])})
         except TypeError:
             raise ValueError("a field of the task is of the wrong kind") from None
+
+
+def _one_spelling(value: Any) -> Any:
+    """Write whole numbers as integers: 6 and 6.0 are one task, which must have one fingerprint."""
+    if isinstance(value, dict):
+        return {name: _one_spelling(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_one_spelling(part) for part in value]
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from ostraka.core import files
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
@@ -60,8 +60,14 @@ class Identity:
 
     @classmethod
     def kept_at(cls, path: str | os.PathLike[str] | Path) -> Identity:
-        """The identity of a file that only its owner may read; one is made if there is none."""
-        return cls(files.create(path, new_secret()))
+        """The identity of a file that only its owner may read; one is made if there is none.
+
+        ValueError where others may read the file: whoever has read it can sign in this name.
+        """
+        secret = files.create(path, new_secret())
+        if os.name == "posix" and Path(path).stat().st_mode & 0o077:
+            raise ValueError(f"others may read the secret in {path}: type chmod 600 {shlex.quote(str(path))}")
+        return cls(secret)
 
     @property
     def public_key(self) -> str:

@@ -53,7 +53,10 @@ _STATUS: dict[Code, int] = {
     "wrong_identity": 403,
 }
 _PAGE = (
-    (b"content-security-policy", b"default-src 'self'; frame-ancestors 'none'"),
+    (
+        b"content-security-policy",
+        b"default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
     (b"referrer-policy", b"no-referrer"),
 )
 _LOG = logging.getLogger(__name__)
