@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ostraka.core.private import Adjacency as Adjacency
     from ostraka.core.private import Private as Private
     from ostraka.core.result import Result as Result
+    from ostraka.learn.check import check as check
     from ostraka.learn.classifier import PATEClassifier as PATEClassifier
     from ostraka.voters.teachers import TeacherEnsemble as TeacherEnsemble
     from ostraka.voters.voting import count_votes as count_votes
@@ -45,6 +46,7 @@ __all__ = [
     "Result",
     "TeacherEnsemble",
     "Threshold",
+    "check",
     "confident",
     "count_votes",
     "interactive",

@@ -18,6 +18,7 @@ __all__ = ["main"]
 
 # Each room brings its verbs: a module that holds a function of the verb's name, or a Typer app for several.
 VERBS = {
+    "check": "ostraka.learn.cli_check",
     "learn": "ostraka.learn.cli",
     "sample": "ostraka.data.cli",
     "synth": "ostraka.synth.cli",
@@ -34,7 +35,7 @@ VERBS = {
 }
 # These use no pandas, which takes .4 s to import: scikit-learn and pyarrow load it wherever it is installed.
 # A verb that opens a model of the user's is not here, as the model may need it.
-_WITHOUT_PANDAS = ("learn",)
+_WITHOUT_PANDAS = ("learn", "check")
 
 app = typer.Typer(
     help=ostraka.__doc__, add_completion=True, pretty_exceptions_enable=False, rich_markup_mode=None
@@ -84,10 +85,10 @@ def _installed_commit() -> str:
 
 for _verb, _room in VERBS.items():
     _module: Any = importlib.import_module(_room)
-    if hasattr(_module, "app"):
-        app.add_typer(_module.app, name=_verb)
+    if callable(_command := getattr(_module, _verb, None)):
+        app.command(_verb)(_command)
     else:
-        app.command(_verb)(getattr(_module, _verb))
+        app.add_typer(_module.app, name=_verb)
 
 
 def main(arguments: list[str] | None = None) -> None:

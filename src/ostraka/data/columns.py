@@ -15,7 +15,7 @@ from ostraka.data import table as tables
 from ostraka.data.labels import Labels
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ostraka.data.table import Format, Table
 
@@ -302,8 +302,17 @@ def cells(table: Table, features: Features, *, rows: slice = slice(None)) -> np.
     return mixed
 
 
-def labels(where: str, values: Sequence[Any], declared: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+def labels(
+    where: str,
+    values: Sequence[Any],
+    declared: Sequence[str],
+    *,
+    same: Mapping[str, str] | None = None,
+    missing: Sequence[str] = (),
+) -> tuple[np.ndarray, np.ndarray]:
     """The label of each of some values, whole numbers if all classes are, else text; and which have none.
+
+    ``same`` has the class that each other spelling stands for, ``missing`` what stands for no label.
 
     A value that is missing or not declared counts as the first class: it must not end the run of all rows.
     If nothing is declared, the classes are those of the values, in order, and count as public.
@@ -313,7 +322,7 @@ def labels(where: str, values: Sequence[Any], declared: Sequence[str]) -> tuple[
     ValueError
         The classes are too many, or one only.
     """
-    words = [tables.word(value) for value in values]
+    words = joined(map(tables.word, values), same=same or {}, missing=missing)
     classes = list(dict.fromkeys(declared)) or sorted({*words} - {""})
     whole = all(map(_is_whole, classes))
     codec = Labels(spelled(classes, np.dtype(np.int64 if whole else np.str_)))
@@ -330,11 +339,25 @@ def labels(where: str, values: Sequence[Any], declared: Sequence[str]) -> tuple[
     return codec.decode(np.maximum(codes, 0)), codes < 0
 
 
-def public_labels(asked: Table, label: str, *, like: np.ndarray) -> np.ndarray | None:
+def joined(words: Iterable[str], *, same: Mapping[str, str], missing: Sequence[str]) -> list[str]:
+    """Labels in the spelling that was declared for each; empty where none was."""
+    none = {text.strip().lower() for text in missing}
+    return ["" if word.lower() in none else same.get(word, word) for word in words]
+
+
+def public_labels(
+    asked: Table,
+    label: str,
+    *,
+    like: np.ndarray,
+    same: Mapping[str, str] | None = None,
+    missing: Sequence[str] = (),
+) -> np.ndarray | None:
     """Return the true labels of the public rows, or None if any is missing."""
     if label not in asked.names:
         return None
     codes, texts = asked.kinds(label)
+    texts = joined(texts, same=same or {}, missing=missing)
     if "" in texts:
         return None
     if like.dtype.kind == "i" and not all(map(_is_whole, texts)):

@@ -12,16 +12,17 @@ import csv
 import datetime as dt
 import gzip
 import io
+import itertools
 import math
 import re
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
 
 MISSING = ("", "na", "n/a", "nan", "null", "none", "?")  # lower case; where a number is expected
 _SPELLINGS = (*MISSING, "NA", "N/A", "NaN", "Null", "NULL", "None", "NONE")
@@ -37,8 +38,13 @@ _SAID = {",": "','", ";": "';'", "\t": "tabs", "|": "'|'"}
 _HEAD, _LINES = 1 << 20, 20  # of a file: bytes, and lines of a public one, from which its delimiter is told
 _BLOCK = 1 << 22  # bytes that are read at a time
 _LONGEST = 1 << 20  # bytes of a line, and 256 more for each column: a longer one is missing
+EXCEL = {".xlsx", ".xlsm"}
 _MARKS = ((codecs.BOM_UTF8, "utf8"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 _INSTALL = "pip install openpyxl"
+_MOST_TITLES = 1000  # lines above a header
+_FEW = 2  # cells of a header, of which none may be empty
+# 1.234,56: a point before three digits and a decimal comma cannot be anything but a sign of thousands
+_THOUSANDS = r"^[+-]?\d+(\.\d{3})+,\d+$"
 
 
 def is_missing(cell: Any) -> bool:
@@ -117,6 +123,23 @@ def named(frame: Any) -> dict[str, np.ndarray]:
     return {name: cells(table[name]) for name in table.columns}
 
 
+def of_frame(frame: Any, *, name: str, public: bool, missing: Iterable[str] = ()) -> Table:
+    """A data frame of any library, or a dict of columns, as a table of this name."""
+    import pyarrow as pa
+
+    def column(cells: np.ndarray) -> Any:
+        try:
+            return pa.array(cells.tolist())
+        except pa.ArrowException:  # of several types
+            return pa.array([word(cell) for cell in cells.tolist()])
+
+    made = pa.table({str(column_name): column(cells) for column_name, cells in named(frame).items()})
+    if not made.num_rows:
+        raise ValueError(f"{name} has no rows")
+    none = (*MISSING, *(text.strip().lower() for text in missing))
+    return Table(Path(name), made, np.arange(1, made.num_rows + 1), none, public=public)
+
+
 def text_of(column: Any) -> Any:
     """An Arrow column of text; a cell that is not UTF-8 holds a mark that stands for no value."""
     import pyarrow as pa
@@ -132,11 +155,17 @@ def text_of(column: Any) -> Any:
 
 
 class Format(NamedTuple):
-    """Delimiter, encoding and decimal sign of a CSV file; None where nobody has declared it."""
+    """How a file is read; None where nobody has declared it.
+
+    ``delimiter``, ``encoding`` and ``decimal`` sign are those of a CSV file; ``skip`` is the number of lines
+    above the header, of a CSV file or a sheet; ``sheet`` is the name of one in a workbook.
+    """
 
     delimiter: str | None = None
     encoding: str | None = None
     decimal: str | None = None
+    skip: int | None = None
+    sheet: str | None = None
 
     def checked(self) -> Format:
         """Itself.
@@ -148,6 +177,8 @@ class Format(NamedTuple):
         """
         if self.delimiter is not None and (len(self.delimiter.encode()) != 1 or self.delimiter in '"\r\n\\'):
             raise ValueError(f"the delimiter must be one ASCII character such as ';', got {self.delimiter!r}")
+        if self.skip is not None and not 0 <= self.skip <= _MOST_TITLES:
+            raise ValueError(f"lines above the header must be 0 to {_MOST_TITLES}, got {self.skip}")
         if self.decimal not in {None, ".", ","}:
             raise ValueError(f"the decimal sign must be '.' or ',', got {self.decimal!r}")
         if self.encoding is not None and not _is_row_wise(self.encoding):
@@ -276,6 +307,8 @@ class Table:
         else:
             texts = self.strings(name)
             if self.form.decimal == ",":
+                thousands = compute.match_substring_regex(texts, _THOUSANDS)
+                texts = compute.if_else(thousands, compute.replace_substring(texts, ".", ""), texts)
                 texts = compute.replace_substring(texts, ",", ".")
             absent = compute.is_in(compute.utf8_lower(texts), pa.array(self.missing))
             nothing = pa.scalar(None, pa.string())
@@ -390,30 +423,32 @@ def read(
     none = (*MISSING, *(text.strip().lower() for text in missing))
     if path.suffix.lower() in {".parquet", ".pq"}:
         frame = _parquet(path)
-    elif path.suffix.lower() in {".xlsx", ".xlsm"}:
-        frame = _excel(path)
+    elif path.suffix.lower() in EXCEL:
+        frame = _excel(path, form.checked())
     else:
         form, names = _format(path, form.checked(), like=None if like is None else like.form, public=public)
         frame = _csv(path, form, names, public=public, numbers=numbers, missing={*_SPELLINGS, *missing})
         said = form.said
     if not frame.num_rows:
         raise ValueError(f"{path} has column names but no rows")
-    form = Format(*(value or usual for value, usual in zip(form, _USUAL, strict=True)))
+    form = form._replace(
+        delimiter=form.delimiter or ",", encoding=form.encoding or "utf8", decimal=form.decimal or "."
+    )
     notes = (f"{path} {said}",) if said else ()
     return Table(path, frame, np.arange(1, frame.num_rows + 1), none, notes, form, public)
 
 
 def _format(path: Path, form: Format, *, like: Format | None, public: bool) -> tuple[Format, list[str]]:
     """How a CSV file is read, and the names in its first line."""
-    with _opened(path) as file:
+    with opened(path) as file:
         head = file.read(_HEAD)
-    delimiter, encoding, decimal = form
+    delimiter, encoding, decimal, *_ = form
     like = like or _USUAL
-    encoding = encoding or next((name for mark, name in _MARKS if head.startswith(mark)), None)
+    encoding = encoding or mark_of(head)
     if encoding is None:
-        encoding = (like.encoding if not public or _is_utf8(path) else "cp1252") or "utf8"
+        encoding = (like.encoding if not public or is_utf8(path) else "cp1252") or "utf8"
     text = codecs.getincrementaldecoder(encoding)(errors="replace").decode(head).lstrip("\ufeff")
-    lines = [line.rstrip("\r") for line in text.split("\n") if line.strip()]
+    lines = [line.rstrip("\r") for line in text.split("\n")[form.skip or 0 :] if line.strip()]
     lines = lines[: _LINES if public and len(lines) > 1 else 1]
     if len(lines) > 1 and len(head) == _HEAD:
         lines = lines[:-1]  # cut somewhere
@@ -421,9 +456,9 @@ def _format(path: Path, form: Format, *, like: Format | None, public: bool) -> t
         delimiter = _delimiter(lines, first=like.delimiter or ",")
     if decimal is None:
         decimal = like.decimal if like.delimiter == delimiter else "." if delimiter == "," else ","
-    names = _cells(lines[0], delimiter) if lines else []
-    check_header(path, names)
-    return Format(delimiter, encoding, decimal), names
+    names = cells_of_line(lines[0], delimiter) if lines else []
+    check_header(path, without_trailing(names) if len(names) > _FEW else names)
+    return Format(delimiter, encoding, decimal, form.skip), names
 
 
 def _csv(
@@ -443,7 +478,7 @@ def _csv(
             strings_can_be_null=False,
             decimal_point=form.decimal or ".",
         )
-        with _opened(path) as file:
+        with opened(path) as file:
             lines = _Lines(file, form, len(names), limit=limit)
             try:
                 frame = reader.read_csv(
@@ -459,8 +494,8 @@ def _csv(
                 f"{path} cannot be read as CSV: line {lines.wrong} has another number of cells than the "
                 "header"
             )
-        if frame is not None:
-            return frame
+        if frame is not None:  # without the column that a delimiter at the end of the header makes
+            return frame.drop_columns([""]) if "" in names else frame
         if not quick:
             if not lines.n_rows:
                 return pa.table({name: pa.array([], pa.string()) for name in names})
@@ -473,6 +508,7 @@ class _Lines(io.RawIOBase):
 
     def __init__(self, file: Any, form: Format, n_cells: int, *, limit: int) -> None:
         self._delimiter, self._n, self._limit = form.delimiter or ",", n_cells, limit
+        self._titles = form.skip or 0  # lines above the header
         self._blocks = self._mended(_decoded(file, form.encoding or "utf8", limit))
         self._rest = memoryview(b"")
         self.n_rows, self.wrong = 0, 0  # rows; the first line with another number of cells
@@ -498,7 +534,7 @@ class _Lines(io.RawIOBase):
             while header and block:
                 line, _, block = block.partition(b"\n")
                 self._line += 1
-                header = not line.strip()
+                header = self._line <= self._titles or not line.strip()
             if not block:
                 continue
             raw = np.frombuffer(block, dtype=np.uint8)
@@ -522,7 +558,9 @@ class _Lines(io.RawIOBase):
         """A line as Arrow reads it: with the right number of cells, in quotes where needed, or blank."""
         if not line.strip():
             return b""
-        cells = _cells(line.decode(), self._delimiter) if len(line) <= self._limit else []
+        cells = cells_of_line(line.decode(), self._delimiter) if len(line) <= self._limit else []
+        if len(cells) == self._n + 1:
+            cells = without_trailing(cells)
         if len(cells) != self._n:
             self.wrong = self.wrong or place
             cells = [_BAD] * self._n
@@ -548,7 +586,7 @@ def _decoded(file: Any, encoding: str, limit: int) -> Iterator[str]:
         yield rest + "\n"
 
 
-def _cells(line: str, delimiter: str) -> list[str]:
+def cells_of_line(line: str, delimiter: str) -> list[str]:
     """The cells of one line; none where a cell is larger than the csv module takes."""
     try:
         return next(csv.reader([line], delimiter=delimiter), [])
@@ -556,22 +594,34 @@ def _cells(line: str, delimiter: str) -> list[str]:
         return []
 
 
+def without_trailing(cells: list[str]) -> list[str]:
+    """The cells of a line without the empty one that a delimiter at its end makes."""
+    return cells[:-1] if len(cells) > 1 and not cells[-1].strip() else cells
+
+
 def _delimiter(lines: list[str], *, first: str) -> str:
     """The sign that splits all lines into equally many cells, the most there can be; ``first`` of equals."""
-    counts = {sign: [len(_cells(line, sign)) for line in lines] for sign in (first, *_DELIMITERS)}
+    counts = {sign: [len(cells_of_line(line, sign)) for line in lines] for sign in (first, *_DELIMITERS)}
     same = {sign: sizes[0] for sign, sizes in counts.items() if lines and sizes[0] > 1 and len({*sizes}) == 1}
     most = same or {sign: sizes[0] for sign, sizes in counts.items() if sizes}
     return max(most, key=most.__getitem__) if most else first
 
 
-def _opened(path: Path) -> Any:
+def mark_of(head: bytes) -> str | None:
+    """The encoding that a file's first bytes name."""
+    return next((name for mark, name in _MARKS if head.startswith(mark)), None)
+
+
+def opened(path: Path) -> Any:
+    """A file of bytes, which may be compressed."""
     return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb")
 
 
-def _is_utf8(path: Path) -> bool:
+def is_utf8(path: Path) -> bool:
+    """Whether all bytes of a file are UTF-8."""
     decoder = codecs.getincrementaldecoder("utf8")()
     try:
-        with _opened(path) as file:
+        with opened(path) as file:
             while block := file.read(_BLOCK):
                 decoder.decode(block)
             decoder.decode(b"", final=True)
@@ -598,13 +648,18 @@ def _is_row_wise(encoding: str) -> bool:
 
 
 def check_header(path: Path, names: Sequence[str]) -> None:
-    """Refuse a first line that cannot be column names, without showing it: it may be a private row."""
-    bad = any(not name.strip() or _IS_NUMBER.fullmatch(name.strip()) for name in names)
-    if not names or bad or len(set(names)) < len(names):
+    """Refuse a first line which cannot be column names, without showing it: it may be a private row."""
+    if not is_header(names):
         raise ValueError(
             f"the first line of {path} does not look like column names (one is empty, a number or repeated): "
-            "add a header line"
+            "add a header line, or type --skip-lines N if N lines stand above it"
         )
+
+
+def is_header(names: Sequence[str]) -> bool:
+    """Whether the cells of a line can be column names: none is empty, a number or repeated."""
+    bad = any(not name.strip() or _IS_NUMBER.fullmatch(name.strip()) for name in names)
+    return bool(names) and not bad and len(set(names)) == len(names)
 
 
 def _parquet(path: Path) -> Any:
@@ -624,26 +679,52 @@ def _parquet(path: Path) -> Any:
     return table
 
 
-def _excel(path: Path) -> Any:
-    """The first sheet of a workbook, as text; its first row holds the column names."""
+def _excel(path: Path, form: Format) -> Any:
+    """A sheet of a workbook, as text; the first row below its title lines holds the column names."""
     import pyarrow as pa
 
-    try:
-        import openpyxl  # type: ignore[import-untyped,unused-ignore]
-    except ImportError:
-        raise ValueError(f"{path} is an Excel file: type {_INSTALL}, or save it as CSV") from None
-    try:
-        values = openpyxl.load_workbook(path, read_only=True, data_only=True).worksheets[0].values
-        names, *lines = [[_sheet_cell(value) for value in line] for line in values]
-    except Exception:  # noqa: BLE001  (whatever it was, its message may quote a cell)
-        raise ValueError(f"{path} cannot be read as Excel: is it complete, and is that its format?") from None
-    check_header(path, [name or "" for name in names])
+    known = sheets(path)
+    if form.sheet is not None and form.sheet not in known:
+        raise ValueError(f"{path} has no sheet {form.sheet!r} (--sheet); it has {', '.join(known)}")
+    header, *lines = sheet_rows(path, form.sheet or known[0])[form.skip or 0 :] or [[]]
+    names = [name or "" for name in header]
+    while len(names) > 1 and not names[-1]:  # columns which are formatted, and empty
+        names.pop()
+    check_header(path, names)
+    lines = [line for line in lines if any(cell is not None for cell in line)]
     return pa.table(
         {
             name: pa.array([line[place] if place < len(line) else None for line in lines], pa.string())
             for place, name in enumerate(names)
         }
     )
+
+
+def sheets(path: Path) -> list[str]:
+    """Names of the sheets of a workbook."""
+    try:
+        import openpyxl  # type: ignore[import-untyped,unused-ignore]
+    except ImportError:
+        raise ValueError(f"{path} is an Excel file: type {_INSTALL}, or save it as CSV") from None
+    try:
+        return list(openpyxl.load_workbook(path, read_only=True).sheetnames)
+    except Exception:  # noqa: BLE001  (whatever it was, its message may quote a cell)
+        raise _no_workbook(path) from None
+
+
+def sheet_rows(path: Path, name: str, *, most: int | None = None) -> list[list[str | None]]:
+    """The first rows of a sheet, as text."""
+    import openpyxl
+
+    try:
+        sheet = openpyxl.load_workbook(path, read_only=True, data_only=True)[name]
+        return [[_sheet_cell(value) for value in line] for line in itertools.islice(sheet.values, most)]
+    except Exception:  # noqa: BLE001
+        raise _no_workbook(path) from None
+
+
+def _no_workbook(path: Path) -> ValueError:
+    return ValueError(f"{path} cannot be read as Excel: is it complete, and is that its format?")
 
 
 def _sheet_cell(value: Any) -> str | None:

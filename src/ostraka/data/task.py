@@ -15,13 +15,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ostraka.data import columns as encoding
-from ostraka.data.table import MISSING, UNDECLARED, Format, Table, read
+from ostraka.data.findings import Cells, findings, form_findings, label_findings, require_settled
+from ostraka.data.look import look, titles_of
+from ostraka.data.table import EXCEL, MISSING, UNDECLARED, Format, Table, is_utf8, read, sheets, word
 from ostraka.data.units import numbered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ostraka.data.columns import Features, Shown
+    from ostraka.data.findings import Finding
     from ostraka.data.parquet import ParquetRows, Piece
 
 _TEST = 0.2  # of the public rows, where their labels are known
@@ -29,6 +32,7 @@ _SPARSE = {"data", "indices", "indptr", "format", "shape"}  # as scipy.sparse.sa
 _TOPICS = 32
 _WIDE = 200  # columns of a sparse matrix, above which it is turned into few
 _SAVE = "np.savez('rows.npz', X=X, y=y)"
+UNLABELLED = "Which private rows have a label: those without one were left out before anything else."
 HELD_OUT = "The held-out rows: their features are used as public questions, their labels to measure accuracy."
 
 
@@ -51,9 +55,16 @@ class Columns:
         Put the public median where a number is missing. Otherwise public rows must have all numbers, and the
         public mean stands for a missing private one.
     missing : sequence of str
-        What stands for no number, beside the usual.
+        What stands for no number, beside the usual, and for no label.
     form : Format
-        Delimiter, encoding and decimal sign, where they are declared.
+        How the private file is read, where that is declared. Lines above the header of a public file are
+        found.
+    same : sequence of (str, str)
+        Spellings of labels, and the class that each stands for.
+    rows_are_people : bool
+        Declares that no two rows are of one person, whatever a column looks like.
+    drop_unlabelled : bool
+        Leave out private rows without a label. Which rows have one is then public.
     """
 
     label: str
@@ -64,6 +75,9 @@ class Columns:
     fill: bool = False
     missing: Sequence[str] = ()
     form: Format = UNDECLARED
+    same: Sequence[tuple[str, str]] = ()
+    rows_are_people: bool = False
+    drop_unlabelled: bool = False
 
 
 class Shape(NamedTuple):
@@ -115,6 +129,8 @@ class Task:
     unread : dict
         How many private cells of a column held something else than it should, and were read as the missing
         value or the first class. For the owner alone; not counted in folders.
+    findings : tuple of Finding
+        What is wrong or doubtful. Those about private rows are for the owner alone.
     """
 
     name: str
@@ -134,6 +150,7 @@ class Task:
     array: str = ""
     image_shape: tuple[int, int] | None = None
     unread: dict[str, int] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
 
     @property
     def shape(self) -> Shape:
@@ -215,34 +232,62 @@ def tables(private: Path, public: Path | None, *, columns: Columns, holdout: flo
     if ".npz" in {path.suffix.lower() for path in (private, public) if path is not None}:
         return _of_arrays(private, public, columns=columns, holdout=holdout, seed=seed)
     if public is None:
-        table = read(private, public=False, form=columns.form, missing=columns.missing)
-        names = _features(table, columns)
+        return of_tables(
+            read(private, public=False, form=columns.form, missing=columns.missing),
+            None,
+            columns=columns,
+            holdout=holdout,
+            seed=seed,
+        )
+    asked = read(public, public=True, form=public_form(public, columns.form), missing=columns.missing)
+    return of_tables(
+        _head(private, columns)
+        if private.is_dir()
+        else read(
+            private,
+            public=False,
+            form=columns.form,
+            like=asked,
+            numbers=_likely_numbers(asked, columns),
+            missing=columns.missing,
+        ),
+        asked,
+        columns=columns,
+        holdout=None,
+        seed=seed,
+    )
+
+
+def of_tables(
+    table: Table, asked: Table | None, *, columns: Columns, holdout: float | None, seed: int
+) -> Task:
+    """A private table and a public one as arrays; without one, rows are held out.
+
+    A caller who keeps no other reference to ``table`` needs memory for little more than the arrays.
+
+    Raises
+    ------
+    ValueError
+        As for :func:`tables`.
+    """
+    private, public = table.path, None if asked is None else asked.path
+    names = _features(table, columns)
+    table, n_unlabelled = _labelled(table, columns)
+    found = _found(table, columns, asked=asked)
+    require_settled(found)
+    if asked is None:
         owners = encoding.people(table, columns.person)
         table, asked = table.split(_held_out(len(table), owners, share=holdout or 0.0, seed=seed))
         asked = replace(asked, public=True)
-    else:
-        asked = read(public, public=True, form=columns.form, missing=columns.missing)
-        table = (
-            _head(private, columns)
-            if private.is_dir()
-            else read(
-                private,
-                public=False,
-                form=columns.form,
-                like=asked,
-                numbers=_likely_numbers(asked, columns),
-                missing=columns.missing,
-            )
-        )
-        names = _features(table, columns)
     unread: dict[str, int] = {}
     codes, texts = table.kinds(columns.label)
     where = f"{table.path}: column {columns.label!r} (--label)"
-    known, strange = encoding.labels(where, texts, columns.classes)
+    same = dict(columns.same)
+    known, strange = encoding.labels(where, texts, columns.classes, same=same, missing=columns.missing)
     labels = known[codes]
     if strange.any():
         unread[columns.label] = int(strange[codes].sum())
-    y = encoding.public_labels(asked, columns.label, like=labels)
+    y = encoding.public_labels(asked, columns.label, like=labels, same=same, missing=columns.missing)
     unknown = _unknown_classes(y, labels, columns, where=public)
     test = _tested(len(asked), known=y is not None, seed=seed)
     features, said = encoding.understood(asked, names, as_text=columns.text, fill=columns.fill)
@@ -268,11 +313,58 @@ def tables(private: Path, public: Path | None, *, columns: Columns, holdout: flo
         classes=encoding.spelled(columns.classes, labels.dtype) if columns.classes else None,
         encoder=encoder,
         columns=names,
-        not_protected=(HELD_OUT,) if public is None else (),
+        not_protected=((HELD_OUT,) if public is None else ()) + ((UNLABELLED,) if n_unlabelled else ()),
         said=tuple(dict.fromkeys(notes)),
         shown=encoding.Shown.of(asked.split(test)[0], features),
         unread=unread,
+        findings=tuple(found),
     )
+
+
+def public_form(path: Path, declared: Format) -> Format:
+    """How a public file is read: as declared, but for the lines above its header, and with its own sheet.
+
+    A declared code page is the private file's where the public one is UTF-8: no text is both by accident.
+    """
+    if path.suffix.lower() in {".parquet", ".pq"}:
+        return declared
+    sheet = declared.sheet
+    if sheet is not None and (path.suffix.lower() not in EXCEL or sheet not in sheets(path)):
+        sheet = None
+    encoding = declared.encoding
+    if encoding is not None and path.suffix.lower() not in EXCEL and is_utf8(path):
+        encoding = None
+    form = declared._replace(sheet=sheet, encoding=encoding)
+    return form._replace(skip=titles_of(path, form))
+
+
+def _labelled(table: Table, columns: Columns) -> tuple[Table, int]:
+    """The rows with a label, where the others are to be left out; and how many these are."""
+    if not columns.drop_unlabelled:
+        return table, 0
+    if table.path.is_dir():
+        raise ValueError(
+            f"the rows of {table.path} stay in their files: --drop-unlabelled is for one file, so write the "
+            "rows with labels to files of their own"
+        )
+    codes, texts = table.kinds(columns.label)
+    empty = [not text for text in encoding.joined(texts, same={}, missing=columns.missing)]
+    keep = ~np.array(empty, dtype=bool)[codes]
+    if not keep.any():
+        raise ValueError(f"{table.path}: no row has a label in column {columns.label!r} (--label)")
+    return table.split(keep)[1], int((~keep).sum())
+
+
+def _found(table: Table, columns: Columns, *, asked: Table | None) -> list[Finding]:
+    """What is wrong or doubtful; of a folder, in its labels and people alone."""
+    if table.path.is_dir():
+        return list(label_findings(Cells.of(table, columns.label), columns))
+    found = findings(table, columns, asked=asked)
+    if not table.path.is_file() or table.path.suffix.lower() in {".parquet", ".pq"}:
+        return found
+    seen = look(table.path, columns.form, like=None if asked is None else asked.form)
+    used = table.form if table.form.sheet or not seen.sheets else table.form._replace(sheet=seen.usual.sheet)
+    return form_findings(seen, used) + found
 
 
 def _likely_numbers(asked: Table, columns: Columns) -> list[str]:
@@ -316,7 +408,13 @@ def _of_arrays(
         raise ValueError(f"{where} must hold classes: whole numbers or texts")
     values = rows.labels.astype(np.int64) if rows.labels.dtype.kind == "b" else rows.labels
     names, codes = np.unique(values, return_inverse=True)
-    known, strange = encoding.labels(where, names.tolist(), columns.classes)
+    counts = np.bincount(codes, minlength=len(names))
+    texts = [word(name) for name in names.tolist()]
+    found = tuple(label_findings(Cells(texts, counts, codes), columns))
+    require_settled(found)
+    known, strange = encoding.labels(
+        where, names.tolist(), columns.classes, same=dict(columns.same), missing=columns.missing
+    )
     labels = known[codes]
     unknown = _unknown_classes(asked.labels, labels, columns, where=public)
     test = _tested(len(X_public), known=asked.labels is not None, seed=seed)
@@ -337,6 +435,7 @@ def _of_arrays(
         array=rows.name,
         image_shape=rows.image_shape,
         unread={columns.label: int(strange[codes].sum())} if strange.any() else {},
+        findings=found,
     )
 
 

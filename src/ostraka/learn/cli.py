@@ -143,24 +143,14 @@ def learn(given: LearnOptions) -> None:
 def _task(given: LearnOptions) -> Task:
     """Return the tables as arrays, or the digits if no table is given."""
     from ostraka.data import task as data
-    from ostraka.data.table import Format
 
     if given.private is None or given.label is None:
         return data.digits(seed=given.seed)
     with console.usage():
         data.require_public(given.private, given.public, given.holdout)
-        form = Format(given.delimiter, given.encoding, given.decimal).checked()
-    columns = data.Columns(
-        label=given.label,
-        person=given.person,
-        drop=given.drop or (),
-        text=given.text or (),
-        classes=[name.strip() for name in (given.classes or "").split(",") if name.strip()],
-        fill=given.fill,
-        missing=given.missing or (),
-        form=form,
+    return data.tables(
+        given.private, given.public, columns=given.columns(), holdout=given.holdout, seed=given.seed
     )
-    return data.tables(given.private, given.public, columns=columns, holdout=given.holdout, seed=given.seed)
 
 
 def _model(given: LearnOptions, task: Task, way: Way) -> PATEClassifier:
@@ -168,6 +158,7 @@ def _model(given: LearnOptions, task: Task, way: Way) -> PATEClassifier:
     from ostraka.core.mechanisms.argmax import GNMax
     from ostraka.core.mechanisms.screen import Threshold
     from ostraka.learn.classifier import PATEClassifier
+    from ostraka.learn.ways.choose import cells_of
 
     defaults, screen = given.defaults, given.screen
     return PATEClassifier(
@@ -180,7 +171,7 @@ def _model(given: LearnOptions, task: Task, way: Way) -> PATEClassifier:
         n_answers=given.answers,
         student=given.student_for(way),
         way=way.value,
-        cells=None if way is Way.ROUNDS else _cells(task),
+        cells=None if way is Way.ROUNDS else cells_of(task.image_shape),
         relation=given.relation.value,
         classes=task.classes,
         allow_overlap=given.allow_overlap,
@@ -188,15 +179,6 @@ def _model(given: LearnOptions, task: Task, way: Way) -> PATEClassifier:
         n_jobs=given.jobs,
         random_state=given.seed,
     )
-
-
-def _cells(task: Task) -> Any:
-    """The public cells for rows that are images; None for tables, whose columns decide."""
-    from ostraka.voters.cells import GraphCells
-
-    if task.image_shape is None:
-        return None
-    return GraphCells(image_shape=task.image_shape, time=5.0 if task.image_shape == (8, 8) else 8.0)
 
 
 def _choose(model: PATEClassifier, task: Task) -> None:

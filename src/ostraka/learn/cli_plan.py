@@ -84,7 +84,7 @@ def _measured(given: PlanOptions) -> tuple[LearningCurve, ...]:
     from ostraka.core.accounting.plan import LearningCurve
     from ostraka.data import task as _data
 
-    columns = _data.Columns(label=str(given.label), drop=given.drop or [])
+    columns = _data.Columns(label=str(given.label), drop=given.drop or [], rows_are_people=True)
     task = _data.tables(Path(given.proxy or ""), None, columns=columns, holdout=_TESTED, seed=given.seed)
     n_classes = len(np.unique(task.y_private))
     if n_classes != given.classes:

@@ -574,11 +574,16 @@ def write_card(result: Result, lines: str, folder: Path, *, onnx: bool) -> None:
     _folder.write(folder / _folder.CARD, card)
 
 
+# 1.234,56 is read as 1234.56
+_COMMAS = r'.str.replace(r"\.(?=\d{3}(?:\.\d{3})*,\d+$)", "", regex=True).str.replace(",", ".")'
+
+
 def _reading(table: Shown) -> list[str]:
     """Return lines that read text, numbers and dates as they were read here."""
-    delimiter, encoding, decimal = table.form
+    delimiter, encoding, decimal, skip, _ = table.form
     how = "" if delimiter == "," else f", sep={delimiter!r}"
     how += "" if encoding == "utf8" else f", encoding={encoding!r}"
+    how += f", skiprows={skip}" if skip else ""
     lines = [f'rows = pd.read_csv("rows.csv"{how}, dtype=str, keep_default_na=False)']
     lines.append("rows = rows.apply(lambda column: column.str.strip())")
     unless = ""
@@ -586,7 +591,7 @@ def _reading(table: Shown) -> list[str]:
         lines.append(f"missing = {list(table.missing)!r}")
         unless = ".where(~column.str.lower().isin(missing))"
     if table.numbers:
-        comma = "" if decimal == "." else '.str.replace(",", ".")'
+        comma = "" if decimal == "." else _COMMAS
         lines.append(f"numbers = {list(table.numbers)!r}")
         number = f"column{comma}{unless}.astype(float)"
         lines.append(f"rows[numbers] = rows[numbers].apply(lambda column: {number})")

@@ -2,41 +2,48 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ostraka.console import argument, option
+from ostraka.console import argument, option, usage
 from ostraka.voters.named import DIGITS, TABLES, Defaults, Engine, Relation, Student, Teacher, Way
+
+if TYPE_CHECKING:
+    from ostraka.data.task import Columns
+
+_RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)", re.ASCII)
+_MOST_CLASSES = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LearnOptions:
-    """Options of ``ostraka learn``, and the defaults that depend on the data."""
+class ReadOptions:
+    """Options about the tables: which columns there are, and how they are read."""
 
-    context: typer.Context
-    private: Path | None = argument(
-        None,
-        "Private rows: CSV, Excel, .npz, Parquet (file or folder). Default: scikit-learn's digits.",
-        "FILE",
-    )
     label: str | None = option(None, "Column to learn.", "COLUMN")
     public: Path | None = option(None, "Public rows, unlabelled, for the teachers to vote on.", "FILE")
     holdout: float | None = option(
         None, "Instead of --public: give up the privacy of this share of the rows.", "SHARE"
     )
-    allow_overlap: bool = option(False, "Accept public rows that are private rows, too; the label says so.")
     person: str | None = option(None, "Column that says whom a row belongs to; protects people.", "COLUMN")
+    rows_are_people: bool = option(False, "Each row is another person's, whatever a column looks like.")
     drop: list[str] | None = option(None, "Column to leave out; may be repeated.", "COLUMN")
     text: list[str] | None = option(
         None, "Column of kinds that are written as numbers; may be repeated.", "COLUMN"
     )
-    classes: str | None = option(None, "All classes there may be. Default: those of the label.", "A,B,…")
+    classes: str | None = option(
+        None, "All classes there may be, or 0..25. Default: those of the label.", "A,B,…"
+    )
+    same: list[str] | None = option(
+        None, "A class and other spellings of it, such as ja=Ja,JA; may be repeated.", "A=B,C"
+    )
+    drop_unlabelled: bool = option(False, "Leave out rows without a label; which have one is then public.")
     fill: bool = option(False, "Put the public median where a number is missing.")
     missing: list[str] | None = option(
-        None, "What stands for a missing number, such as -999; may be repeated.", "TEXT"
+        None, "What stands for a missing number or label, such as -999; may be repeated.", "TEXT"
     )
     encoding: str | None = option(
         None, "Of CSV files, such as cp1252. Default: that of the public file, else UTF-8.", "NAME"
@@ -47,6 +54,71 @@ class LearnOptions:
     decimal: str | None = option(
         None, "Decimal sign. Default: a point, or a comma where none is between cells.", "SIGN"
     )
+    skip_lines: int | None = option(None, "Lines above the header of the private file.", "N", min=0)
+    sheet: str | None = option(None, "Sheet of a workbook. Default: the first.", "NAME")
+
+    def columns(self) -> Columns:
+        """What these options say about columns and files.
+
+        Raises
+        ------
+        typer.BadParameter
+            One of them is not of its form.
+        """
+        from ostraka.data.table import Format
+        from ostraka.data.task import Columns
+
+        with usage():
+            form = Format(self.delimiter, self.encoding, self.decimal, self.skip_lines, self.sheet).checked()
+        return Columns(
+            label=self.label or "",
+            person=self.person,
+            drop=self.drop or (),
+            text=self.text or (),
+            classes=classes_of(self.classes or ""),
+            fill=self.fill,
+            missing=self.missing or (),
+            form=form,
+            same=[pair for text in self.same or () for pair in _spellings(text)],
+            rows_are_people=self.rows_are_people,
+            drop_unlabelled=self.drop_unlabelled,
+        )
+
+
+def classes_of(text: str) -> list[str]:
+    """The classes in ``A,B,C`` or ``0..25``.
+
+    >>> classes_of("yes, no"), classes_of("0..3")
+    (['yes', 'no'], ['0', '1', '2', '3'])
+    """
+    if match := _RANGE.fullmatch(text.strip()):
+        first, last = map(int, match.groups())
+        if not 0 < last - first < _MOST_CLASSES:
+            raise typer.BadParameter(f"--classes {text}: the second number must be larger, by 999 at most")
+        return [str(number) for number in range(first, last + 1)]
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _spellings(text: str) -> list[tuple[str, str]]:
+    """Other spellings and their class, of ``ja=Ja,JA``."""
+    name, _, others = text.partition("=")
+    spellings = [each.strip() for each in others.split(",") if each.strip()]
+    if not name.strip() or not spellings:
+        raise typer.BadParameter(f"--same {text}: type a class, '=', and other spellings of it: ja=Ja,JA")
+    return [(each, name.strip()) for each in spellings]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnOptions(ReadOptions):
+    """Options of ``ostraka learn``, and the defaults that depend on the data."""
+
+    context: typer.Context
+    private: Path | None = argument(
+        None,
+        "Private rows: CSV, Excel, .npz, Parquet (file or folder). Default: scikit-learn's digits.",
+        "FILE",
+    )
+    allow_overlap: bool = option(False, "Accept public rows that are private rows, too; the label says so.")
     teachers: int | None = option(
         None, "How many. Default: one for 13 units, at most 250; 100 for the digits.", "N"
     )

@@ -72,6 +72,13 @@ def best_cells(given: Any, public: Any, facts: Facts) -> tuple[Any, dict[str, fl
     return choices[best], expected
 
 
+def cells_of(image_shape: tuple[int, int] | None) -> GraphCells | None:
+    """The cells for images; None for tables, whose columns decide."""
+    if image_shape is None:
+        return None
+    return GraphCells(image_shape=image_shape, time=5.0 if image_shape == (8, 8) else 8.0)
+
+
 def made_up(rows: Any, n_classes: int, rng: np.random.Generator, *, many: int = 1) -> np.ndarray:
     """Classes of so many clusters of rows each, and some labels that are wrong."""
     points = QuantileCells().fit(rows).lines(rows) if hasattr(rows, "iloc") else np.asarray(rows, dtype=float)

@@ -1,0 +1,709 @@
+"""Findings: what is wrong or doubtful about tables, all at once, before anything is spent.
+
+What is found in a private table is for its owner, and decides nothing: the owner types what it takes.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ostraka.data import columns as encoding
+from ostraka.data.table import MISSING, Table, number
+from ostraka.data.units import numbered
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from ostraka.data.look import Look
+    from ostraka.data.table import Format
+    from ostraka.data.task import Columns
+
+REFUSED, DOUBT, NOTE = "refused", "doubt", "note"
+# Spellings of "no value" beside those that are always read so; lower case. Those with blanks stand alone.
+_NONE = """. - -- --- x xx k.a. k.a ka n.b. n.b n.a. n.a n.d. nd s.d. k.w. #n/a #n/v #nv #wert! #value! #ref!
+    #div/0! <na> (null) nil missing unknown unbekannt fehlt fehlend leer unspecified"""
+HOLES = frozenset(_NONE.split()) | {
+    *("k. a.", "n. b.", "n. a.", "keine angabe", "nicht bekannt", "not known", "not available", "no data")
+}
+_LABEL_HOLES = (HOLES - {"x", "xx", "unknown", "unbekannt"}) | set(MISSING) - {"", "none"}
+_SENTINEL = re.compile(r"-?9{2,6}|-1")
+_COMMA = re.compile(r"[+-]?\d+(\.\d{3})*,\d+", re.ASCII)
+_UNITED = re.compile(r"[^\d+-]{0,4}[+-]?\d+([.,]\d+)?\s?[^\d\s.,:/-]{1,6}", re.ASCII)
+_WORDS = re.compile(r"[A-Z]?[a-zäöüß]+|[A-ZÄÖÜ]+(?![a-z])")
+_PEOPLE = """patient patienten pat person people personen subject subj proband client customer kunde kunden
+    user member mitglied versicherte versicherter versicherten insured employee mitarbeiter student pupil
+    household haushalt participant teilnehmer respondent individual citizen resident donor passenger driver
+    account konto device mrn ssn pid uid nhs ahv fall case who"""
+_PERSONS = frozenset(_PEOPLE.split())
+_NAMES = "id ids nr no num number nummer key uuid guid hash identifier kennung pseudonym ident name"
+_IDENTIFIERS = frozenset(_NAMES.split())
+_JOINED = re.compile(
+    rf"({'|'.join(sorted(_PERSONS, key=len, reverse=True))})(s|en)?(id|nr|no|num|nummer|key)"
+)
+_SHAPED = re.compile(r"(?P<head>[^\W\d_]{0,6})[-_ /]?\d{3,}", re.ASCII)
+_HEXADECIMAL = re.compile(r"[0-9a-f]{8,}(-[0-9a-f]{4,}){0,4}", re.ASCII | re.IGNORECASE)
+_LONG = 5  # digits of a number that may name somebody
+_FEW_NAMES, _SHARE_OF_NAMES = 20, 0.02  # an identifier has at least so many values, and so many of the rows
+_SHARE_OF_SHAPES = 0.05  # the same for a column of which only the shape says so
+_SHARE_OF_ONE = 0.02  # of the rows, which one of these has at most
+_OWN = 0.95  # share of rows with a value of their own
+_ENOUGH, _ENOUGH_NUMBERS = 50, 200  # rows to judge a column by
+_RARE = 0.01  # share of a class
+_MANY_CLASSES = 50
+_MOST_NUMBERS = 10  # whole numbers that are taken for classes without being declared
+_MOSTLY = 0.6  # share of numbers in a column of numbers with holes
+_GRAVE = 0.5  # share of cells of a column that cannot be read
+_UNLABELLED = 0.01  # share of rows without a label that is no accident
+_GIVES_AWAY, _BINS = 0.995, 64
+_SENTENCE = 3  # words
+_APART = 3  # times the largest other number
+_SHOWN = 6
+_WIDE = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that is wrong or doubtful about a table.
+
+    Attributes
+    ----------
+    kind : str
+        What it is about, such as ``"unit"`` or ``"label"``.
+    weight : str
+        ``"refused"``: nothing is learned before it is settled. ``"doubt"``: look at it. ``"note"``.
+    text : str
+        A sentence without any cell of the table.
+    column : str or None
+    options : tuple of str
+        What to type after ``ostraka learn``; empty where nothing settles it.
+    values : tuple of str
+        Spellings in the table.
+    private : bool
+        Computed from private rows, and so for their owner alone.
+
+    Examples
+    --------
+    >>> finding = Finding(kind="unit", weight="refused", text="…", column="patient no",
+    ...                   options=("--person", "patient no"))
+    >>> finding.hint
+    "--person 'patient no'"
+    """
+
+    kind: str
+    weight: str
+    text: str
+    column: str | None = None
+    options: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
+    private: bool = True
+
+    @property
+    def hint(self) -> str:
+        """What to type, quoted for a shell."""
+        return " ".join(map(shlex.quote, self.options))
+
+    def sentence(self, *, cells: bool) -> str:
+        """The text, and with ``cells`` the spellings in the table."""
+        listed = ", ".join(map(repr, self.values[:_SHOWN])) + ", …" * (len(self.values) > _SHOWN)
+        return f"{self.text}: {listed}" if cells and self.values else self.text
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return {**asdict(self), "options": list(self.options), "values": list(self.values), "hint": self.hint}
+
+
+class Cells(NamedTuple):
+    """One column: the different texts, how often each occurs, and the text of each row by its place."""
+
+    texts: list[str]
+    counts: np.ndarray
+    codes: np.ndarray
+
+    @classmethod
+    def of(cls, table: Table, name: str) -> Cells:
+        """The cells of a column of a table."""
+        codes, texts = table.kinds(name)
+        return cls(texts, np.bincount(codes, minlength=len(texts)), codes)
+
+    def share(self, mask: Sequence[bool] | np.ndarray) -> float:
+        """The share of rows whose text is of a mask."""
+        return float(self.counts[np.asarray(mask, dtype=bool)].sum() / max(1, self.counts.sum()))
+
+
+def findings(table: Table, columns: Columns, *, asked: Table | None) -> list[Finding]:
+    """All findings about a private table, and about the public one that is ``asked``, gravest first.
+
+    ``asked`` is None where public rows are held out of the private ones.
+    """
+    aside = {columns.label, columns.person, *columns.drop}
+    features = [name for name in table.names if name not in aside]
+    found: list[Finding] = []
+    cells = {}
+    for name in table.names:
+        if name not in columns.drop and not _is_float(table, name):
+            cells[name] = Cells.of(table, name)
+    found += _units(table, columns, cells)
+    label = Cells.of(table, columns.label) if columns.label in table.names else None
+    if label is not None:
+        found += label_findings(label, columns)
+    for name in features:
+        found += _column(table, name, cells.get(name), columns, asked=asked)
+        if label is not None and (finding := _gives_away(table, name, cells.get(name), _joined(label))):
+            found.append(finding)
+    if len(features) > _WIDE:
+        found.append(
+            Finding(
+                kind="wide",
+                weight=NOTE,
+                text=f"{len(features)} columns: those that say nothing add noise; --drop leaves one out",
+                private=False,
+            )
+        )
+    if asked is not None:
+        found += _public(asked, features, columns)
+    found += _fill(table, asked, features, columns)
+    order = {REFUSED: 0, DOUBT: 1, NOTE: 2}
+    return sorted(found, key=lambda finding: order[finding.weight])
+
+
+def form_findings(seen: Look, used: Format) -> list[Finding]:
+    """What a private file seems to need that it is not read with, and what to type for it."""
+    found = []
+
+    def say(kind: str, text: str, *options: str, weight: str = DOUBT) -> None:
+        weight = weight if options else NOTE
+        found.append(Finding(kind=kind, weight=weight, text=text, options=options))
+
+    form = seen.form
+    if form.skip and form.skip != (used.skip or 0):
+        many = "a line stands" if form.skip == 1 else f"{form.skip} lines stand"
+        say("title lines", f"{many} above the header", "--skip-lines", str(form.skip), weight=REFUSED)
+    if form.sheet is not None and form.sheet != (used.sheet or form.sheet):
+        text = f"the table seems to be on sheet {form.sheet!r}, not on {used.sheet!r}"
+        say("sheets", text, "--sheet", form.sheet)
+    elif len(seen.sheets) > 1:
+        say("sheets", f"{len(seen.sheets)} sheets, of which {form.sheet!r} is read")
+    if seen.trailing:
+        say("trailing delimiter", "lines end with a delimiter, which makes no column")
+    encoding = form.encoding or "utf8"
+    if encoding != (used.encoding or "utf8") and not encoding.startswith("utf"):
+        say("encoding", f"the file is not {used.encoding}, but may be {encoding}", "--encoding", encoding)
+    if form.decimal == "," != used.decimal:
+        say("decimal sign", "numbers are written with decimal commas", "--decimal", ",", weight=REFUSED)
+    return found
+
+
+class _Labels(NamedTuple):
+    """How often each label occurs, as it is spelled or declared to be, and how many rows have none."""
+
+    name: str
+    counts: dict[str, int]
+    empty: int
+
+    @classmethod
+    def of(cls, cells: Cells, columns: Columns) -> _Labels:
+        words = encoding.joined(cells.texts, same=dict(columns.same), missing=columns.missing)
+        counts: dict[str, int] = {}
+        for word, count in zip(words, cells.counts.tolist(), strict=True):
+            counts[word] = counts.get(word, 0) + count
+        return cls(columns.label, counts, counts.pop("", 0))
+
+    @property
+    def n_rows(self) -> int:
+        return self.empty + sum(self.counts.values())
+
+    def rows(self, classes: Iterable[str]) -> int:
+        return sum(self.counts[each] for each in classes)
+
+    def finding(self, kind: str, weight: str, text: str, **more: Any) -> Finding:
+        text = f"column {self.name!r} (--label) {text}"
+        return Finding(kind=kind, weight=weight, text=text, column=self.name, **more)
+
+
+def label_findings(cells: Cells, columns: Columns) -> Iterator[Finding]:
+    """Spellings, holes, numbers, rare classes and rows without a label."""
+    it = _Labels.of(cells, columns)
+    declared = list(columns.classes)
+    holes = [text for text in it.counts if text.lower() in _LABEL_HOLES and text not in declared]
+    n_empty = it.empty + it.rows(holes)
+    if n_empty and not columns.drop_unlabelled:
+        grave = not declared and (n_empty >= _UNLABELLED * it.n_rows or holes)
+        options = [word for text in holes for word in _missing_option(text)]
+        yield it.finding(
+            "rows without a label",
+            REFUSED if grave else DOUBT,
+            "lacks a label in some rows, which would count as the first class"
+            + (", or what stands for none would be a class" if holes else ""),
+            options=(*options, "--drop-unlabelled"),
+            values=tuple(holes),
+        )
+    if declared:
+        strange = sorted(set(it.counts) - {*declared, *holes})
+        if strange:
+            yield it.finding(
+                "labels that are no class",
+                DOUBT,
+                f"holds labels that --classes does not name, in {it.rows(strange):,} rows, which count as the "
+                "first class",
+                values=tuple(strange),
+            )
+        return
+    yield from _class_findings(it, [text for text in it.counts if text not in holes])
+
+
+def _class_findings(it: _Labels, classes: list[str]) -> Iterator[Finding]:
+    """What is wrong with classes that nobody has declared."""
+    yield from _spellings(it, classes)
+    values = np.array(
+        [number(text.replace(",", ".") if _COMMA.fullmatch(text) else text) for text in classes]
+    )
+    numeric = np.isfinite(values).all()
+    if len(classes) < 2:
+        yield it.finding("one class", REFUSED, "holds one class only: is it the right column?")
+    elif numeric and (len(classes) > _MOST_NUMBERS or not np.array_equal(values, np.rint(values))):
+        yield it.finding(
+            "numeric label",
+            REFUSED,
+            f"holds {len(classes):,} different numbers; it must hold classes: cut the numbers into a few "
+            "classes in the file, or, if they are classes, name all of them, as in --classes 0..25",
+        )
+    elif len(classes) > encoding.MOST_CLASSES:
+        text = f"holds more than {encoding.MOST_CLASSES:,} different classes"
+        yield it.finding("too many classes", REFUSED, text)
+    elif rare := sorted(text for text in classes if it.counts[text] < _RARE * it.n_rows):
+        if len(classes) > _MANY_CLASSES:
+            text = f"holds {len(classes)} classes: each needs rows of its own to be heard through the noise"
+        else:
+            text = (
+                f"has {len(rare)} of {len(classes)} classes with less than 1 % of the rows: the model seldom "
+                "says them; rank rows by predict_proba"
+            )
+        yield it.finding("rare classes", NOTE, text, values=tuple(rare))
+
+
+def _missing_option(text: str) -> tuple[str, ...]:
+    return (f"--missing={text}",) if text.startswith("-") else ("--missing", text)
+
+
+def _spellings(it: _Labels, classes: list[str]) -> Iterator[Finding]:
+    """Classes that are equal but for case and spaces."""
+    twins = [each for each in _alike(classes) if len(each) > 1]
+    if not twins:
+        return
+    options: list[str] = []
+    for first, *others in twins:
+        if not any(set(",=") & set(text) for text in (first, *others)):
+            options += ["--same", f"{first}={','.join(others)}"]
+    yield it.finding(
+        "label spellings",
+        REFUSED,
+        f"has {sum(map(len, twins))} classes which are {len(twins)} but for case and spaces",
+        options=tuple(options),
+        values=tuple(text for each in twins for text in each),
+    )
+
+
+def _is_float(table: Table, name: str) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_floating(table.frame.schema.field(name).type))
+
+
+def _units(table: Table, columns: Columns, cells: dict[str, Cells]) -> Iterator[Finding]:
+    """Whose rows these are: identifiers that repeat."""
+    names = [name for name in cells if name not in {columns.label, columns.person, *columns.drop}]
+    if columns.person is not None:
+        if columns.person in cells:
+            yield from _sizes(cells[columns.person], columns.person)
+        named = []
+    else:
+        named = [name for name in names if _repeats(name, cells[name], len(table))]
+    order = sorted(named, key=lambda name: (not _names_people(name), len(cells[name].texts)))
+    for place, name in enumerate(order):
+        if columns.rows_are_people:
+            yield Finding(
+                kind="identifier",
+                weight=DOUBT,
+                text=f"column {name!r} looks like an identifier: it teaches nothing",
+                column=name,
+                options=("--drop", name),
+            )
+            continue
+        if place == 0:
+            yield Finding(
+                kind="unit",
+                weight=REFUSED,
+                text=f"column {name!r} looks like an identifier that repeats: if several rows are one "
+                f"person's, type --person {shlex.quote(name)} to protect people; if each row is another "
+                "person's, type --rows-are-people",
+                column=name,
+                options=("--person", name),
+            )
+        else:
+            yield Finding(
+                kind="identifier",
+                weight=DOUBT,
+                text=f"column {name!r} looks like an identifier, too",
+                column=name,
+                options=("--drop", name),
+            )
+
+
+def _sizes(cells: Cells, name: str) -> Iterator[Finding]:
+    if "" in cells.texts:
+        yield Finding(
+            kind="unit",
+            weight=REFUSED,
+            text=f"column {name!r} (--person) is empty in some rows: every row must name its person",
+            column=name,
+        )
+        return
+    _, n_people, _ = numbered(cells.texts)
+    yield Finding(
+        kind="unit",
+        weight=NOTE,
+        text=f"{n_people:,} people with {cells.counts.sum() / max(1, n_people):.1f} rows on average, at most "
+        f"{cells.counts.max():,}: each has one vote, however many rows",
+        column=name,
+    )
+
+
+def words_of(name: str) -> list[str]:
+    """The words of a column's name, lower case: ``patientId`` and ``PATIENT_ID`` have two."""
+    return [word.lower() for word in _WORDS.findall(name)]
+
+
+def _names_people(name: str) -> bool:
+    words = words_of(name)
+    return bool(set(words) & _PERSONS) or bool(_JOINED.fullmatch("".join(words)))
+
+
+def _repeats(name: str, cells: Cells, n_rows: int) -> bool:
+    """Whether a column looks like an identifier, by its name or its shape, and some value repeats."""
+    filled = np.array([bool(text) and text.lower() not in MISSING for text in cells.texts], dtype=bool)
+    n_names, n_filled = int(filled.sum()), int(cells.counts[filled].sum())
+    if n_rows < _ENOUGH or n_names == n_filled or n_names < max(_FEW_NAMES, _SHARE_OF_NAMES * n_filled):
+        return False
+    texts = [text for text, is_filled in zip(cells.texts, filled, strict=True) if is_filled]
+    words = words_of(name)
+    shape = _shape_of(texts)
+    joined = bool(_JOINED.fullmatch("".join(words)))
+    said = joined or bool({*words} & _IDENTIFIERS) or (len(words) == 1 and words[0] in _PERSONS)
+    if said or (shape and _names_people(name)):
+        return True
+    even = bool(cells.counts[filled].max() <= max(_FEW_NAMES, _SHARE_OF_ONE * n_filled))  # codes are not
+    return shape == "text" and even and n_names >= _SHARE_OF_SHAPES * n_filled
+
+
+def _shape_of(texts: list[str]) -> str:
+    """``"text"`` for texts built like numbers of people, such as P00123; ``"number"`` for long numbers."""
+    if all(_HEXADECIMAL.fullmatch(text) for text in texts) and not all(text.isdecimal() for text in texts):
+        return "text"
+    heads = {match["head"] if (match := _SHAPED.fullmatch(text)) else None for text in texts}
+    if len(heads) == 1 and None not in heads:
+        if heads != {""}:
+            return "text"
+        return "number" if min(map(len, texts)) >= _LONG else ""
+    return ""
+
+
+class _Feature(NamedTuple):
+    """A column to learn from: which of its different texts stand for no value, always or perhaps."""
+
+    table: Table
+    name: str
+    cells: Cells
+    absent: np.ndarray
+    hole: np.ndarray
+
+    @classmethod
+    def of(cls, table: Table, name: str, cells: Cells) -> _Feature:
+        absent = _absent(cells, table)
+        hole = np.array([text.lower() in HOLES for text in cells.texts], dtype=bool) & ~absent
+        return cls(table, name, cells, absent, hole)
+
+    @property
+    def holes(self) -> list[str]:
+        """The spellings that perhaps stand for no value."""
+        return sorted(text for text, is_hole in zip(self.cells.texts, self.hole, strict=True) if is_hole)
+
+    def finding(self, kind: str, weight: str, text: str, **more: Any) -> Finding:
+        return Finding(
+            kind=kind, weight=weight, text=f"column {self.name!r} {text}", column=self.name, **more
+        )
+
+
+def _column(
+    table: Table, name: str, cells: Cells | None, columns: Columns, *, asked: Table | None
+) -> Iterator[Finding]:
+    """Holes, numbers as text, dates and values of their own in one feature."""
+    if cells is None:
+        return
+    it = _Feature.of(table, name, cells)
+    if it.absent.all():
+        yield it.finding("empty column", DOUBT, "is empty", options=("--drop", name))
+        return
+    if len(cells.texts) == 1:
+        yield it.finding("constant column", NOTE, "holds the same in every row")
+        return
+    kind = "text" if name in columns.text else _kind(table, name, cells, it.absent, asked)
+    if kind == "number":
+        yield from _of_numbers(it, columns)
+    elif kind == "date":
+        note = encoding.date_note(table.type_of(name)[1])
+        yield it.finding("dates", NOTE, f"holds dates{note}: it counts days since 1970-01-01")
+    else:
+        yield from _of_kinds(it)
+
+
+def _of_numbers(it: _Feature, columns: Columns) -> Iterator[Finding]:
+    cells, name = it.cells, it.name
+    commas = cells.share([bool(_COMMA.fullmatch(text)) for text in cells.texts])
+    known = cells.share(it.hole)
+    unread = float(it.table.numbers(name)[1].mean()) - known
+    if known:
+        options = tuple(word for text in it.holes for word in _missing_option(text))
+        yield it.finding(
+            "holes", DOUBT, "has spellings of no number", options=options, values=tuple(it.holes)
+        )
+    if it.table.form.decimal != "," and commas > _RARE:
+        yield it.finding(
+            "numbers as text", REFUSED, "holds numbers with decimal commas", options=("--decimal", ",")
+        )
+    elif unread > _GRAVE:
+        yield it.finding(
+            "numbers as text",
+            REFUSED,
+            "holds no numbers where the public rows do: write them alike, or leave it out",
+            options=("--drop", name),
+        )
+    elif unread > 0:
+        strange = sorted(
+            text
+            for text, is_known in zip(cells.texts, it.absent | it.hole, strict=True)
+            if not is_known and np.isnan(number(text.replace(",", ".")))
+        )
+        united = bool(strange) and all(_UNITED.fullmatch(text) for text in strange[:_ENOUGH])
+        yield it.finding(
+            "numbers as text",
+            DOUBT,
+            f"holds {round(unread * len(it.table)):,} cells that are no number, and count as missing"
+            + (": some are written with a unit" if united else ""),
+            values=tuple(strange[:_SHOWN]),
+        )
+    if len(cells.texts) == len(it.table) >= _ENOUGH_NUMBERS and all(text.isdecimal() for text in cells.texts):
+        yield it.finding(
+            "values of their own",
+            DOUBT,
+            "holds another whole number in every row: if it only numbers the rows, it teaches nothing",
+            options=("--drop", name),
+        )
+    yield from _sentinels(it, columns)
+
+
+def _of_kinds(it: _Feature) -> Iterator[Finding]:
+    cells = it.cells
+    if len(cells.texts) > _FEW_NAMES and (
+        cells.share([bool(_UNITED.fullmatch(text)) for text in cells.texts]) > _OWN
+    ):
+        yield it.finding("numbers as text", DOUBT, "holds numbers with a unit or a sign: write numbers alone")
+    filled = ~it.absent & ~it.hole
+    n_kinds, n_filled = int(filled.sum()), int(cells.counts[filled].sum())
+    sentences = np.mean([len(text.split()) for text in cells.texts]) > _SENTENCE
+    if n_filled >= _ENOUGH and n_kinds > _OWN * n_filled and not sentences:
+        yield it.finding(
+            "values of their own",
+            DOUBT,
+            "holds another value in nearly every row, as identifiers and names do",
+            options=("--drop", it.name),
+        )
+    elif it.hole.any():
+        text = "has spellings of no value, which are a kind of its own"
+        yield it.finding("holes", NOTE, text, values=tuple(it.holes))
+    alike = [each for each in _alike(cells.texts) if len(each) > 1] if n_kinds <= encoding.MOST_KINDS else []
+    if alike:
+        yield it.finding(
+            "spellings",
+            DOUBT,
+            "holds kinds that are equal but for case and spaces, and count as different",
+            values=tuple(text for each in alike for text in each),
+        )
+
+
+def _alike(texts: Sequence[str]) -> list[list[str]]:
+    """Texts that are equal but for case and spaces, side by side; what is all lower case comes first."""
+    groups: dict[str, list[str]] = {}
+    for text in texts:
+        groups.setdefault(" ".join(text.casefold().split()), []).append(text)
+    return [sorted(group, key=lambda text: (not text.islower(), text)) for group in groups.values()]
+
+
+def _kind(table: Table, name: str, cells: Cells, absent: np.ndarray, asked: Table | None) -> str:
+    """What a feature is: as the public rows have it, else as most of its cells look."""
+    if asked is not None and name in asked.names:
+        public = Cells.of(asked, name)
+        return _kind(asked, name, public, _absent(public, asked), None)
+    kind = table.type_of(name)[0]
+    if kind != "text":
+        return kind
+    numeric = [
+        not is_absent
+        and bool(np.isfinite(number(text)) or (_COMMA.fullmatch(text) and len(cells.texts) > _SHOWN))
+        for text, is_absent in zip(cells.texts, absent, strict=True)
+    ]
+    others = cells.counts.sum() - cells.counts[absent].sum()
+    return "number" if cells.counts[np.array(numeric)].sum() > _MOSTLY * others else "text"
+
+
+def _sentinels(it: _Feature, columns: Columns) -> Iterator[Finding]:
+    """Numbers such as -999 that lie apart from all others, and may stand for none."""
+    declared = {text.strip() for text in columns.missing}
+    texts = it.cells.texts
+    values = np.array([number(text.replace(",", ".")) for text in texts])
+    for text, count in zip(texts, it.cells.counts.tolist(), strict=True):
+        if count == 1 or text in declared or not _SENTINEL.fullmatch(text):
+            continue
+        value = float(text)
+        others = values[np.isfinite(values) & (values != value)]
+        if others.size and (value < 0 <= others.min() or value > _APART * others.max() > 0):
+            yield it.finding(
+                "holes",
+                DOUBT,
+                f"holds {text} apart from all other numbers: does it mean none?",
+                options=_missing_option(text),
+            )
+
+
+def _joined(label: Cells) -> Cells:
+    """Labels that are equal but for case and spaces as one."""
+    groups = _alike(label.texts)
+    place = {text: k for k, group in enumerate(groups) for text in group}
+    codes = np.array([place[text] for text in label.texts])[label.codes]
+    return Cells([group[0] for group in groups], np.bincount(codes, minlength=len(groups)), codes)
+
+
+def _gives_away(table: Table, name: str, cells: Cells | None, label: Cells) -> Finding | None:
+    """A column from which the label follows."""
+    n_rows = len(table)
+    largest = label.counts.max() / max(1, n_rows)
+    if n_rows < _ENOUGH or largest > _GIVES_AWAY - 0.05:
+        return None
+    codes = None if cells is None or len(cells.texts) > _BINS else cells.codes
+    if codes is None:
+        if cells is not None and table.type_of(name)[0] != "number":
+            return None
+        values = np.nan_to_num(table.numbers(name)[0])
+        cuts = np.unique(np.quantile(values, np.linspace(0, 1, _BINS + 1)[1:-1]))
+        codes = np.searchsorted(cuts, values)
+    counts = np.zeros((int(codes.max()) + 1, len(label.texts)), dtype=np.int64)
+    np.add.at(counts, (codes, label.codes), 1)
+    if counts.max(axis=1).sum() / n_rows < _GIVES_AWAY:
+        return None
+    return Finding(
+        kind="gives the label away",
+        weight=DOUBT,
+        text=f"column {name!r} says the label nearly always: is it known when the model is used?",
+        column=name,
+        options=("--drop", name),
+    )
+
+
+def _public(asked: Table, features: Sequence[str], columns: Columns) -> Iterator[Finding]:
+    """What is wrong with the public table, column by column."""
+    for name in features:
+        if name in asked.names and name not in columns.text and asked.type_of(name)[0] == "text":
+            it = _Feature.of(asked, name, Cells.of(asked, name))
+            if not it.absent.all() and _kind(asked, name, it.cells, it.absent, None) == "number":
+                yield from _public_holes(it)
+                continue
+        try:
+            encoding.understood(asked, (name,), as_text=columns.text, fill=True)
+        except ValueError as error:
+            yield Finding(
+                kind="public rows",
+                weight=REFUSED,
+                text=str(error),
+                column=name,
+                options=("--drop", name),
+                private=False,
+            )
+
+
+def _public_holes(it: _Feature) -> Iterator[Finding]:
+    """A column of public numbers with other texts among them, for which it would be taken for kinds."""
+    strange = it.table.numbers(it.name)[1] & ~it.hole[it.cells.codes]
+    commas = it.table.form.decimal != "," and any(map(_COMMA.fullmatch, it.cells.texts))
+    options = [word for text in it.holes for word in _missing_option(text)]
+    if commas:
+        options += ["--decimal", ","]
+    where = f"{it.table.path}: column {it.name!r}"
+    if options:
+        yield Finding(
+            kind="holes",
+            weight=REFUSED,
+            text=f"{where} holds numbers, but has spellings that are read as text",
+            column=it.name,
+            options=tuple(options),
+            values=tuple(it.holes),
+            private=False,
+        )
+    elif strange.any():
+        yield Finding(
+            kind="numbers as text",
+            weight=REFUSED,
+            text=f"{where} holds numbers, but a text in data row {it.table.row(strange)}: mend it, type "
+            f"--missing with what stands for no number, or --text {shlex.quote(it.name)}",
+            column=it.name,
+            private=False,
+        )
+
+
+def _fill(table: Table, asked: Table | None, features: Sequence[str], columns: Columns) -> Iterator[Finding]:
+    """Public numbers that are missing, where nothing is put instead."""
+    source = table if asked is None else asked
+    if columns.fill:
+        return
+    for name in features:
+        if name not in source.names or name in columns.text:
+            continue
+        kind, form = source.type_of(name)
+        if kind == "text":
+            continue
+        values = source.days(name, form)[0] if kind == "date" else source.numbers(name)[0]
+        if np.isnan(values).any():
+            row = "some rows" if asked is None else f"data row {source.row(np.isnan(values))}"
+            yield Finding(
+                kind="missing numbers",
+                weight=DOUBT if asked is None else REFUSED,
+                text=f"{source.path}: column {name!r} has no number in {row}: type --fill to put the public "
+                f"median there, or --drop {shlex.quote(name)}",
+                column=name,
+                options=("--fill",),
+                private=asked is None,
+            )
+
+
+def _absent(cells: Cells, table: Table) -> np.ndarray:
+    return np.array([text.lower() in table.missing for text in cells.texts], dtype=bool)
+
+
+def require_settled(found: Sequence[Finding]) -> None:
+    """Refuse where something must be settled first, with all of it in one message.
+
+    Raises
+    ------
+    ValueError
+        Some finding is refused.
+    """
+    refused = [finding for finding in found if finding.weight == REFUSED]
+    if refused:
+        listed = "; ".join(
+            finding.text + (f" [{finding.hint}]" if finding.options and not finding.values else "")
+            for finding in refused
+        )
+        raise ValueError(f"nothing was spent. To settle first: {listed}")

@@ -1,0 +1,469 @@
+"""Check: look at a private table before anything is spent. Nothing is released, charged or written.
+
+What is found in private rows is for their owner. It decides nothing by itself: the command that a check ends
+with is typed, or not, by the owner, and what is typed counts as public.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ostraka.core.files import environment
+from ostraka.core.ledger.budget import BudgetExceeded
+from ostraka.data import columns as encoding
+from ostraka.data import task as tasks
+from ostraka.data.findings import DOUBT, NOTE, REFUSED, Cells, Finding, findings, form_findings
+from ostraka.data.guards import WAY_OUT, require_apart, row_digests
+from ostraka.data.look import look
+from ostraka.data.table import Table, of_frame, read
+from ostraka.data.units import numbered
+from ostraka.learn.classifier import PATEClassifier
+from ostraka.learn.ways.choose import cells_of, way_of
+from ostraka.report.page import at_most
+from ostraka.voters.named import TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ostraka.data.task import Columns, Task
+    from ostraka.learn.ways.plan import Planned
+
+_HOLDOUT = 0.2
+_TRIES = 6  # to read the tables as the findings say
+_MOST_BARS = 12
+_FEW_KINDS = 20  # of a column that may be a label
+OWNER = (
+    "For the owner's eyes: this was read from private rows, and no epsilon covers it. "
+    "Nothing was spent or written."
+)
+_NO_PUBLIC = (
+    "no public rows were named: this command gives up the privacy of a fifth of the private ones to have "
+    "some; rows that may be known to anybody are better: --public FILE"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnFacts:
+    """A column as its owner sees it: its kind, its number of different values, and the share without one."""
+
+    name: str
+    kind: str
+    n_values: int
+    missing: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Check:
+    """What was found in a table, and the command to type. For the owner of the table alone.
+
+    Attributes
+    ----------
+    name : str
+        Of the file, or of a data frame.
+    n_rows, n_columns : int
+    unit : str
+        Whom a release with this command protects, ``"row"`` or ``"person"``.
+    n_units : int
+    findings : tuple of Finding
+        Gravest first.
+    plan : tuple of (str, str)
+        What the command would ask and cost; empty where that cannot be said yet.
+    command : str
+        What to type; empty where something must be mended in the file.
+    classes : tuple of (str, int)
+        Labels and their rows.
+    columns : tuple of ColumnFacts
+
+    Examples
+    --------
+    >>> import ostraka
+    >>> rows = {"patient": ["p1", "p1", "p2"] * 40, "age": [40, 41, 60] * 40, "ill": ["yes", "no", "NO"] * 40}
+    >>> [finding.kind for finding in ostraka.check(rows, label="ill", person="patient").findings][:1]
+    ['label spellings']
+    """
+
+    name: str
+    n_rows: int
+    n_columns: int
+    unit: str
+    n_units: int
+    findings: tuple[Finding, ...]
+    plan: tuple[tuple[str, str], ...]
+    command: str
+    classes: tuple[tuple[str, int], ...]
+    columns: tuple[ColumnFacts, ...]
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is refused."""
+        return all(finding.weight != REFUSED for finding in self.findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return {
+            "name": self.name,
+            "n_rows": self.n_rows,
+            "n_columns": self.n_columns,
+            "unit": self.unit,
+            "n_units": self.n_units,
+            "settled": self.settled,
+            "findings": [finding.to_dict() for finding in self.findings],
+            "plan": dict(self.plan),
+            "command": self.command,
+            "classes": dict(self.classes),
+            "columns": {
+                each.name: {"kind": each.kind, "n_values": each.n_values, "missing": each.missing}
+                for each in self.columns
+            },
+            "owner_only": True,
+        }
+
+    def to_html(self) -> str:
+        """One page without scripts, with pictures of classes and columns. For the owner alone."""
+        largest = max([count for _, count in self.classes], default=1)
+        shown = sorted(self.classes, key=lambda pair: -pair[1])[:_MOST_BARS]
+        return (
+            environment()
+            .get_template("check.html.j2")
+            .render(
+                check=self,
+                owner=OWNER,
+                groups=self.groups(),
+                bars=[(name, f"{count:,}", f"{100 * count / largest:.1f}") for name, count in shown],
+                more=len(self.classes) - len(shown),
+                label=next((each.name for each in self.columns if each.kind == "label"), None),
+            )
+        )
+
+    def groups(self) -> list[tuple[str, list[Finding]]]:
+        """The findings under their headings."""
+        headings = {
+            REFUSED: "To settle before anything is spent",
+            DOUBT: "To look at",
+            NOTE: "Good to know",
+        }
+        groups = [
+            (heading, [finding for finding in self.findings if finding.weight == weight])
+            for weight, heading in headings.items()
+        ]
+        return [group for group in groups if group[1]]
+
+    def __repr__(self) -> str:
+        return f"Check({self.name!r}, {len(self.findings)} findings)"
+
+
+def check(
+    frame: Any,
+    *,
+    label: str | None = None,
+    public: Any = None,
+    person: str | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    holdout: float | None = None,
+    columns: Columns | None = None,
+) -> Check:
+    """Look at a private table, and say at once what is wrong or doubtful. Spends nothing, writes nothing.
+
+    Parameters
+    ----------
+    frame : path, data frame of any library, or dict of columns
+        Private. A CSV, Excel or Parquet file.
+    label : str, optional
+        The column to learn.
+    public : path, data frame or dict of columns, optional
+        Public rows with the same columns.
+    person : str, optional
+        The column that says whom a row belongs to.
+    epsilon, delta : float, optional
+        What a release may spend. None: as ``ostraka learn`` has it.
+    holdout : float, optional
+        Instead of ``public``: the share of rows whose privacy would be given up. None: a fifth.
+    columns : Columns, optional
+        Everything else that is declared about the columns, instead of ``label`` and ``person``.
+
+    Returns
+    -------
+    Check
+        For the owner of the table alone.
+
+    Raises
+    ------
+    ValueError
+        There is no such column, or no table in the file.
+    OSError
+        The file cannot be read.
+
+    Examples
+    --------
+    >>> import ostraka
+    >>> ages = {"age": list(range(20, 80)) * 20, "ill": ["no"] * 600 + ["yes"] * 600}
+    >>> found = ostraka.check(ages, label="ill")
+    >>> found.n_rows, found.unit, found.settled
+    (1200, 'row', True)
+    """
+    declared = columns or tasks.Columns(label=label or "", person=person)
+    source, asked_source = (
+        Path(each) if isinstance(each, str) or hasattr(each, "__fspath__") else each
+        for each in (frame, public)
+    )
+    asked = None if public is None else _public_table(asked_source, declared)
+    table, found = _private_table(source, declared, asked)
+    for name in {declared.label, declared.person} - {None, ""}:
+        table.require(str(name), option="--label" if name == declared.label else "--person")
+    found += findings(table, declared, asked=asked)
+    settled = _settled(declared, found)
+    task: Task | None = None
+    more: list[Finding] = []
+    if declared.label:
+        task, settled, more = _task(table, asked, settled, holdout or _HOLDOUT)
+    found += [finding for finding in more if not _known(finding, found)]
+    plan: tuple[tuple[str, str], ...] = ()
+    if task is not None:
+        plan, why_not = _plan(task, epsilon=epsilon, delta=delta)
+        found += why_not
+    if public is None and holdout is None and declared.label:
+        found.append(Finding(kind="public rows", weight=NOTE, text=_NO_PUBLIC, private=False))
+    order = {REFUSED: 0, DOUBT: 1, NOTE: 2}
+    open_questions = [each for each in found if each.weight == REFUSED and not each.options]
+    paths = isinstance(source, Path) and (public is None or isinstance(asked_source, Path))
+    command = ""
+    if paths and not open_questions:
+        share = None if public is not None else holdout or _HOLDOUT
+        command = typed(source, settled, public=asked_source, holdout=share, epsilon=epsilon, delta=delta)
+    elif not open_questions:
+        command = _python(settled, epsilon=epsilon, public=public is not None)
+    unit, n_units = _units(table, settled)
+    return Check(
+        name=source.name if isinstance(source, Path) else "the data frame",
+        n_rows=len(table),
+        n_columns=len(table.names),
+        unit=unit,
+        n_units=n_units,
+        findings=tuple(sorted(found, key=lambda each: order[each.weight])),
+        plan=plan,
+        command=command,
+        classes=_classes(table, settled),
+        columns=tuple(_facts(table, settled)),
+    )
+
+
+def _known(finding: Finding, found: Iterable[Finding]) -> bool:
+    return any((each.kind, each.column) == (finding.kind, finding.column) for each in found)
+
+
+def _public_table(source: Any, declared: Columns) -> Table:
+    if isinstance(source, Path):
+        form = tasks.public_form(source, declared.form)
+        return read(source, public=True, form=form, missing=declared.missing)
+    return of_frame(source, name="the public data frame", public=True, missing=declared.missing)
+
+
+def _private_table(source: Any, declared: Columns, asked: Table | None) -> tuple[Table, list[Finding]]:
+    """The private table, read as it looks, and what must be typed to have it read so."""
+    if not isinstance(source, Path):
+        return of_frame(source, name="the data frame", public=False, missing=declared.missing), []
+    if source.is_dir() or source.suffix.lower() == ".npz":
+        raise ValueError(
+            f"{source} is no single table: check reads one CSV, Excel or Parquet file; 'ostraka learn' shows "
+            "what it found in others before it asks"
+        )
+    if source.suffix.lower() in {".parquet", ".pq"}:
+        return read(source, public=False, missing=declared.missing), []
+    source.open("rb").close()
+    seen = look(source, declared.form, like=None if asked is None else asked.form)
+    table = read(source, public=False, form=seen.form, missing=declared.missing)
+    return table, form_findings(seen, seen.usual)
+
+
+def _settled(columns: Columns, found: Iterable[Finding]) -> Columns:
+    """The declarations, and what the findings say to type."""
+    for finding in found:
+        words = iter(finding.options)
+        for word in words:
+            columns = _with_option(columns, word, words)
+    return columns
+
+
+def _with_option(columns: Columns, word: str, words: Any) -> Columns:
+    """One more option, whose value is the next of the words."""
+    option, _, value = word.partition("=")
+    name = option.removeprefix("--").replace("-", "_")
+    changes: dict[str, Any]
+    if name in {"fill", "drop_unlabelled", "rows_are_people"}:
+        changes = {name: True}
+    else:
+        value = value or next(words)
+        if name == "same":
+            first, _, others = value.partition("=")
+            changes = {"same": [*columns.same, *((each, first) for each in others.split(","))]}
+        elif name == "person":
+            changes = {"person": columns.person or value}
+        elif name in {"drop", "missing"}:
+            changes = {name: list(dict.fromkeys([*getattr(columns, name), value]))}
+        else:
+            read: dict[str, Any] = {"skip": int(value)} if name == "skip_lines" else {name: value}
+            changes = {"form": columns.form._replace(**read)}
+    return replace(columns, **changes)
+
+
+def _task(
+    table: Table, asked: Table | None, columns: Columns, holdout: float
+) -> tuple[Task | None, Columns, list[Finding]]:
+    """The tables as arrays, read as the findings say; and what is found only then."""
+    found: list[Finding] = []
+    for _ in range(_TRIES):
+        table, asked = _as_declared(table, columns), None if asked is None else _as_declared(asked, columns)
+        try:
+            task = tasks.of_tables(table, asked, columns=columns, holdout=holdout, seed=0)
+        except ValueError as error:
+            again = [
+                each
+                for each in findings(table, columns, asked=asked)
+                if each.weight == REFUSED and each.options and not _known(each, found)
+            ]
+            if not again:
+                return None, columns, [*found, _refusal(error)]
+            found += again
+            columns = _settled(columns, again)
+        else:
+            return task, columns, [*found, *task.findings]
+    return None, columns, found
+
+
+def _as_declared(table: Table, columns: Columns) -> Table:
+    """The same cells, with what stands for no number, and the decimal sign, as they are now declared."""
+    none = (*table.missing, *(text.strip().lower() for text in columns.missing))
+    form = table.form._replace(decimal=columns.form.decimal or table.form.decimal)
+    return replace(table, missing=tuple(dict.fromkeys(none)), form=form)
+
+
+def _refusal(error: ValueError) -> Finding:
+    return Finding(kind="refused", weight=REFUSED, text=str(error))
+
+
+def _plan(
+    task: Task, *, epsilon: float | None, delta: float | None
+) -> tuple[tuple[tuple[str, str], ...], list[Finding]]:
+    """What the default way would ask, and why there is no hope."""
+    found = []
+    try:
+        digests = row_digests(task.X_private), row_digests(task.X_public)
+        require_apart(*digests, what="public rows", way_out=WAY_OUT)
+    except ValueError as error:
+        found.append(Finding(kind="copies", weight=REFUSED, text=str(error)))
+    model = PATEClassifier(
+        way=TABLES.way.value,
+        epsilon=TABLES.budget(TABLES.way) if epsilon is None else epsilon,
+        delta=delta,
+        cells=cells_of(task.image_shape),
+    )
+    sizes = {"n_units": task.n_units, "n_classes": task.n_classes, "n_public": len(task.X_public)}
+    unit = task.shape.unit
+    plan: Planned
+    try:
+        plan = model.plan(**sizes, X_public=task.X_public, grouped=task.groups is not None)
+        way = way_of(plan)
+        way.require_hope(**sizes, unit=unit, epsilon=model.epsilon)
+    except (ValueError, BudgetExceeded) as error:
+        return (), [*found, Finding(kind="too few rows", weight=REFUSED, text=str(error))]
+    lines = way.words(n_units=task.n_units, n_public=sizes["n_public"], unit=unit, teacher="")
+    expected = f"epsilon at most {at_most(plan.epsilon)} at delta {plan.delta:g}"
+    return (("protected", f"one {unit}, of {task.n_units:,}"), *lines.items(), ("expected", expected)), found
+
+
+def typed(
+    private: Path,
+    columns: Columns,
+    *,
+    public: Path | None,
+    holdout: float | None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+) -> str:
+    """The whole command, quoted for a shell."""
+    form = columns.form
+    spellings: dict[str, list[str]] = {}
+    for other, name in columns.same:
+        spellings.setdefault(name, []).append(other)
+    parts: list[tuple[str, Any]] = [
+        ("--label", columns.label or "COLUMN"),
+        ("--public", public),
+        ("--holdout", None if holdout is None else f"{holdout:g}"),
+        ("--person", columns.person),
+        *(("--drop", name) for name in columns.drop),
+        *(("--text", name) for name in columns.text),
+        ("--classes", ",".join(columns.classes) or None),
+        *(("--same", f"{name}={','.join(others)}") for name, others in spellings.items()),
+        *(("--missing", text) for text in columns.missing),
+        ("--encoding", form.encoding),
+        ("--delimiter", form.delimiter),
+        ("--decimal", form.decimal),
+        ("--skip-lines", form.skip),
+        ("--sheet", form.sheet),
+        ("--epsilon", None if epsilon is None else f"{epsilon:g}"),
+        ("--delta", None if delta is None else f"{delta:g}"),
+    ]
+    flags = [
+        ("--rows-are-people", columns.rows_are_people),
+        ("--drop-unlabelled", columns.drop_unlabelled),
+        ("--fill", columns.fill),
+    ]
+    words = ["ostraka", "learn", shlex.quote(str(private))]
+    for option, value in parts:
+        if value is not None:
+            text = str(value)
+            quoted = shlex.quote(text)
+            words += [f"{option}={quoted}"] if text.startswith("-") else [option, quoted]
+    words += [flag for flag, is_set in flags if is_set]
+    return " ".join(words)
+
+
+def _python(columns: Columns, *, epsilon: float | None, public: bool) -> str:
+    """The lines of Python for a data frame."""
+    aside = [*filter(None, (columns.label, columns.person)), *columns.drop]
+    price = "" if epsilon is None else f", epsilon={epsilon:g}"
+    groups = "" if columns.person is None else f", groups=frame[{columns.person!r}]"
+    rows = ", X_public=public" if public else ""
+    held = "" if public else f", holdout={_HOLDOUT:g}"
+    return (
+        f'PATEClassifier(way="counts"{price}{held}).fit(frame.drop(columns={aside!r}), '
+        f"frame[{columns.label!r}]{rows}{groups})"
+    )
+
+
+def _units(table: Table, columns: Columns) -> tuple[str, int]:
+    if columns.person is None or columns.person not in table.names:
+        return "row", len(table)
+    texts = Cells.of(table, columns.person).texts
+    return "person", len(table) if "" in texts else numbered(texts)[1]
+
+
+def _classes(table: Table, columns: Columns) -> tuple[tuple[str, int], ...]:
+    """The labels that there are, joined as declared, and the rows of each."""
+    if columns.label not in table.names:
+        return ()
+    cells = Cells.of(table, columns.label)
+    counts: dict[str, int] = {}
+    words = encoding.joined(cells.texts, same=dict(columns.same), missing=columns.missing)
+    for word, count in zip(words, cells.counts.tolist(), strict=True):
+        counts[word or "(none)"] = counts.get(word or "(none)", 0) + count
+    return tuple(counts.items()) if len(counts) <= encoding.MOST_CLASSES else ()
+
+
+def _facts(table: Table, columns: Columns) -> Iterable[ColumnFacts]:
+    for name in table.names:
+        cells = Cells.of(table, name)
+        absent = [text.lower() in table.missing for text in cells.texts]
+        roles = {columns.label: "label", columns.person: "person"} | dict.fromkeys(columns.drop, "left out")
+        kind = roles.get(name) or table.type_of(name)[0]
+        yield ColumnFacts(name=name, kind=kind, n_values=len(cells.texts), missing=cells.share(absent))
+
+
+def candidates(found: Check) -> Sequence[str]:
+    """Columns that may be meant as a label: those with few kinds, the last ones first."""
+    few = [each.name for each in found.columns if 1 < each.n_values <= _FEW_KINDS]
+    return few[::-1][:_MOST_BARS]
