@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 demo: $(SHOWN)  ## learn from made-up hospital visits, then from digits, at epsilon 1; writes demo-run/
 	rm -rf demo-run
 	$(BIN)/ostraka sample demo-run
-	$(BIN)/ostraka learn demo-run/private.csv --label readmitted --public demo-run/public.csv --person patient --out demo-run/hospital
+	$(BIN)/ostraka learn demo-run/private.csv --label readmitted --public demo-run/public.csv --person patient --yes --out demo-run/hospital
 	$(BIN)/ostraka learn --out demo-run/digits
 
 # Three processes on two cores: many tests wait for services and their clocks. Kernels are compiled once, as

@@ -71,6 +71,36 @@ def _over_budget(error: BaseException) -> bool:
     return ledger is not None and isinstance(error, ledger.BudgetExceeded)
 
 
+def require_consent(question: str, *, yes: bool) -> None:
+    """Ask before anything is spent; where nobody can answer, refuse unless ``--yes`` was typed.
+
+    Raises
+    ------
+    typer.BadParameter
+        There is no terminal to ask on, and no ``--yes``.
+    typer.Exit
+        The answer is no. Nothing was spent, and the terminal says so.
+    """
+    if yes:
+        return
+    if not _is_terminal():
+        raise typer.BadParameter(
+            "nothing was spent: there is no terminal to ask on. Read the plan above, and add --yes to the "
+            "same command to spend without being asked"
+        )
+    try:
+        agreed = typer.confirm(question, err=True)
+    except typer.Abort:
+        agreed = False
+    if not agreed:
+        typer.echo("ostraka: nothing was spent.", err=True)
+        raise typer.Exit(FAILED)
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
 @contextlib.contextmanager
 def usage(option: str = "") -> Iterator[None]:
     """Turn a ValueError inside the block into a usage error of this option."""

@@ -54,8 +54,9 @@ def tables(folder: Path) -> Path:
 def learn(*arguments: object) -> tuple[int, str, str]:
     """Exit code, stdout and stderr, neither of which may hold a private cell."""
     out, err = io.StringIO(), io.StringIO()
+    words = ["learn", *map(str, arguments), "--yes"]
     with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as left:
-        ostraka.cli.main(["learn", *map(str, arguments)])
+        ostraka.cli.main(words)
     said = out.getvalue() + err.getvalue()
     assert CANARY not in said
     assert "Traceback" not in said

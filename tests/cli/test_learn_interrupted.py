@@ -70,7 +70,7 @@ ostraka.cli.main()
 
 @pytest.mark.slow
 def test_ctrl_c_in_a_terminal_leaves_a_true_ledger(folder):
-    words = ["learn", "private.csv", *COMMON]
+    words = ["learn", "private.csv", *COMMON, "--yes"]
     words += ["--public", "labelled.parquet", "--person", "who", "--student", "boosting"]
     command = [sys.executable, "-c", WAITS_AFTER_PAYING, *words]
     run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -83,7 +83,7 @@ def test_ctrl_c_in_a_terminal_leaves_a_true_ledger(folder):
     assert "Traceback" not in err
     paid = sum(charge.uses for charge in charges(folder))
     assert 0 < paid < 20
-    code, _, err = learn(*words[1:])
+    code, _, err = learn(*(word for word in words[1:] if word != "--yes"))
     assert code == 0, err
     assert sum(charge.uses for charge in charges(folder)) == 20
 

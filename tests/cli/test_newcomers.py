@@ -134,7 +134,7 @@ def learn(*arguments: str) -> tuple[int, str, str]:
         contextlib.redirect_stderr(err),
         pytest.raises(SystemExit) as left,
     ):
-        ostraka.cli.main(["learn", *arguments])
+        ostraka.cli.main(["learn", *arguments, "--yes"])
     return left.value.code, out.getvalue(), err.getvalue()
 
 

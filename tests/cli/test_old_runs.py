@@ -47,7 +47,9 @@ def test_an_unfinished_run_of_old_is_not_gone_on_with_and_the_refusal_says_what_
         (run.parent / f"{name}.csv").write_text("a,b,y\n" + "0.1,0.2,0\n0.3,0.4,1\n" * 40)
     words = ["learn", str(run.parent / "private.csv"), "--label", "y", "--public"]
     words += [str(run.parent / "public.csv"), "--teachers", "10", "--answers", "5", "--epsilon", "8"]
-    code, said = ostraka_says([*words, "--allow-overlap", "--keep-teachers", "--out", str(run)], capsys)
+    code, said = ostraka_says(
+        [*words, "--allow-overlap", "--keep-teachers", "--yes", "--out", str(run)], capsys
+    )
     assert code == 2
     assert "unfinished run of another version of ostraka" in said
     assert "type --out with another folder" in said

@@ -87,7 +87,7 @@ def test_a_private_row_enters_few_files_between_the_command_and_the_report(tmp_p
     table(Path("private.csv"), N_ROWS, 0)
     table(Path("public.csv"), 107, 1)
     words = ["learn", "private.csv", "--label", "y", "--public", "public.csv", "--jobs", "1"]
-    words += ["--teachers", str(N_TEACHERS), "--answers", "10", "--epsilon", "3"]
+    words += ["--teachers", str(N_TEACHERS), "--answers", "10", "--epsilon", "3", "--yes"]
     with watched() as seen, pytest.raises(SystemExit) as left:
         ostraka.cli.main(words)
     assert left.value.code == 0

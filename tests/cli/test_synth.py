@@ -30,8 +30,10 @@ def folder(tmp_path):
 
 def run(folder, *more, code=0):
     arguments = ["synth", str(folder / "private.csv"), "--schema", str(folder / "schema.toml")]
+    if "--person" not in more:
+        arguments.append("--rows-are-people")
     with pytest.raises(SystemExit) as left:
-        main([*arguments, "--out", str(folder / "run"), *more])
+        main([*arguments, "--out", str(folder / "run"), "--yes", *more])
     assert left.value.code == code
 
 

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from ostraka.core.ledger.ledger import Ledger
     from ostraka.core.ledger.witness import Witness
 
-app = typer.Typer(help="Read and verify a ledger, and set what clients may spend.")
+app = typer.Typer(
+    help="List what was released from tables; read and verify a ledger, and set what clients may spend."
+)
 
 _FILE = typer.Argument(
     metavar="FILE", help="A ledger: a file, such as run/ledger.sqlite, or postgresql://…", show_default=False
@@ -40,6 +42,40 @@ _WITNESS = typer.Option(
     show_default=False,
 )
 _BY = typer.Option("--by", metavar="NAME", help="Who decides that; stands in the chain.", show_default=False)
+
+
+@app.callback(invoke_without_command=True)
+def _ledger(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        from ostraka.data.budgets import FOLDER
+
+        tables(Path(FOLDER))
+
+
+@app.command()
+def tables(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="With the ledgers of tables.", show_default=False)
+    ] = Path("ostraka-ledgers"),
+    *,
+    as_json: Annotated[bool, _JSON] = False,
+) -> None:
+    """List the tables that something was released from, and what all of it cost. For their owner."""
+    from ostraka.data.budgets import Tables
+    from ostraka.report.page import of_table
+
+    known = [
+        {"table": account.name, "number": account.number, "unit": unit, **account.spent(unit).to_dict()}
+        for account in Tables(folder).accounts()
+        for unit in account.units()
+    ]
+    if as_json:
+        typer.echo(json.dumps(known, indent=2))
+        return
+    if not known:
+        typer.echo(f"there are no ledgers of tables in {folder}: 'ostraka learn' keeps them beside the data")
+    for each in known:
+        typer.echo(f"{each['table']}: one {each['unit']}: {of_table(each)}")
 
 
 @app.command()

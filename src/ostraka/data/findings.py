@@ -248,7 +248,7 @@ def label_findings(cells: Cells, columns: Columns) -> Iterator[Finding]:
             yield it.finding(
                 "labels that are no class",
                 DOUBT,
-                f"holds labels that --classes does not name, in {it.rows(strange):,} rows, which count as the "
+                f"holds labels that --classes does not name, in {it.rows(strange):,} rows: they count as the "
                 "first class",
                 values=tuple(strange),
             )

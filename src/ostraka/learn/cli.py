@@ -23,12 +23,15 @@ from ostraka.console import options
 from ostraka.core import imports
 from ostraka.learn.options import LearnOptions
 from ostraka.report import folder
-from ostraka.voters.named import Way
+from ostraka.voters.named import Relation, Way
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from ostraka.core.result import Result
+    from ostraka.data.budgets import Tables
+    from ostraka.data.findings import Finding
     from ostraka.data.task import Shape, Task
     from ostraka.learn.classifier import PATEClassifier
     from ostraka.learn.ways.plan import Planned
@@ -76,8 +79,11 @@ def require_sensible(given: LearnOptions) -> None:
 
 _LAST = {"student": "student trained", "audit": "adversary simulated", "record": "cost and accuracy"}
 _FORMAT = 2  # of plan.json: 1 had digests of the tables without a key
-_NOT_SETTINGS = ("private", "public", "out", "as_json", "owner")
-_LATER = {"encoding", "delimiter", "decimal"}  # options that runs of before have not in their settings
+_NOT_SETTINGS = ("private", "public", "out", "as_json", "owner", "yes", "ledger")
+# options that runs of before have not in their settings
+_LATER = {
+    *("encoding", "delimiter", "decimal", "skip_lines", "sheet", "same", "rows_are_people", "drop_unlabelled")
+}
 _UNREAD = (
     "for the owner: {0:,} cells of column {1!r} could not be read, and count as missing (as the first "
     "class where that is the label)"
@@ -100,6 +106,7 @@ def learn(given: LearnOptions) -> None:
         from ostraka.learn.run import learned_nothing
         from ostraka.learn.ways.choose import way_of
         from ostraka.report import folder as _folder
+        from ostraka.report.page import at_most
 
     task = _task(given)
     for name, n_cells in task.unread.items():
@@ -123,12 +130,19 @@ def learn(given: LearnOptions) -> None:
             unit=task.shape.unit,
             epsilon=model.epsilon,
         )
+    budgets = None if given.private is None else _tables_of(given.private, given.ledger)
     show_plan(task.shape, plan, teacher=type(model.estimator).__name__, out=given.out)
+    if budgets is not None:
+        _show_spent(budgets, given, task, unit=_protected(task, given.relation))
+    show_doubts(task.findings)
+    if given.private is not None:
+        what = f"Spend epsilon {at_most(plan.epsilon)} of {given.private}?"
+        console.require_consent(what, yes=given.yes)
     options = given.context.params.items()
-    begun = {k: v for k, v in options if k not in _NOT_SETTINGS and not (k in _LATER and v is None)}
+    begun = {k: v for k, v in options if k not in _NOT_SETTINGS and not (k in _LATER and not v)}
     begun |= {"version": ostraka.__version__, "format": _FORMAT}
     tables = {"private": given.private, "public": given.public}
-    result = _learn(task, model, plan, given.out, begun, tables=tables)
+    result = _learn(task, model, plan, given.out, begun, tables=tables, budgets=budgets)
     if given.as_json:
         typer.echo((result if given.owner else result.public()).to_json())
     else:
@@ -207,20 +221,27 @@ def _learn(
     begun: dict[str, Any],
     *,
     tables: dict[str, Path | None],
+    budgets: Tables | None,
 ) -> Result:
     """Fit and write. After an interruption, the same command goes on from here."""
     from ostraka import console as _progress
     from ostraka.core.ledger.budget import Budget
     from ostraka.core.ledger.ledger import Ledger
+    from ostraka.data.budgets import TableLedger
     from ostraka.learn.ways.choose import way_of
     from ostraka.report import folder as _folder
 
+    account = None if budgets is None else budgets.account(tables["private"], task.groups)
     going_on = _folder.open_run(out, begun, tables=tables)
     if going_on:
         typer.echo(f"going on with {out}: what was paid for is used again", err=True)
     budget = Budget(epsilon=model.epsilon, delta=plan.delta, adaptive=False)
     with (
-        Ledger(out / _folder.LEDGER, budget=budget) as ledger,
+        Ledger(out / _folder.LEDGER, budget=budget)
+        if account is None
+        else TableLedger(
+            out / _folder.LEDGER, budget=budget, account=account, run=_folder.name_of(out)
+        ) as ledger,
         _progress.Stages(way_of(plan).stages | _LAST) as stages,
     ):
         model.set_params(ledger=ledger, manifest=out / _folder.MANIFEST, progress=stages)
@@ -236,6 +257,34 @@ def _learn(
         stages("record", 1, 1)
     _write(task, model, result, out, keep_teachers=begun["keep_teachers"])
     return result
+
+
+def _tables_of(private: Path, folder: Path | None) -> Tables:
+    """The ledgers of tables: in the folder that was typed, else beside the private file."""
+    from ostraka.data.budgets import Tables
+
+    return Tables.beside(private) if folder is None else Tables(folder)
+
+
+def _protected(task: Task, relation: Relation) -> str:
+    """Whom the release protects, as a ledger names it."""
+    unit = task.shape.unit
+    return unit if relation is Relation.REPLACE_ONE else f"{unit} ({relation.value})"
+
+
+def _show_spent(budgets: Tables, given: LearnOptions, task: Task, *, unit: str) -> None:
+    """Say before anything is spent what was released from this table before."""
+    from ostraka.report import folder as _folder
+    from ostraka.report.page import of_table
+
+    account = budgets.known(given.private, task.groups)
+    if account is None:
+        return
+    run = _folder.name_of(given.out) if (given.out / _folder.SECRET).exists() else None
+    before = account.spent(unit, but=run)
+    if before.releases or before.others:
+        said = f"released before from this table, as {account.folder} has it: {of_table(before.to_dict())}"
+        wrapped(f"{said}. This release comes on top", on_stderr=True)
 
 
 def _record(task: Task, model: PATEClassifier, begun: dict[str, Any]) -> Result:
@@ -329,6 +378,7 @@ def _keep_teachers(task: Task, model: PATEClassifier, folder: Path) -> None:
 
 
 _NARROWEST = 20
+_MARKS = {"refused": "!", "doubt": "?", "note": "-"}  # of findings
 
 
 def show_plan(task: Shape, plan: Planned, *, teacher: str, out: Path) -> None:
@@ -353,6 +403,22 @@ def show_plan(task: Shape, plan: Planned, *, teacher: str, out: Path) -> None:
     wrapped("Plan", on_stderr=True)
     for name, value in rows:
         wrapped(f"{name:<{margin}}{value}", indent=margin, on_stderr=True)
+
+
+def show_doubts(found: Sequence[Finding]) -> None:
+    """Print what is doubtful about the tables on stderr; spellings of cells on a terminal only."""
+    if not found:
+        return
+    wrapped("Found, for the owner's eyes", on_stderr=True)
+    show_findings(found, cells=sys.stderr.isatty(), on_stderr=True)
+
+
+def show_findings(found: Sequence[Finding], *, cells: bool, on_stderr: bool = False) -> None:
+    """Print findings, one a line, with what to type. ``cells``: the spellings in the table, too."""
+    for finding in found:
+        hint = f"  [{finding.hint}]" if finding.options and (cells or not finding.values) else ""
+        line = f"  {_MARKS[finding.weight]} {finding.sentence(cells=cells)}{hint}"
+        wrapped(line, indent=4, on_stderr=on_stderr)
 
 
 def show_result(result: Result) -> None:

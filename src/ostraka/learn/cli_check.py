@@ -11,14 +11,11 @@ import typer
 
 from ostraka.console import argument, option, options
 from ostraka.core import imports
-from ostraka.learn.cli import wrapped
+from ostraka.learn.cli import show_findings, wrapped
 from ostraka.learn.options import ReadOptions
 
 if TYPE_CHECKING:
-    from ostraka.data.findings import Finding
     from ostraka.learn.check import Check
-
-_MARKS = {"refused": "!", "doubt": "?", "note": "-"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +80,3 @@ def _print(found: Check, path: Path) -> None:
     if "--label COLUMN" in found.command and (few := candidates(found)):
         wrapped(f"\nColumns that may be meant to be learned: {', '.join(few)}. Type --label with one.")
     typer.echo(f"\nType, if you agree:\n{found.command}")
-
-
-def show_findings(found: list[Finding], *, cells: bool, on_stderr: bool = False) -> None:
-    """Print findings, one a line, with what to type. ``cells``: the spellings in the table, too."""
-    for finding in found:
-        hint = f"  [{finding.hint}]" if finding.options and (cells or not finding.values) else ""
-        line = f"  {_MARKS[finding.weight]} {finding.sentence(cells=cells)}{hint}"
-        wrapped(line, indent=4, on_stderr=on_stderr)

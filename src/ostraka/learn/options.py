@@ -146,6 +146,10 @@ class LearnOptions(ReadOptions):
         None, "Answer only where a noisy plurality reaches AT votes.", "AT SIGMA"
     )
     auto: bool = option(False, "Choose teachers, noise, screen and questions as 'ostraka plan' does.")
+    ledger: Path | None = option(
+        None, "Folder of the ledgers of tables. Default: ostraka-ledgers, beside FILE.", "FOLDER"
+    )
+    yes: bool = option(False, "Spend without being asked, as scripts do.")
     out: Path = option(Path("run"), "Folder to write.", "FOLDER")
     seed: int = option(0, "Of training and splitting; never of noise.", "N", min=0)
     keep_teachers: bool = option(False, "Also write the teachers, for 'ostraka serve'; they are private.")

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.base import clone
 
+from ostraka.core.door import protected
 from ostraka.core.mechanisms.law import ABSTAIN, named
 from ostraka.core.result import Result
+from ostraka.data.budgets import TableLedger
 from ostraka.learn.run import measured
 from ostraka.learn.students.distil import schedule
 from ostraka.learn.ways.choose import way_of
 from ostraka.voters.voting import count_votes
 
 if TYPE_CHECKING:
-    from ostraka.learn.run import Run
+    from ostraka.learn.run import Owned, Run
 
 
 def record(run: Run) -> Result:
@@ -63,12 +65,20 @@ def record(run: Run) -> Result:
             "simulation": owned.ledger.simulation,
             "answers_left": owned.ledger.uses_left(plan.mechanism),
             "not_protected": list(run.notes),
+            **_of_table(owned),
         },
         utility=parts.get("utility", {}) | n_classes,
         series=plan.over_time(),
         owner=parts.get("owner", {}),
         notes=(*run.notes, *run.warnings),
     )
+
+
+def _of_table(owned: Owned) -> dict[str, Any]:
+    """What all releases from the table cost its units, where there is a ledger of the table."""
+    if not isinstance(owned.ledger, TableLedger):
+        return {}
+    return {"table": owned.ledger.account.spent(protected(owned.votes)).to_dict()}
 
 
 def with_accuracies(

@@ -24,6 +24,7 @@ from sklearn.utils import _safe_indexing
 from ostraka.core import check, files
 from ostraka.core.ledger.budget import Budget
 from ostraka.core.ledger.ledger import Ledger
+from ostraka.data.budgets import TableLedger, Tables
 from ostraka.data.guards import warn_of_refits
 from ostraka.data.labels import Labels, one_type
 from ostraka.data.parquet import ParquetRows
@@ -85,6 +86,11 @@ def _new(model: PATEClassifier | PATEFM, data: Data, plan: Planned, digests: np.
         if ledger is None:
             warn_of_refits(digests)
         where = ":memory:" if ledger is None else os.fspath(ledger)
+        if ledger is not None and Path(where).is_dir():  # of tables: this one's is found by its rows
+            ledger = _of_table(
+                Tables(where), data, Budget(epsilon=model.epsilon, delta=plan.delta, adaptive=False)
+            )
+            return Session(ledger, manifest, _PROCESS_SECRET, digests)
         old = where != ":memory:" and Path(where).exists()  # a ledger that is there keeps its own budget
         budget = None if old else Budget(epsilon=model.epsilon, delta=plan.delta, adaptive=False)
         ledger = Ledger(where, budget=budget)
@@ -95,6 +101,16 @@ def _new(model: PATEClassifier | PATEFM, data: Data, plan: Planned, digests: np.
     if ledger.path == ":memory:" or "://" in ledger.path:
         return Session(ledger, manifest, _PROCESS_SECRET, digests)
     return Session(ledger, manifest, files.create(f"{ledger.path}.secret", os.urandom(32)), digests)
+
+
+def _of_table(tables: Tables, data: Data, budget: Budget) -> TableLedger:
+    """A ledger in memory for one fit, which charges that of its table."""
+    if isinstance(data.X, ParquetRows):
+        raise ValueError(  # noqa: TRY004  (a choice of the user's)
+            "rows stay in their files: pass ledger= with the path of one file"
+        )
+    account = tables.account(None, data.groups, rows=data.X)
+    return TableLedger(":memory:", budget=budget, account=account, run=os.urandom(8).hex())
 
 
 def _dealt(manifest: Any, units: Any, *, n_teachers: int) -> Manifest:

@@ -100,6 +100,11 @@ def _fingerprints(folder: Path, tables: dict[str, Path | None]) -> dict[str, str
     return {name: None if path is None else _hmac(path, secret) for name, path in tables.items()}
 
 
+def name_of(folder: Path) -> str:
+    """A public name of a run, the same when it goes on, which tells nothing about its secret."""
+    return hmac.new((folder / SECRET).read_bytes(), b"name of the run", digestmod="sha256").hexdigest()[:16]
+
+
 def _hmac(path: Path, secret: bytes) -> str:
     if path.is_dir():  # of Parquet files
         names = sorted(each.name for each in path.iterdir() if each.is_file())

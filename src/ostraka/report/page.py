@@ -390,6 +390,7 @@ def privacy_label(result: Result) -> dict[str, Any]:
         "horizon": upper.get("horizon"),
         "simulation": simulation,
         "lower": result.lower,
+        "table": upper.get("table"),
         "not_protected": upper.get("not_protected", []),
     }
 
@@ -503,9 +504,19 @@ def _scope(result: Result) -> list[Row]:
     lines += [
         (f"Questions {name}", f"{utility[name]:,}") for name in ("answered", "abstained") if name in utility
     ]
+    if table := result.upper.get("table"):
+        lines.append(("All releases from this table", of_table(table)))
     if "answers_left" in result.upper:
         lines.append(("Answers left in the budget", f"{result.upper['answers_left']:,}, of the same kind"))
     return [Row(name=name, value=value, heading=_SCOPE) for name, value in lines]
+
+
+def of_table(table: Mapping[str, Any]) -> str:
+    """What all releases from a table cost a unit, from a record."""
+    others = f"; and {table['others']} more, which promise nothing to this unit" if table["others"] else ""
+    many = f"{table['releases']} release{'s' * (table['releases'] != 1)}"
+    epsilon = at_most(number(table["epsilon"]))
+    return f"epsilon at most {epsilon} at delta {delta_text(table['delta'])}, by {many}{others}"
 
 
 def _claim(result: Result) -> str:

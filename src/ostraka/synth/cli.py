@@ -6,6 +6,7 @@ The page shows the copy beside the private rows.
 from __future__ import annotations
 
 import json
+import secrets
 from pathlib import Path  # noqa: TC003  (Typer reads it)
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +18,11 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ostraka.core.result import Result
+    from ostraka.data.budgets import Account
+    from ostraka.data.findings import Finding
     from ostraka.data.schema import Schema
+    from ostraka.data.table import Table
+    from ostraka.synth.tables import TableGenerator
 
 ROWS, GENERATOR, RECORD, LEDGER = "rows.csv", "generator.json", "result.json", "ledger.sqlite"
 REPORT = "report.html"  # for the owner
@@ -56,13 +61,32 @@ def synth(
         int | None,
         typer.Option(help="How many to write. Default: about as many as there are.", metavar="N", min=0),
     ] = None,
+    skip_lines: Annotated[
+        int | None, typer.Option(help="Lines above the header of the private file.", metavar="N", min=0)
+    ] = None,
+    sheet: Annotated[
+        str | None, typer.Option(help="Sheet of a workbook. Default: the first.", metavar="NAME")
+    ] = None,
+    rows_are_people: Annotated[
+        bool, typer.Option("--rows-are-people", help="Each row is another person's, whatever a column says.")
+    ] = False,
+    budgets: Annotated[
+        Path | None,
+        typer.Option(
+            "--ledger",
+            help="Folder of the ledgers of tables. Default: ostraka-ledgers, beside FILE.",
+            metavar="FOLDER",
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Spend without being asked, as scripts do.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the record on stdout.")] = False,
 ) -> None:
     """Write synthetic rows and the generator of more, at one price for one row (or one person) in all."""
     from ostraka.core import files
     from ostraka.core.ledger.budget import Budget
-    from ostraka.core.ledger.ledger import Ledger
+    from ostraka.data.budgets import TableLedger, Tables
     from ostraka.data.columns import people
+    from ostraka.data.findings import require_settled
     from ostraka.data.schema import Schema
     from ostraka.data.table import Format, read
     from ostraka.synth.compare import compared
@@ -78,7 +102,7 @@ def synth(
         with console.usage("--target"):
             columns.place(target)
     with console.usage():
-        form = Format(delimiter, encoding, decimal).checked()
+        form = Format(delimiter, encoding, decimal, skip_lines, sheet).checked()
     table = read(private, public=False, form=form)
     for name in columns.names:
         table.require(name, option=str(schema))
@@ -89,17 +113,25 @@ def synth(
     if person is not None:
         table.require(person, option="--person")
     groups = people(table, person)
+    found = _found(table, columns, target=target, person=person, rows_are_people=rows_are_people)
+    require_settled(found)
     generator = TableGenerator(columns, target=target, epsilon=epsilon, delta=delta)
     # what the schema or the price refuses is refused before there is a folder
     generator.mechanism(persons=groups is not None)
+    tables = Tables.beside(private) if budgets is None else Tables(budgets)
+    _plan(table, columns, generator, groups=groups, found=found, account=tables.known(private, groups))
+    console.require_consent(f"Spend epsilon {epsilon:g} of {private}?", yes=yes)
     codes = columns.encode(frame)
     unread = columns.unread(frame) | {name: int(table.numbers(name)[1].sum()) for name in edged}
     for name, n_cells in unread.items():
         if n_cells:
             typer.echo(_UNREAD.format(n_cells, name), err=True)
+    account = tables.account(private, groups)
     out.mkdir(parents=True, exist_ok=True)
-    with Ledger(out / LEDGER, budget=Budget(epsilon=epsilon, delta=delta, adaptive=False)) as ledger:
+    budget = Budget(epsilon=epsilon, delta=delta, adaptive=False)
+    with TableLedger(out / LEDGER, budget=budget, account=account, run=secrets.token_hex(8)) as ledger:
         generator.fit(frame, groups=groups, ledger=ledger)
+        generator.result_ = _with_table(generator.result_, account)
     sample = generator.sample(rows)
     files.write(out / ROWS, _csv(generator.schema, sample))
     files.write(out / GENERATOR, generator.to_json())
@@ -108,6 +140,65 @@ def synth(
     comparison = compared(columns, codes, columns.encode(sample), target=target)
     files.write(out / REPORT, page(generator.result_, comparison, name=private.name), private=True)
     _print(generator.result_, out, n_rows=len(sample[columns.names[0]]), as_json=as_json)
+
+
+def _found(
+    table: Table, schema: Schema, *, target: str | None, person: str | None, rows_are_people: bool
+) -> list[Finding]:
+    """Doubts about whose rows these are and how the file is read; a schema says all about its columns."""
+    from ostraka.data.findings import findings, form_findings
+    from ostraka.data.look import look
+    from ostraka.data.table import UNDECLARED
+    from ostraka.data.task import Columns
+
+    declared = Columns(label="", person=person, rows_are_people=rows_are_people, text=schema.names)
+    found = [each for each in findings(table, declared, asked=None) if each.kind in {"unit", "identifier"}]
+    if table.path.suffix.lower() not in {".parquet", ".pq"}:
+        form = table.form if table.form.sheet else table.form._replace(sheet=None)
+        found += form_findings(look(table.path, UNDECLARED._replace(skip=form.skip, sheet=form.sheet)), form)
+    return found
+
+
+def _plan(
+    table: Table,
+    schema: Schema,
+    generator: TableGenerator,
+    *,
+    groups: Any,
+    found: list[Finding],
+    account: Account | None,
+) -> None:
+    """Print what will be asked and what it costs, before anything is spent."""
+    from ostraka.data.units import numbered
+    from ostraka.report.page import of_table
+
+    unit = "row" if groups is None else "person"
+    n_units = numbered(len(table) if groups is None else groups)[1]
+    left_out = [name for name in table.names if name not in schema.names]
+    lines = [
+        ("private", f"{table.path.name}: {len(table):,} rows"),
+        ("protected", f"one {unit}, of {n_units:,}, added or removed"),
+        ("columns", f"{len(schema.names)} of the schema"),
+        *([("left out", ", ".join(left_out))] if left_out else []),
+        ("expected", f"epsilon at most {generator.epsilon:g} at delta {generator.delta:g}"),
+    ]
+    typer.echo("Plan", err=True)
+    for name, text in lines:
+        typer.echo(f"{name:<11}{text}", err=True)
+    if account is not None and (before := account.spent(f"{unit} (add-or-remove)")).releases:
+        said = f"released before from this table, as {account.folder} has it: {of_table(before.to_dict())}"
+        typer.echo(f"{said}. This release comes on top", err=True)
+    for finding in found:
+        typer.echo(f"for the owner: {finding.sentence(cells=False)}", err=True)
+
+
+def _with_table(result: Result, account: Account) -> Result:
+    """The record, with what all releases from the table cost."""
+    from dataclasses import replace
+
+    unit, relation = result.settings["unit"], result.settings["relation"]
+    protects = unit if relation == "replace-one" else f"{unit} ({relation})"
+    return replace(result, upper={**result.upper, "table": account.spent(protects).to_dict()})
 
 
 def _csv(schema: Schema, sample: dict[str, np.ndarray]) -> str:
@@ -122,27 +213,35 @@ def _csv(schema: Schema, sample: dict[str, np.ndarray]) -> str:
 
 
 def _print(result: Result, out: Path, *, n_rows: int, as_json: bool) -> None:
-    from ostraka.report.page import at_most
+    from ostraka.report.page import at_most, of_table
 
     upper, unit = result.upper, result.settings["unit"]
     if as_json:
         facts = {"rows": str(out / ROWS), "report": str(out / REPORT), "n_rows": n_rows}
-        price = {"epsilon": upper["epsilon"], "delta": upper["delta"], "unit": unit}
+        price = {
+            "epsilon": upper["epsilon"],
+            "delta": upper["delta"],
+            "unit": unit,
+            "table": upper.get("table"),
+        }
         typer.echo(json.dumps(facts | price))
         return
     typer.echo(f"{n_rows:,} rows of {result.settings['n_columns']} columns: {out / ROWS}")
     typer.echo(f"epsilon at most {at_most(upper['epsilon'])} at delta {upper['delta']:g}, for one {unit}")
+    if "table" in upper:
+        typer.echo(f"all releases from this table: {of_table(upper['table'])}")
     typer.echo(f"the copy beside the private rows, for the owner only: {out / REPORT}")
     typer.echo(f"the generator of more, at no further price: {out / GENERATOR}")
 
 
 _SHOWN = 10  # values of a column
+MANY = {"row": "rows", "person": "people"}
 
 
 def page(result: Result, comparison: dict[str, Any], *, name: str) -> str:
     """The HTML page of a run, from its record and from :func:`ostraka.synth.compare.compared`."""
     from ostraka.core.files import environment
-    from ostraka.report.page import at_most, delta_text, privacy_label
+    from ostraka.report.page import at_most, delta_text, of_table, privacy_label
 
     target = result.settings.get("target")
     upper, settings = result.upper, result.settings
@@ -158,7 +257,8 @@ def page(result: Result, comparison: dict[str, Any], *, name: str) -> str:
                 ("Protected unit", f"one {settings['unit']}, added or removed"),
                 ("Not protected", "; ".join(upper["not_protected"])),
                 ("Rows of the copy", f"{comparison['n_copy']:,}"),
-                ("Private rows, with noise", f"{settings['n_rows']:,}"),
+                (f"Private {MANY[settings['unit']]}, with noise", f"{settings['n_rows']:,}"),
+                *([("All releases from this table", of_table(upper["table"]))] if "table" in upper else []),
                 ("Columns", f"{settings['n_columns']}"),
             ],
             learned=comparison["learned"],

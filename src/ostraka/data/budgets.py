@@ -1,0 +1,390 @@
+"""One table, one budget: a folder beside the data has a ledger for each table, whatever was released from it.
+
+A table is known again by its path, or by digests of its rows or of its people under a key of the folder. The
+digests and the key are private: who has both can check a guess about a row.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import secrets
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ostraka.core import files
+from ostraka.core.ledger.budget import Budget, LedgerError
+from ostraka.core.ledger.ledger import Ledger
+from ostraka.data.table import EXCEL, Table, of_frame, opened, read, sheet_rows, sheets
+from ostraka.data.units import LATEST
+from ostraka.data.units import named as named_people
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from ostraka.core.curve import Priced
+
+FOLDER = "ostraka-ledgers"  # beside the data
+_SECRET, _LOCK = "secret", "lock"
+_SKETCH = 512  # smallest digests that are kept
+_SAME_PEOPLE, _SAME_ROWS = 0.05, 0.5  # shares of a sketch that two versions of one table have in common
+_UNBOUNDED = 1e6  # the ledger of a table counts; the ledger of a run refuses
+_VERSION = 1
+
+
+class Units(NamedTuple):
+    """Digests of the rows and people of a table under a folder's key: the smallest, in order. Private."""
+
+    rows: np.ndarray
+    people: np.ndarray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What all releases from one table cost one unit.
+
+    Attributes
+    ----------
+    epsilon, delta : float
+        An upper bound by composition; 0 where nothing was released.
+    releases : int
+        How many runs it is of.
+    others : int
+        Further runs, which promise this unit nothing: they protect rows, where people are asked about.
+    """
+
+    epsilon: float
+    delta: float
+    releases: int
+    others: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return {
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "releases": self.releases,
+            "others": self.others,
+        }
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Account:
+    """The ledgers of one table: one for each promise, that is unit and neighbouring relation.
+
+    Attributes
+    ----------
+    folder : Path
+    name : str
+        Of the file.
+    number : str
+        Of the table in its folder.
+    """
+
+    folder: Path
+    name: str
+    number: str
+    _open: dict[str, Ledger] = field(default_factory=dict)
+
+    def charge(
+        self, mechanism: Priced, *, uses: int, unit: str, simulation: bool, key: str, delta: float
+    ) -> None:
+        """Record the cost of a release durably. A key that was charged before costs nothing."""
+        ledger = self._open.get(unit)
+        if ledger is None:
+            path = self.folder / f"{self.number}-{_slug(unit)}.sqlite"
+            budget = None if path.exists() else Budget(epsilon=_UNBOUNDED, delta=delta, adaptive=False)
+            ledger = self._open[unit] = Ledger(path, budget=budget)
+        ledger.charge(mechanism, uses=uses, unit=unit, simulation=simulation, key=key)
+
+    def spent(self, unit: str, *, but: str | None = None) -> Spent:
+        """What all releases cost one unit, such as ``"person"`` or ``"row (zero-out)"``.
+
+        ``but`` is a run that does not count.
+
+        Guarantees
+        ----------
+        Releases of one promise compose as one ledger adds them. A release of another promise counts where it
+        is known to cover this one: once where it is at least as strong, and as a group of two (Dwork & Roth
+        2014, Thm 2.2: (epsilon, delta) becomes (2 epsilon, (1 + e^epsilon) delta)) where both worlds are one
+        step from the world without the unit. Sums over several promises are by basic composition (Thm 3.16).
+        It is a reading of what was charged, for releases whose prices no earlier answer decided.
+        """
+        epsilon = delta = 0.0
+        releases = others = 0
+        for path in self._paths():
+            with Ledger(path, read_only=True) as ledger:
+                runs = {(entry.key or "").partition("/")[0] for entry in ledger.entries() if entry.uses}
+                runs -= {but}
+                steps = _steps(_promise(ledger.unit or unit), _promise(unit))
+                cost, chance = ledger.epsilon(), ledger.budget.delta
+            if runs and not steps:
+                others += len(runs)
+            elif runs:
+                if steps == 2:
+                    cost, chance = 2 * cost, (1 + math.exp(min(cost, 700.0))) * chance
+                epsilon, delta, releases = epsilon + cost, delta + chance, releases + len(runs)
+        return Spent(epsilon=epsilon, delta=min(delta, 1.0), releases=releases, others=others)
+
+    def units(self) -> list[str]:
+        """The promises that were made from this table, such as ``"person"``."""
+        found = []
+        for path in self._paths():
+            with Ledger(path, read_only=True) as ledger:
+                found += [ledger.unit] if ledger.unit else []
+        return found
+
+    def _paths(self) -> list[Path]:
+        return sorted(self.folder.glob(f"{self.number}-*.sqlite"))
+
+    def close(self) -> None:
+        """Close its ledgers."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+
+class TableLedger(Ledger):
+    """The ledger of a run, which charges the ledger of its table first.
+
+    Parameters
+    ----------
+    where, budget
+        As for :class:`~ostraka.Ledger`: what this run may spend.
+    account : Account
+        Of the table.
+    run : str
+        Names the run in the table's ledger: a run that is continued pays nothing twice.
+    """
+
+    def __init__(self, where: Any, *, budget: Budget | None, account: Account, run: str) -> None:
+        super().__init__(where, budget=budget)
+        self.account, self.run = account, run
+
+    def charge(
+        self, mechanism: Priced, *, uses: int, unit: str, simulation: bool, key: str | None = None
+    ) -> int:
+        """Charge the table, then this ledger; see :meth:`ostraka.Ledger.charge`."""
+        if self.affords(mechanism, uses=uses) or key is not None:
+            name = secrets.token_hex(8) if key is None else key
+            delta = self.budget.delta
+            self.account.charge(
+                mechanism, uses=uses, unit=unit, simulation=simulation, key=f"{self.run}/{name}", delta=delta
+            )
+        return super().charge(mechanism, uses=uses, unit=unit, simulation=simulation, key=key)
+
+    def close(self) -> None:
+        """Close both."""
+        self.account.close()
+        super().close()
+
+
+class Tables:
+    """A folder of ledgers of tables.
+
+    Parameters
+    ----------
+    folder : path
+        Made when the first table is charged.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+
+    @classmethod
+    def beside(cls, table: Path) -> Tables:
+        """The folder beside a table."""
+        return cls(table.resolve().parent / FOLDER)
+
+    def accounts(self) -> list[Account]:
+        """The tables that there are, by name."""
+        found = [Account(self.folder, record["name"], record["number"]) for record in self._records()]
+        return sorted(found, key=lambda account: (account.name, account.number))
+
+    def known(self, path: Path | None, people: Any = None, *, rows: Any = None) -> Account | None:
+        """The account of a table that was released from before; None where there is none. Writes nothing."""
+        if not (self.folder / _SECRET).exists():
+            return None
+        record = self._record(path, self._units(path, people, rows))
+        return None if record is None else Account(self.folder, record["name"], record["number"])
+
+    def account(self, path: Path | None, people: Any = None, *, rows: Any = None) -> Account:
+        """The account of a table; a new one if neither its path nor its rows or people are known.
+
+        Parameters
+        ----------
+        path : Path or None
+            Of the table. None: rows in memory.
+        people : array of shape (n_rows,), optional
+            Private. Whom each row belongs to.
+        rows : array of shape (n_rows, n_columns), optional
+            Private. The rows in memory.
+
+        Raises
+        ------
+        LedgerError
+            The folder cannot be written.
+        """
+        with self._locked():
+            units = self._units(path, people, rows)
+            record = self._record(path, units)
+            if record is None:
+                name = "rows in memory" if path is None else path.name
+                record = {"version": _VERSION, "name": name, "number": secrets.token_hex(6), "paths": []}
+            self._remember(record, path, units)
+        return Account(self.folder, record["name"], record["number"])
+
+    def _record(self, path: Path | None, units: Units) -> dict[str, Any] | None:
+        records = self._records()
+        for record in records:
+            if path is not None and str(path.resolve()) in record["paths"]:
+                return record
+        return next((record for record in records if _alike(record, units)), None)
+
+    def _units(self, path: Path | None, people: Any, rows: Any) -> Units:
+        """Digests of a table's rows, and of its people. Rows of a text file are its lines, in any order."""
+        key = self._key()
+        named = [] if people is None else named_people(people, version=LATEST)[1]
+        digests = _file_digests(path, key) if rows is None and path is not None else _row_digests(rows, key)
+        return Units(_smallest(digests), _smallest(_digests(named, key)))
+
+    def _key(self) -> bytes:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.folder.chmod(0o700)
+            return files.create(self.folder / _SECRET, os.urandom(32))
+        except OSError as error:
+            raise LedgerError(
+                f"the ledger of the table cannot be kept in {self.folder} ({error.strerror}): type --ledger "
+                "with a folder that can be written, and keep it with the data"
+            ) from error
+
+    def _records(self) -> list[dict[str, Any]]:
+        records = []
+        for path in sorted(self.folder.glob("*.json")):
+            try:
+                record = json.loads(path.read_text())
+                known = record["version"] == _VERSION
+            except (ValueError, KeyError, TypeError):
+                known = False
+            if not known:
+                raise LedgerError(f"{path} is damaged, or of another version: take it from a backup")
+            records.append(record)
+        return records
+
+    def _remember(self, record: dict[str, Any], path: Path | None, units: Units) -> None:
+        """Add a path, and the newest digests, to what is known of a table."""
+        before = dict(record)
+        record["paths"] = sorted({*record["paths"], *([] if path is None else [str(path.resolve())])})
+        for name, digests in units._asdict().items():
+            if len(digests):
+                record[name] = [int(each) for each in digests]
+        if record != before or not record["paths"]:
+            files.write(self.folder / f"{record['number']}.json", json.dumps(record), private=True)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """One process at a time, where the system can do that."""
+        self._key()
+        with (self.folder / _LOCK).open("a") as file:
+            try:
+                import fcntl
+            except ImportError:  # pragma: no cover  (Windows)
+                yield
+                return
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+def _alike(record: dict[str, Any], units: Units) -> bool:
+    """Whether a known table has rows or people of this one."""
+    for name, least in (("people", _SAME_PEOPLE), ("rows", _SAME_ROWS)):
+        known, digests = record.get(name, []), getattr(units, name)
+        if known and len(digests):
+            # of two sketches, the smallest digests of both together are a sample of both tables' units
+            union = np.union1d(np.array(known, dtype=np.uint64), digests)[:_SKETCH]
+            both = np.isin(union, np.array(known, dtype=np.uint64)) & np.isin(union, digests)
+            if both.mean() > least:
+                return True
+    return False
+
+
+def _steps(kept: tuple[str, str], wanted: tuple[str, str]) -> int:
+    """How many steps between neighbours of a kept promise make one of a wanted promise; 0: not known."""
+    if kept == wanted or (kept, wanted) == (("person", "replace-one"), ("row", "replace-one")):
+        return 1
+    (unit, relation), (wanted_unit, wanted_relation) = kept, wanted
+    leaves_out = relation in {"zero-out", "add-or-remove"}
+    if leaves_out and (unit, wanted_unit) == ("person", "row"):
+        return 2  # both worlds are one step from the world without the person
+    if leaves_out and unit == wanted_unit:
+        return {"replace-one": 2, "zero-out": 1}.get(wanted_relation, 0)
+    return 0
+
+
+def _promise(unit: str) -> tuple[str, str]:
+    """Unit and relation of what a ledger records, such as ``"row (zero-out)"``."""
+    name, _, relation = unit.partition(" (")
+    return name, relation.rstrip(")") or "replace-one"
+
+
+def _slug(unit: str) -> str:
+    return "-".join(part for part in _promise(unit) if part != "replace-one").replace(" ", "-")
+
+
+def _smallest(digests: np.ndarray) -> np.ndarray:
+    return np.unique(digests)[:_SKETCH]
+
+
+def _digests(texts: Iterable[str | bytes], key: bytes) -> np.ndarray:
+    """A keyed digest of each text, unsigned, 64 bits."""
+    start, whole = hashlib.blake2b(key=key, digest_size=8), bytearray()
+    for text in texts:
+        each = start.copy()
+        each.update(text if isinstance(text, bytes) else text.encode(errors="surrogatepass"))
+        whole += each.digest()
+    return np.frombuffer(whole, dtype=">u8").astype(np.uint64)
+
+
+def _row_digests(rows: Any, key: bytes) -> np.ndarray:
+    """Digests of rows in memory."""
+    if hasattr(rows, "columns"):
+        table = of_frame(rows, name="rows in memory", public=False)
+        return _cell_digests(table, sorted(table.names), key)
+    array = np.ascontiguousarray(np.zeros((0, 1)) if rows is None else rows)
+    return _digests((row.tobytes() for row in array), key)
+
+
+def _file_digests(path: Path, key: bytes) -> np.ndarray:
+    """Digests of the rows of a file: its lines, if it is text. A folder has none: its path is known."""
+    ending = path.suffix.lower()
+    if path.is_dir():
+        return np.zeros(0, dtype=np.uint64)
+    if ending in {".parquet", ".pq"}:
+        table = read(path, public=False)
+        return _cell_digests(table, sorted(table.names), key)
+    if ending in EXCEL:
+        lines = (row for name in sheets(path) for row in sheet_rows(path, name))
+        return _digests(("\0".join(cell or "" for cell in line) for line in lines), key)
+    if ending == ".npz":
+        with np.load(path, allow_pickle=False) as arrays:
+            table_of_numbers = next((arrays[name] for name in arrays.files if arrays[name].ndim > 1), None)
+        return _row_digests(table_of_numbers, key)
+    with opened(path) as file:
+        return _digests((line.strip() for line in file), key)
+
+
+def _cell_digests(table: Table, names: Sequence[str], key: bytes) -> np.ndarray:
+    """Digests of rows by their cells, each column's different texts being hashed once."""
+    mixed = np.full(len(table), int.from_bytes(key[:8]), dtype=np.uint64)
+    for name in names:
+        codes, texts = table.kinds(name)
+        mixed ^= _digests((f"{name}\0{text}" for text in texts), key)[codes]
+        mixed *= np.uint64(0x9E3779B97F4A7C15)
+        mixed ^= mixed >> np.uint64(29)
+    return mixed

@@ -1,0 +1,184 @@
+"""``ostraka check``: every mess is found before anything is spent, and the command that it prints works."""
+
+import contextlib
+import io
+import json
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ostraka
+import ostraka.cli
+from tests.cli.messy import MESSES, plain, visits, write
+
+pytestmark = pytest.mark.usefixtures("same_draws")
+
+
+def typed(*words: str) -> tuple[int, str, str]:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as left:
+        ostraka.cli.main([str(word) for word in words])
+    assert "Traceback" not in err.getvalue()
+    assert "unexpected" not in err.getvalue()
+    return left.value.code, out.getvalue(), err.getvalue()
+
+
+def checked(it, folder) -> dict:
+    if it.ending == "xlsx":
+        pytest.importorskip("openpyxl")
+    write(folder, it)
+    before = sorted(folder.iterdir())
+    code, out, err = typed(
+        "check", f"private.{it.ending}", "--label", "ill", "--public", f"public.{it.ending}", "--json"
+    )
+    assert code == 0, err
+    assert sorted(folder.iterdir()) == before  # nothing is written
+    return json.loads(out)
+
+
+@pytest.mark.parametrize("name", MESSES)
+def test_a_messy_export_is_understood_by_one_look(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    it = MESSES[name]
+    found = checked(it, tmp_path)
+    assert it.kinds <= {finding["kind"] for finding in found["findings"]}
+    assert bool(found["command"]) is it.usable
+    if not it.usable:
+        assert any(finding["weight"] == "refused" for finding in found["findings"])
+        return
+    assert [option for option in it.options if option not in found["command"]] == []
+    assert found["plan"]["expected"].startswith("epsilon at most 1 at delta ")
+    quiet = {"semicolons and decimal commas", "signs of thousands", "tabs in UTF-16"}
+    assert name not in quiet or found["findings"] == []
+
+
+TWO_COMMANDS = [name for name, it in MESSES.items() if it.usable]
+QUICK = {"the hospital's export", "a cover sheet", "rows without a label"}
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in TWO_COMMANDS]
+)
+def test_the_printed_command_is_the_second_and_last_one(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    it = MESSES[name]
+    command = shlex.split(checked(it, tmp_path)["command"])
+    assert command[:2] == ["ostraka", "learn"]
+    code, out, err = typed(*command[1:], "--yes", "--json")
+    assert code in {0, 4} if not it.balanced else code == 0, err
+    record = json.loads(out)
+    assert record["utility"]["balanced"] > it.balanced
+    assert record["upper"]["epsilon"] <= 1
+    assert record["settings"]["unit"] == ("person" if "--person" in command else "row")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name for name, it in MESSES.items() if it.kinds & {"unit", "label spellings", "title lines", "copies"}],
+)
+def test_without_the_options_nothing_is_spent(name, tmp_path, monkeypatch):
+    """Not even by a script that says yes to everything."""
+    monkeypatch.chdir(tmp_path)
+    it = MESSES[name]
+    write(tmp_path, it)
+    drops = [word for column in it.public_drops if column == "Fallnr" for word in ("--drop", column)]
+    code, out, err = typed(
+        "learn", f"private.{it.ending}", "--label", "ill", "--public", f"public.{it.ending}", *drops, "--yes"
+    )
+    assert (code, out) == (1, "")
+    assert not (tmp_path / "run" / "ledger.sqlite").exists(), err
+
+
+def test_the_terminal_shows_all_of_it_at_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, MESSES["the hospital's export"])
+    code, out, _ = typed(
+        "check", "private.csv", "--label", "ill", "--public", "public.csv", "--report", "look.html"
+    )
+    assert code == 0
+    assert "For the owner's eyes" in out
+    assert "protected   one person, of 800" in out
+    assert "'k.A.', 'n.b.'" in out
+    assert out.splitlines()[-1].startswith("ostraka learn private.csv --label ill --public public.csv ")
+    page = (tmp_path / "look.html").read_text()
+    assert "Owner only." in page
+    assert "--person PatientenNr" in page
+    assert (tmp_path / "look.html").stat().st_mode & 0o077 == 0
+    code, _, err = typed("check", "private.csv", "--label", "ill", "--report", "look.html")
+    assert code == 2
+    assert "is not overwritten" in err
+
+
+def test_a_declared_unit_is_believed_and_the_identifier_is_still_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, MESSES["an identifier that repeats"])
+    code, out, _ = typed(
+        "check", "private.csv", "--label", "ill", "--public", "public.csv", "--rows-are-people", "--json"
+    )
+    assert code == 0
+    found = json.loads(out)
+    assert "unit" not in {finding["kind"] for finding in found["findings"]}
+    assert "--rows-are-people" in found["command"]
+    assert "--drop PatientenNr" in found["command"]
+
+
+def test_data_frames_are_checked_alike():
+    table = visits(1500, 0)
+    found = ostraka.check(table, label="ill", public=plain(300, 1))
+    assert ("unit", "PatientenNr") in {(finding.kind, finding.column) for finding in found.findings}
+    assert not found.settled
+    assert "groups=frame['PatientenNr']" in found.command
+    settled = ostraka.check(table, label="ill", person="PatientenNr")
+    assert (settled.unit, settled.n_units) == ("person", 500)
+    assert settled.to_dict()["owner_only"]
+    assert "P00000" not in repr(settled)
+
+
+@pytest.mark.parametrize(
+    ("name", "cells", "doubted"),
+    [
+        ("patient_id", [f"p{k // 2}" for k in range(200)], True),
+        ("PATIENTID", [k // 2 for k in range(200)], True),
+        ("id", [k // 2 for k in range(200)], True),
+        ("token", [f"{k // 2:032x}" for k in range(200)], True),
+        ("id", list(range(200)), False),  # each row is another's
+        ("age", [k % 70 for k in range(200)], False),
+        ("income", [20_000 + 100 * (k // 2) for k in range(200)], False),
+        ("postcode", [f"{50_000 + k % 90}" for k in range(200)], False),
+        ("user_age", [k % 70 for k in range(200)], False),
+        ("icd", [f"{'ABCDE'[k % 5]}{k % 90:02d}.{k % 7}" for k in range(200)], False),
+    ],
+)
+def test_what_is_taken_for_an_identifier(name, cells, doubted):
+    rng = np.random.default_rng(0)
+    table = {name: cells, "x": rng.normal(size=200).tolist(), "y": rng.choice(["a", "b"], 200).tolist()}
+    found = ostraka.check(table, label="y")
+    assert ("unit" in {finding.kind for finding in found.findings}) is doubted
+
+
+def test_without_a_terminal_and_without_yes_nothing_is_spent(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, MESSES["dates"])
+    code, out, err = typed("learn", "private.csv", "--label", "ill", "--public", "public.csv")
+    assert (code, out) == (2, "")
+    assert "one table of counts" in err  # the plan comes first
+    assert "add --yes to the same command" in err
+    assert not Path("run").exists()
+
+
+@pytest.mark.parametrize(("answer", "code"), [("n\n", 1), ("", 1)])
+def test_on_a_terminal_one_is_asked_and_no_means_no(answer, code, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, MESSES["dates"])
+    terminal = io.StringIO(answer)
+    monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.stdin", terminal)
+    monkeypatch.setattr("ostraka.console._is_terminal", lambda: True)
+    got, _, err = typed("learn", "private.csv", "--label", "ill", "--public", "public.csv")
+    assert got == code
+    assert "Spend epsilon 1 of private.csv?" in err
+    assert "nothing was spent" in err
+    assert "What was paid for is kept" not in err
+    assert not Path("run").exists()
