@@ -170,7 +170,7 @@ class TableLedger(Ledger):
         self, mechanism: Priced, *, uses: int, unit: str, simulation: bool, key: str | None = None
     ) -> int:
         """Charge the table, then this ledger; see :meth:`ostraka.Ledger.charge`."""
-        if self.affords(mechanism, uses=uses) or key is not None:
+        if self.affords(mechanism, uses=uses):  # else this ledger refuses, or knows the key
             name = secrets.token_hex(8) if key is None else key
             delta = self.budget.delta
             self.account.charge(

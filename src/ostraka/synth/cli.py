@@ -113,7 +113,7 @@ def synth(
     if person is not None:
         table.require(person, option="--person")
     groups = people(table, person)
-    found = _found(table, columns, target=target, person=person, rows_are_people=rows_are_people)
+    found = _found(table, columns, person=person, rows_are_people=rows_are_people)
     require_settled(found)
     generator = TableGenerator(columns, target=target, epsilon=epsilon, delta=delta)
     # what the schema or the price refuses is refused before there is a folder
@@ -142,9 +142,7 @@ def synth(
     _print(generator.result_, out, n_rows=len(sample[columns.names[0]]), as_json=as_json)
 
 
-def _found(
-    table: Table, schema: Schema, *, target: str | None, person: str | None, rows_are_people: bool
-) -> list[Finding]:
+def _found(table: Table, schema: Schema, *, person: str | None, rows_are_people: bool) -> list[Finding]:
     """Doubts about whose rows these are and how the file is read; a schema says all about its columns."""
     from ostraka.data.findings import findings, form_findings
     from ostraka.data.look import look

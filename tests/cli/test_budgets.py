@@ -1,0 +1,178 @@
+"""One table, one budget: whatever is released from a table is charged to its ledger, and said."""
+
+import json
+import math
+import shutil
+
+import numpy as np
+import pytest
+
+import ostraka.cli
+from ostraka import Budget, GNMax, Ledger, PATEClassifier
+from ostraka.data.budgets import FOLDER, TableLedger, Tables
+from tests.cli.learning import learn, tables
+
+pytestmark = pytest.mark.usefixtures("same_draws")
+
+COUNTS = ("--label", "ill", "--public", "labelled.parquet")
+PEOPLE = (*COUNTS, "--person", "who")
+ROWS = (*COUNTS, "--rows-are-people", "--drop", "who")
+
+
+def total(folder, run: str) -> dict:
+    return json.loads((folder / run / "result.json").read_text())["upper"]["table"]
+
+
+@pytest.fixture(scope="module")
+def twice(tmp_path_factory, with_same_draws):
+    """Two releases from a table under two names, and what the second one said before it spent."""
+    import contextlib
+
+    folder = tables(tmp_path_factory.mktemp("twice"))
+    with contextlib.chdir(folder), with_same_draws():
+        code, _, first = learn("private.csv", *PEOPLE, "--out", "one")
+        assert code in {0, 4}, first
+        (folder / "elsewhere").mkdir()
+        lines = (folder / "private.csv").read_text().splitlines()
+        # another name, another order, a row less: the same people
+        (folder / "copy.csv").write_text("\n".join([lines[0], *lines[:1:-1]]) + "\n")
+        code, out, second = learn("copy.csv", *PEOPLE, "--epsilon", "0.5", "--out", "two")
+        assert code in {0, 4}, second
+    return folder, first, second, out
+
+
+def test_a_second_release_is_told_what_the_first_one_cost(twice):
+    _, first, second, out = twice
+    assert "released before" not in first
+    assert "released before from this table" in second
+    assert (
+        "epsilon at most 1 at delta 1e-05 (1 in 100,000), by 1 release. This release comes on top" in second
+    )
+    assert second.index("released before") < second.index("rows voted")
+    assert "All releases from this table" in out
+
+
+def test_the_total_is_that_of_both_mechanisms_composed(twice):
+    folder, *_ = twice
+    curves = []
+    for run in ("one", "two"):
+        with Ledger(folder / run / "ledger.sqlite", read_only=True) as ledger:
+            curves.append(ledger.spent())
+    found = total(folder, "two")
+    assert found["epsilon"] == pytest.approx((curves[0] + curves[1]).epsilon(1e-5), rel=1e-9)
+    assert (found["releases"], found["others"], found["delta"]) == (2, 0, 1e-5)
+    assert total(folder, "one")["releases"] == 1
+    assert "2 releases" in (folder / "two" / "report.html").read_text()
+    label = json.loads((folder / "two" / "privacy-label.json").read_text())
+    assert label["epsilon"] <= 0.5 < label["table"]["epsilon"]
+
+
+def test_all_tables_are_listed(twice, monkeypatch, capsys):
+    folder, *_ = twice
+    monkeypatch.chdir(folder)
+    for words in (["ledger"], ["ledger", "tables", FOLDER]):
+        with pytest.raises(SystemExit) as left:
+            ostraka.cli.main(words)
+        assert left.value.code == 0
+        said = capsys.readouterr().out
+        assert said.startswith("private.csv: one person: epsilon at most ")
+        assert said.strip().endswith("by 2 releases")
+    with pytest.raises(SystemExit):
+        ostraka.cli.main(["ledger", "tables", FOLDER, "--json"])
+    (known,) = json.loads(capsys.readouterr().out)
+    assert known["releases"] == 2
+
+
+def test_the_folder_is_the_owners_alone_and_holds_no_name(twice):
+    folder, *_ = twice
+    assert (folder / FOLDER).stat().st_mode & 0o077 == 0
+    for path in (folder / FOLDER).iterdir():
+        assert b"canary" not in path.read_bytes()
+
+
+def test_other_people_in_the_same_folder_are_another_table(twice, tmp_path, monkeypatch):
+    folder, *_ = twice
+    shutil.copytree(folder, tmp_path / "copy")
+    monkeypatch.chdir(tmp_path / "copy")
+    lines = (folder / "private.csv").read_text().replace("canary7391-", "other-")
+    (tmp_path / "copy" / "others.csv").write_text(lines)
+    code, _, err = learn("others.csv", *PEOPLE, "--out", "three")
+    assert code in {0, 4}
+    # the rows differ by the name in each line: neither people nor rows are known
+    assert "released before" not in err
+    assert total(tmp_path / "copy", "three")["releases"] == 1
+
+
+def test_a_release_that_protects_rows_promises_people_nothing(folder):
+    assert learn("private.csv", *ROWS, "--out", "rows")[0] in {0, 4}
+    code, _, err = learn("private.csv", *PEOPLE, "--out", "people")
+    assert code in {0, 4}
+    assert "and 1 more, which promise nothing to this unit" in err
+    assert total(folder, "people")["others"] == 1
+    code, _, err = learn("private.csv", *ROWS, "--out", "more")
+    # what protects people protects rows, by basic composition of two ledgers
+    found = total(folder, "more")
+    assert (found["releases"], found["others"]) == (3, 0)
+    assert found["delta"] == pytest.approx(2e-5)
+
+
+def charge(account, sigma: float, unit: str, run: str) -> float:
+    mechanism = GNMax(sigma=sigma)
+    account.charge(mechanism, uses=1, unit=unit, simulation=False, key=f"{run}/1", delta=1e-6)
+    return float(mechanism.curve().epsilon(1e-6))
+
+
+def test_a_unit_that_is_left_out_counts_twice_for_one_that_is_replaced(tmp_path):
+    account = Tables(tmp_path / "kept").account(None, rows=np.arange(40.0).reshape(20, 2))
+    epsilon = charge(account, 40.0, "row (zero-out)", "a")
+    account.close()
+    found = account.spent("row")
+    assert found.epsilon == pytest.approx(2 * epsilon)
+    assert found.delta == pytest.approx((1 + math.exp(epsilon)) * 1e-6)
+    assert account.spent("row (zero-out)").epsilon == pytest.approx(epsilon)
+    assert account.spent("row (add-or-remove)").others == 1  # not known to be covered
+    assert account.spent("person").others == 1
+
+
+def test_a_key_that_was_charged_costs_nothing_and_a_run_may_be_left_out(tmp_path):
+    account = Tables(tmp_path / "kept").account(None, rows=np.arange(40.0).reshape(20, 2))
+    for _ in range(2):
+        epsilon = charge(account, 40.0, "row", "a")
+    charge(account, 50.0, "row", "b")
+    account.close()
+    assert account.spent("row").releases == 2
+    assert account.spent("row", but="a").releases == 1
+    assert account.spent("row").epsilon > epsilon
+
+
+def test_the_table_is_charged_before_the_run_and_a_refused_run_charges_neither(tmp_path):
+    account = Tables(tmp_path / "kept").account(None, rows=np.arange(40.0).reshape(20, 2))
+    budget = Budget(epsilon=0.3, delta=1e-6, adaptive=False)
+    with TableLedger(":memory:", budget=budget, account=account, run="a") as ledger:
+        ledger.charge(GNMax(sigma=40.0), uses=1, unit="row", simulation=False, key="q")
+        with pytest.raises(ostraka.BudgetExceeded):
+            ledger.charge(GNMax(sigma=1.0), uses=1, unit="row", simulation=False, key="r")
+    assert account.spent("row").epsilon == pytest.approx(GNMax(sigma=40.0).curve().epsilon(1e-6))
+
+
+def test_rows_in_memory_have_a_budget_too(tmp_path):
+    rng = np.random.default_rng(0)
+    X, public = rng.normal(size=(1500, 4)), rng.normal(size=(300, 4))
+    y = (X[:, 0] > 0).astype(int)
+    (tmp_path / "kept").mkdir()
+    results = [
+        PATEClassifier(way="counts", epsilon=1.0, ledger=tmp_path / "kept", random_state=seed)
+        .fit(X[rng.permutation(1500)] if seed else X, y, X_public=public)
+        .result_
+        for seed in (0, 1)
+    ]
+    assert [result.upper["table"]["releases"] for result in results] == [1, 2]
+    assert results[1].upper["epsilon"] <= 1 < results[1].upper["table"]["epsilon"] < 2
+
+
+def test_a_folder_that_cannot_be_written_is_said_before_anything_is_spent(folder):
+    (folder / "file").write_text("")
+    code, _, err = learn("private.csv", *PEOPLE, "--ledger", "file")
+    assert code == 1
+    assert "type --ledger with a folder that can be written" in err
+    assert not (folder / "run").exists()
