@@ -322,7 +322,7 @@ def adversaries(
     n_trials = _whole(trials, None)
     if min(teachers, trainings, questions) < 1:
         raise typer.BadParameter("--teachers, --trainings and --questions must be 1 or more")
-    columns = _data.Columns(label=label, drop=drop or [])
+    columns = _data.Columns(label=label, drop=drop or [], rows_are_people=True)
     task = _data.tables(private, None, columns=columns, holdout=_HELD_OUT, seed=seed)
     if len(task.y_private) < teachers:
         raise typer.BadParameter(f"--teachers must be at most the rows to learn from, {len(task.y_private)}")
