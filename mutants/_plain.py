@@ -64,7 +64,7 @@ MUTANTS = [
         CURVE,
         "rdp=tuple(up(times * value) for value in self.rdp)",
         "rdp=self.rdp",
-        BY_MECHANISM + "TestEveryMechanism::test_n_uses_cost_n_times_one_use",
+        BY_MECHANISM + "TestEveryMechanismOfVotes::test_n_uses_cost_n_times_one_use",
     ),
     Mutant(
         "Gaussian composition forgets its count",

@@ -1,6 +1,6 @@
 """What every mechanism owes: a value, one price, noise from ``rng`` alone, and its law where it states one.
 
-A new mechanism is one more line in MECHANISMS.
+A new mechanism is one more line in MECHANISMS, RESPONSES or SUMS.
 """
 
 import copy
@@ -27,8 +27,11 @@ from ostraka import (
     release,
 )
 from ostraka.core.accounting.bounds import exact_rdp
+from ostraka.core.mechanisms.counts import NoisyCounts
 from ostraka.core.mechanisms.law import outcome_places
-from ostraka.core.mechanisms.skellam import SkellamMax
+from ostraka.core.mechanisms.response import PriorResponse, RandomizedResponse
+from ostraka.core.mechanisms.skellam import SkellamMax, SkellamSum
+from ostraka.core.mechanisms.sums import GaussianSums, OneHotGaussian, OneHotLaplace
 from ostraka.core.mechanisms.wrapped import Subsampled, Weighted
 from tests.false_alarm import FALSE_ALARM
 
@@ -46,13 +49,39 @@ MECHANISMS = [
     Subsampled(mechanism=LNMax(scale=15.0), sampling_rate=0.1),
     SkellamMax(sigma=20.0),
 ]
+LABELS = np.arange(40) % 3
+RESPONSES = [
+    RandomizedResponse(n_classes=3, epsilon=0.7),
+    PriorResponse(prior=[[0.4, 0.35, 0.25]] * len(LABELS), epsilon=0.7),
+    OneHotLaplace(n_classes=3, scale=3.0),
+    OneHotGaussian(n_classes=3, sigma=2.0),
+]
+SUMS = [
+    NoisyCounts(sigma=3.0),
+    GaussianSums(n_columns=3, sigma=5.0),
+    SkellamSum(sigma=5.0, l1=2.0, l2=1.5, adds=True),
+]
 BALLOTS = [m for m in MECHANISMS if hasattr(m, "log_outcomes") and m.promise.sampling_rate == 1]
-every_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS, ids=str)
+every_mechanism = pytest.mark.parametrize(
+    "mechanism", [*MECHANISMS, *RESPONSES, *SUMS], ids=lambda mechanism: repr(mechanism)[:60]
+)
+every_vote = pytest.mark.parametrize("mechanism", MECHANISMS, ids=str)
 every_ballot = pytest.mark.parametrize("mechanism", BALLOTS, ids=str)
 
 
 def votes(mechanism, rows):
     return Private(rows, mechanism.promise)
+
+
+def data(mechanism, **changes):
+    """Data that the mechanism answers from; ``changes`` of what one unit may change."""
+    if mechanism in RESPONSES:
+        values = LABELS
+    elif isinstance(mechanism, GaussianSums):
+        values = [[0.5, -0.25, 0.0]] * 9
+    else:
+        values = np.array(TIE, dtype=np.int64) if mechanism in SUMS else [TIE] * 50
+    return Private(values, replace(mechanism.promise, **changes))
 
 
 def noise_fields(mechanism):
@@ -74,20 +103,25 @@ def noised(mechanism, factor):
 def test_every_public_mechanism_is_held_to_the_contract():
     exported = {getattr(ostraka.mechanisms, name) for name in ostraka.mechanisms.__all__}
     named = {kind for kind in exported if not getattr(kind, "_is_protocol", False)}
-    labels = {kind for kind in named if getattr(kind.promise, "moves", None) == "label"}
-    assert len(labels) == 4, "held to test_response_contract.py, which looks for them too"
-    # held to tests/mechanisms/test_sums.py and test_counts.py
-    sums = {ostraka.mechanisms.GaussianSums, ostraka.mechanisms.NoisyCounts}
-    assert named - labels - sums <= {type(mechanism) for mechanism in MECHANISMS}
+    assert named <= {type(mechanism) for mechanism in (*MECHANISMS, *RESPONSES, *SUMS)}
 
 
 @every_mechanism
 class TestEveryMechanism:
     def test_is_a_value(self, mechanism):
-        again = eval(repr(mechanism), vars(ostraka.mechanisms) | globals())
-        assert again == mechanism
-        assert hash(again) == hash(mechanism)
-        assert copy.deepcopy(mechanism) == pickle.loads(pickle.dumps(mechanism)) == mechanism
+        again = copy.deepcopy(mechanism)
+        assert again == pickle.loads(pickle.dumps(mechanism)) == replace(mechanism) == mechanism != object()
+        assert (hash(again), repr(again)) == (hash(mechanism), repr(mechanism))
+        if not isinstance(mechanism, PriorResponse):  # whose name has a digest of the prior
+            assert eval(repr(mechanism), vars(ostraka.mechanisms) | globals()) == mechanism
+
+    def test_other_parameters_make_another_value_under_another_name(self, mechanism):
+        for field in fields(mechanism):
+            value = getattr(mechanism, field.name)
+            if field.init and type(value) is float and field.name != "sampling_rate":
+                other = replace(mechanism, **{field.name: 2 * value})
+                assert other != mechanism
+                assert repr(other) != repr(mechanism)
 
     def test_cannot_be_changed(self, mechanism):
         for field in fields(mechanism):
@@ -96,19 +130,72 @@ class TestEveryMechanism:
         with pytest.raises((AttributeError, TypeError)):
             mechanism.cache = {}
 
-    def test_is_made_from_named_numbers_only(self, mechanism):
+    def test_is_made_from_named_parameters_only(self, mechanism):
         parameters = inspect.signature(type(mechanism)).parameters.values()
         assert {p.kind for p in parameters} == {inspect.Parameter.KEYWORD_ONLY}
 
     def test_price_reads_the_fields_only_and_may_be_published(self, mechanism):
         curve = mechanism.curve()
         assert list(inspect.signature(mechanism.curve).parameters) in ([], ["bound"])
-        mechanism.release(votes(mechanism, [HISTOGRAM] * 3), rng=np.random.default_rng(0))
+        mechanism.release(data(mechanism), rng=np.random.default_rng(0))
         assert mechanism.curve() == curve == replace(mechanism).curve()
         assert curve.publishable
-        assert curve.moves == "ballot"
+        assert curve.moves == mechanism.promise.moves
         assert 0 < curve.epsilon(delta=1e-5) < math.inf
 
+    def test_all_noise_comes_from_rng(self, mechanism):
+        before = np.random.get_state()[1].copy()  # noqa: NPY002
+        one, two, other = (
+            mechanism.release(data(mechanism), rng=np.random.default_rng(seed)) for seed in (7, 7, 8)
+        )
+        np.testing.assert_array_equal(one, two)
+        assert (one != other).any()
+        np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
+        assert inspect.signature(mechanism.release).parameters["rng"].default is inspect.Parameter.empty
+
+    def test_answers_are_plain_and_the_data_is_not_touched(self, mechanism):
+        private = data(mechanism)
+        answers = mechanism.release(private, rng=np.random.default_rng(1))
+        assert type(answers) is np.ndarray
+        assert answers.dtype in (np.int64, np.float64, np.bool_)
+        np.testing.assert_array_equal(private.open(), data(mechanism).open())
+
+    def test_the_door_is_shut_to_data_that_can_change_more(self, mechanism):
+        promise = mechanism.promise
+        wider = [
+            {"at_most": promise.at_most * 1.001},
+            {"l2": promise.l2 * 1.001},
+            {"moves": "ballot" if promise.moves == "label" else "label"},
+            {"relation": "replace-one" if promise.relation == "add-or-remove" else "add-or-remove"},
+            {"sampling_rate": min(1.0, promise.sampling_rate * 2)},
+        ]
+        with Ledger(":memory:", budget=Budget(epsilon=1e3, delta=1e-5, adaptive=False)) as ledger:
+            release(mechanism, data(mechanism, unit="party"), ledger=ledger)
+            paid = len(ledger.entries())
+            for changes in wider:
+                try:
+                    private = data(mechanism, **changes)
+                except ValueError:  # no data moves so
+                    continue
+                if not private.adjacency.within(promise):
+                    with pytest.raises(ValueError, match="hides"):
+                        release(mechanism, private, ledger=ledger)
+            assert len(ledger.entries()) == paid
+
+    def test_a_budget_for_one_release_buys_one(self, mechanism):
+        def private():  # anew each time: a sample is answered from once
+            return votes(mechanism, [TIE]) if mechanism in MECHANISMS else data(mechanism)
+
+        epsilon = mechanism.curve().epsilon(1e-5) * (1 + 1e-9)
+        with Ledger(":memory:", budget=Budget(epsilon=epsilon, delta=1e-5, adaptive=False)) as ledger:
+            first = release(mechanism, private(), ledger=ledger, key="once")
+            with pytest.raises(BudgetExceeded):
+                release(mechanism, private(), ledger=ledger)
+            np.testing.assert_array_equal(release(mechanism, private(), ledger=ledger, key="once"), first)
+
+
+@every_vote
+class TestEveryMechanismOfVotes:
     def test_answers_are_drawn_exactly_and_the_price_has_no_slack(self, mechanism):
         assert mechanism.curve().slack == 0
 
@@ -125,57 +212,13 @@ class TestEveryMechanism:
             assert ledger.spent().rdp == pytest.approx((3 * once).rdp, rel=1e-9, abs=0)
             assert ledger.spent().slack == pytest.approx(3 * once.slack, rel=1e-3, abs=0)
 
-    def test_every_query_is_one_use(self, mechanism):
+    def test_every_query_is_one_use_with_noise_of_its_own(self, mechanism):
         for n in (1, 7):
             assert mechanism.uses(votes(mechanism, [HISTOGRAM] * n)) == n
         assert mechanism.uses(votes(mechanism, np.empty((0, 3)))) == 0
-
-    def test_all_noise_comes_from_rng(self, mechanism):
-        private = votes(mechanism, [TIE] * 50)
-        before = np.random.get_state()[1].copy()  # noqa: NPY002
-        one, two, other = (mechanism.release(private, rng=np.random.default_rng(seed)) for seed in (7, 7, 8))
-        np.testing.assert_array_equal(one, two)
-        assert (one != other).any()
-        np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
-        assert inspect.signature(mechanism.release).parameters["rng"].default is inspect.Parameter.empty
-
-    def test_every_query_has_noise_of_its_own(self, mechanism):
         answers = mechanism.release(votes(mechanism, [TIE] * 200), rng=np.random.default_rng(9))
+        assert answers.shape == (200,)
         assert len(set(answers.tolist())) > 1
-
-    def test_answers_are_plain_and_one_a_query(self, mechanism):
-        answers = mechanism.release(votes(mechanism, [HISTOGRAM] * 4), rng=np.random.default_rng(1))
-        assert type(answers) is np.ndarray
-        assert answers.shape == (4,)
-        assert answers.dtype in (np.int64, np.bool_)
-
-    def test_the_votes_are_not_touched(self, mechanism):
-        private = votes(mechanism, [HISTOGRAM] * 4)
-        mechanism.release(private, rng=np.random.default_rng(1))
-        np.testing.assert_array_equal(private.open(), [HISTOGRAM] * 4)
-
-    def test_the_door_is_shut_to_data_that_can_change_more(self, mechanism):
-        promise = mechanism.promise
-        with Ledger(":memory:", budget=Budget(epsilon=1e3, delta=1e-5, adaptive=False)) as ledger:
-            release(mechanism, Private([HISTOGRAM], replace(promise, unit="party")), ledger=ledger)
-            paid = len(ledger.entries())
-            for wider in (
-                replace(promise, at_most=promise.at_most * 1.001),
-                replace(promise, moves="label"),
-                replace(promise, relation="add-or-remove"),
-                replace(promise, sampling_rate=min(1.0, promise.sampling_rate * 2)),
-            ):
-                if not wider.within(promise):
-                    with pytest.raises(ValueError, match="hides"):
-                        release(mechanism, Private([HISTOGRAM], wider), ledger=ledger)
-            assert len(ledger.entries()) == paid
-
-    def test_a_budget_for_one_answer_buys_one(self, mechanism):
-        epsilon = mechanism.curve().epsilon(1e-5) * (1 + 1e-9)
-        with Ledger(":memory:", budget=Budget(epsilon=epsilon, delta=1e-5, adaptive=False)) as ledger:
-            release(mechanism, votes(mechanism, [HISTOGRAM]), ledger=ledger)
-            with pytest.raises(BudgetExceeded):
-                release(mechanism, votes(mechanism, [HISTOGRAM]), ledger=ledger)
 
 
 @every_ballot
