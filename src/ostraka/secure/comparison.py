@@ -33,9 +33,9 @@ _LEAF = np.uint64(2)
 
 def seeds(stream: np.ndarray) -> np.ndarray:
     """Seeds, uint64 of shape (n, 2), of random blocks: the lowest byte is left free."""
-    found = stream.reshape(-1, 2).copy()
-    found[:, 0] &= np.uint64(0xFFFFFFFFFFFFFF00)
-    return found
+    blocks = stream.reshape(-1, 2).copy()
+    blocks[:, 0] &= np.uint64(0xFFFFFFFFFFFFFF00)
+    return blocks
 
 
 def deal(key: bytes, roots: np.ndarray, alphas: np.ndarray, betas: np.ndarray) -> np.ndarray:
@@ -54,15 +54,15 @@ def deal(key: bytes, roots: np.ndarray, alphas: np.ndarray, betas: np.ndarray) -
 def _deal(key: bytes, roots: np.ndarray, alphas: np.ndarray, betas: np.ndarray, words: np.ndarray) -> None:
 
     n, encrypt = len(alphas), _cipher(key)
-    asked = np.repeat(roots[:, None], 2, axis=1)
-    asked[:, 1, :, 0] |= np.uint64(1)
-    hashed, path = _room(asked), np.zeros(n, dtype=np.uint64)
+    blocks = np.repeat(roots[:, None], 2, axis=1)
+    blocks[:, 1, :, 0] |= np.uint64(1)
+    hashed, path = _room(blocks), np.zeros(n, dtype=np.uint64)
     bits = np.stack([np.zeros(n, dtype=np.uint64), np.ones(n, dtype=np.uint64)])
     for level in range(_LEVELS):
-        encrypted = encrypt(asked, hashed)
+        encrypted = encrypt(blocks, hashed)
         shift = np.uint64(BITS - 1 - level)
-        deal_level(asked, encrypted, bits, path, words[level], alphas, betas, shift)
-    last = np.ascontiguousarray(asked[:, 0])
+        deal_level(blocks, encrypted, bits, path, words[level], alphas, betas, shift)
+    last = np.ascontiguousarray(blocks[:, 0])
     last[:, :, 0] |= _LEAF
     leaves(last, encrypt(last, hashed), bits, path, words[_LEVELS], alphas, betas)
 
@@ -83,16 +83,16 @@ def _evaluate(
 ) -> np.ndarray:
 
     n, encrypt = len(points), _cipher(key)
-    asked, sums = roots.copy(), np.zeros(n, dtype=np.uint64)
-    asked[:, 0] |= (points >> np.uint64(BITS - 1)) & np.uint64(1)
-    hashed, bits = _room(asked), np.full(n, second, dtype=np.uint64)
+    blocks, sums = roots.copy(), np.zeros(n, dtype=np.uint64)
+    blocks[:, 0] |= (points >> np.uint64(BITS - 1)) & np.uint64(1)
+    hashed, bits = _room(blocks), np.full(n, second, dtype=np.uint64)
     sign = np.uint64(2**64 - 1 if second else 1)
     for level in range(_LEVELS):
-        encrypted = encrypt(asked, hashed)
+        encrypted = encrypt(blocks, hashed)
         shift = np.uint64(BITS - 2 - level)
-        advance(asked, encrypted, bits, sums, words[level], points, shift, sign)
-    asked[:, 0] = (asked[:, 0] & ~np.uint64(1)) | _LEAF
-    opened_leaf(asked, encrypt(asked, hashed), bits, sums, words[_LEVELS], points, sign)
+        advance(blocks, encrypted, bits, sums, words[level], points, shift, sign)
+    blocks[:, 0] = (blocks[:, 0] & ~np.uint64(1)) | _LEAF
+    opened_leaf(blocks, encrypt(blocks, hashed), bits, sums, words[_LEVELS], points, sign)
     return sums.astype(np.uint8)
 
 
@@ -107,9 +107,9 @@ def _cipher(key: bytes) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
 
     update = Cipher(algorithms.AES(key), modes.ECB()).encryptor().update_into  # noqa: S305  (a permutation)
 
-    def encrypt(asked: np.ndarray, room: np.ndarray) -> np.ndarray:
-        update(asked.view(np.uint8).data, room.view(np.uint8).data)
-        return room[: asked.size].reshape(asked.shape)
+    def encrypt(blocks: np.ndarray, room: np.ndarray) -> np.ndarray:
+        update(blocks.view(np.uint8).data, room.view(np.uint8).data)
+        return room[: blocks.size].reshape(blocks.shape)
 
     return encrypt
 
@@ -119,14 +119,14 @@ _ONE, _LOW, _FOUR = np.uint64(1), np.uint64(15), np.uint64(4)
 
 
 @kernel()
-def advance(asked, hashed, bits, sums, words, points, shift, sign):
+def advance(blocks, hashed, bits, sums, words, points, shift, sign):
     """One level of an evaluation: follow each point's bit, and prepare the blocks of the next level.
 
     ``asked`` are the blocks that were encrypted, ``hashed`` what they became; ``asked`` is overwritten.
     """
     for i in range(len(bits)):
-        low = hashed[i, 0] ^ asked[i, 0]
-        high = hashed[i, 1] ^ asked[i, 1]
+        low = hashed[i, 0] ^ blocks[i, 0]
+        high = hashed[i, 1] ^ blocks[i, 1]
         side = (points[i] >> (shift + _ONE)) & _ONE
         value = (low >> _FOUR) & _LOW
         bit = low & _ONE
@@ -138,18 +138,18 @@ def advance(asked, hashed, bits, sums, words, points, shift, sign):
             bit ^= (word >> side) & _ONE
         sums[i] += value * sign
         bits[i] = bit
-        asked[i, 0] = (low & _SEED) | ((points[i] >> shift) & _ONE)
-        asked[i, 1] = high
+        blocks[i, 0] = (low & _SEED) | ((points[i] >> shift) & _ONE)
+        blocks[i, 1] = high
 
 
 @kernel()
-def opened_leaf(asked, hashed, bits, sums, words, points, sign):
+def opened_leaf(blocks, hashed, bits, sums, words, points, sign):
     """The last step of an evaluation: the four bits of the leaf, of 32 in a block."""
     for i in range(len(bits)):
         leaf = points[i] & np.uint64(31)
         half = leaf >> _FOUR
         place = (leaf & _LOW) << np.uint64(2)
-        block = hashed[i, half] ^ asked[i, half]
+        block = hashed[i, half] ^ blocks[i, half]
         value = (block >> place) & _LOW
         if bits[i]:
             value += (words[i, half] >> place) & _LOW
@@ -157,7 +157,7 @@ def opened_leaf(asked, hashed, bits, sums, words, points, sign):
 
 
 @kernel()
-def deal_level(asked, hashed, bits, path, words, alphas, betas, shift):
+def deal_level(blocks, hashed, bits, path, words, alphas, betas, shift):
     """One level of a deal: the correction word of each instance, and both holders' next blocks.
 
     ``asked`` is (2 holders, 2 sides, n, 2) blocks, ``bits`` (2 holders, n), ``path`` what the holders' sums
@@ -166,14 +166,14 @@ def deal_level(asked, hashed, bits, path, words, alphas, betas, shift):
     for i in range(len(path)):
         keep = np.int64((alphas[i] >> shift) & _ONE)
         lose = 1 - keep
-        low0 = hashed[0, lose, i, 0] ^ asked[0, lose, i, 0]
-        low1 = hashed[1, lose, i, 0] ^ asked[1, lose, i, 0]
+        low0 = hashed[0, lose, i, 0] ^ blocks[0, lose, i, 0]
+        low1 = hashed[1, lose, i, 0] ^ blocks[1, lose, i, 0]
         word_low = (low0 ^ low1) & _SEED
         word_high = (
-            hashed[0, lose, i, 1] ^ asked[0, lose, i, 1] ^ hashed[1, lose, i, 1] ^ asked[1, lose, i, 1]
+            hashed[0, lose, i, 1] ^ blocks[0, lose, i, 1] ^ hashed[1, lose, i, 1] ^ blocks[1, lose, i, 1]
         )
-        kept0 = hashed[0, keep, i, 0] ^ asked[0, keep, i, 0]
-        kept1 = hashed[1, keep, i, 0] ^ asked[1, keep, i, 0]
+        kept0 = hashed[0, keep, i, 0] ^ blocks[0, keep, i, 0]
+        kept1 = hashed[1, keep, i, 0] ^ blocks[1, keep, i, 0]
         value = (low1 >> _FOUR) - (low0 >> _FOUR) - path[i]
         if keep == 1:  # a point that turns left here is below the secret one
             value += betas[i]
@@ -188,8 +188,8 @@ def deal_level(asked, hashed, bits, path, words, alphas, betas, shift):
         path[i] += (kept0 >> _FOUR) - (kept1 >> _FOUR)
         path[i] = (path[i] - value if bits[1, i] else path[i] + value) & _LOW
         for holder in range(2):
-            low = hashed[holder, keep, i, 0] ^ asked[holder, keep, i, 0]
-            high = hashed[holder, keep, i, 1] ^ asked[holder, keep, i, 1]
+            low = hashed[holder, keep, i, 0] ^ blocks[holder, keep, i, 0]
+            high = hashed[holder, keep, i, 1] ^ blocks[holder, keep, i, 1]
             bit = low & _ONE
             if bits[holder, i]:
                 low ^= word_low
@@ -197,37 +197,37 @@ def deal_level(asked, hashed, bits, path, words, alphas, betas, shift):
                 bit ^= kept_bit
             bits[holder, i] = bit
             low &= _SEED
-            asked[holder, 0, i, 0], asked[holder, 0, i, 1] = low, high
-            asked[holder, 1, i, 0], asked[holder, 1, i, 1] = low | _ONE, high
+            blocks[holder, 0, i, 0], blocks[holder, 0, i, 1] = low, high
+            blocks[holder, 1, i, 0], blocks[holder, 1, i, 1] = low | _ONE, high
 
 
 @kernel()
-def leaves(asked, hashed, bits, path, words, alphas, betas):
+def leaves(blocks, hashed, bits, path, words, alphas, betas):
     """The last correction: 32 leaves of four bits, which differ by the payload below the secret point."""
     for i in range(len(path)):
         below = alphas[i] & np.uint64(31)
         for half in range(2):
-            one = hashed[0, i, half] ^ asked[0, i, half]
-            two = hashed[1, i, half] ^ asked[1, i, half]
-            found = np.uint64(0)
+            first = hashed[0, i, half] ^ blocks[0, i, half]
+            second = hashed[1, i, half] ^ blocks[1, i, half]
+            word = np.uint64(0)
             for leaf in range(16):
                 place = np.uint64(4 * leaf)
-                value = (two >> place) - (one >> place) - path[i]
+                value = (second >> place) - (first >> place) - path[i]
                 if np.uint64(16 * half + leaf) < below:
                     value += betas[i]
                 if bits[1, i]:
                     value = -value
-                found |= (value & _LOW) << place
-            words[i, half] = found
+                word |= (value & _LOW) << place
+            words[i, half] = word
 
 
 @kernel()
-def multiply(left, right):
+def multiply(rows, columns):
     """The product of two matrices modulo 2^64."""
-    out = np.zeros((left.shape[0], right.shape[1]), dtype=np.uint64)
-    for i in range(left.shape[0]):
-        for j in range(left.shape[1]):
-            factor = left[i, j]
-            for k in range(right.shape[1]):
-                out[i, k] += factor * right[j, k]
+    out = np.zeros((rows.shape[0], columns.shape[1]), dtype=np.uint64)
+    for i in range(rows.shape[0]):
+        for j in range(rows.shape[1]):
+            factor = rows[i, j]
+            for k in range(columns.shape[1]):
+                out[i, k] += factor * columns[j, k]
     return out

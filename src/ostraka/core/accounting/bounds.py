@@ -546,8 +546,8 @@ def every_bound(
         raise ValueError(f"at must be increasing, from 1 to at most {len(votes)}, got {list(ends)}")
     spans = [slice(start, end) for start, end in zip((0, *ends), ends, strict=False)]
 
-    def any_votes(name: str, each: Curve) -> Bound:
-        return _bound(name, [end * answers_per_query * each for end in ends], ends, answers_per_query)
+    def any_votes(name: str, price: Curve) -> Bound:
+        return _bound(name, [end * answers_per_query * price for end in ends], ends, answers_per_query)
 
     def these_votes(name: str, cost: Callable[[slice], Curve]) -> Bound:
         total, totals = None, []
@@ -557,7 +557,7 @@ def every_bound(
             totals.append(total)
         return _bound(name, totals, ends, answers_per_query)
 
-    bounds = [any_votes(name, each) for name, each in _whatever_the_votes(mechanism).items()]
+    bounds = [any_votes(name, price) for name, price in _whatever_the_votes(mechanism).items()]
     stages = law(mechanism).stages
     if len(stages) == 1 and stages[0].moments is not None:
         bounds.append(these_votes("moments2017", lambda span: moments2017_curve(mechanism, votes[span])))

@@ -486,9 +486,9 @@ class _Terms:
     order: float
     price: float  # of the publication, at the order
     delta: float
-    left: float  # of delta, for the conversion at the order
+    remainder: float  # of delta, for the conversion at the order
     ceiling: float  # largest epsilon that floating point is paid for
-    most: float  # epsilon that holds whatever the votes, publication included
+    any_votes: float  # epsilon that holds whatever the votes, publication included
     hoped: float
 
     @classmethod
@@ -496,7 +496,7 @@ class _Terms:
         release_cost = plan.curve()
         price = release_cost.rdp[ORDERS.index(plan.order)]
         paid = release_cost if answers.orders == ORDERS else _at(release_cost, plan.order)
-        most = (answers + paid).epsilon(delta)
+        any_votes = (answers + paid).epsilon(delta)
         usable = delta - (plan.failure if isinstance(plan, SmoothBound) else 0.0)
         # what is rounded costs (1 + e^epsilon) slack of delta: paid beforehand, up to the ceiling
         slack = answers.slack + release_cost.slack
@@ -505,20 +505,26 @@ class _Terms:
                 f"delta={delta!r} is too small for what is rounded: take {20 * slack:.1g} or more"
             )
         hoped = Curve((plan.order,), (plan.expected() + price,)).epsilon(usable / 2)
-        ceiling, left = most, usable
+        ceiling, remainder = any_votes, usable
         if slack:
             cheap, dear = (math.log(max(share * usable / slack - 1, 1.0)) for share in (0.02, 0.5))
-            ceiling = min(most, dear, max(cheap, 1.3 * hoped + 1))
-            left = usable - (1 + math.exp(ceiling)) * slack
-        hoped = Curve((plan.order,), (plan.expected() + price,)).epsilon(left)
+            ceiling = min(any_votes, dear, max(cheap, 1.3 * hoped + 1))
+            remainder = usable - (1 + math.exp(ceiling)) * slack
+        hoped = Curve((plan.order,), (plan.expected() + price,)).epsilon(remainder)
         return cls(
-            order=plan.order, price=price, delta=delta, left=left, ceiling=ceiling, most=most, hoped=hoped
+            order=plan.order,
+            price=price,
+            delta=delta,
+            remainder=remainder,
+            ceiling=ceiling,
+            any_votes=any_votes,
+            hoped=hoped,
         )
 
     def epsilon(self, bound: float) -> float:
         """Theorem 3's epsilon from a published bound on the answers' cost."""
-        epsilon = Curve((self.order,), (bound + self.price,)).epsilon(self.left)
-        return min(epsilon, self.most) if epsilon <= self.ceiling else self.most
+        epsilon = Curve((self.order,), (bound + self.price,)).epsilon(self.remainder)
+        return min(epsilon, self.any_votes) if epsilon <= self.ceiling else self.any_votes
 
 
 def _plan(mechanism: BallotMechanism, method: str, **sizes: Any) -> Certificate | SmoothBound:
