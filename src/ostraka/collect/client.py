@@ -90,7 +90,7 @@ class Client(HoldsSecrets):
 
     @property
     def claim(self) -> str:
-        """What an enrolment signs for this client, in hexadecimal: its key, or a digest of all its keys."""
+        """The claim that an enrolment signs for this client, in hex: its key, or a digest of its keys."""
         return self.key if self._masking is None else self._masking.claim
 
     def report(self, value: Any) -> bytes:

@@ -20,7 +20,7 @@ _FURTHEST = 2.0**53
 
 
 class _Marks:
-    """What encodings share that set cells to 1."""
+    """The common part of encodings that set cells to 1."""
 
     __slots__ = ()
 

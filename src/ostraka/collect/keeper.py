@@ -149,7 +149,7 @@ _ENTRY = 4 * KEY_BYTES
 
 
 class Enrolment(HoldsSecrets):
-    """Who takes part in one round of a task, decided by somebody who is not the tally.
+    """The role that decides who takes part in one round of a task. It is not the tally.
 
     Parameters
     ----------

@@ -66,7 +66,7 @@ class Masking:
 
     @property
     def claim(self) -> str:
-        """What an enrolment signs, in hexadecimal."""
+        """The digest of all keys of the client, which an enrolment signs, in hexadecimal."""
         return self._entry.claim.hex()
 
     def join(self) -> bytes:

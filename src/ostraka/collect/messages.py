@@ -264,7 +264,7 @@ class Entry:
 
     @property
     def claim(self) -> bytes:
-        """What an enrolment signs: all keys of the client in one digest."""
+        """All keys of the client in one digest, which an enrolment signs."""
         return hashlib.sha256(self.write()).digest()
 
 

@@ -303,11 +303,11 @@ class Once:
 
     @property
     def promise(self) -> Adjacency:
-        """That of the mechanism."""
+        """The one of the mechanism."""
         return self.mechanism.promise
 
     def law(self) -> OutcomeLaw:
-        """That of the mechanism."""
+        """The one of the mechanism."""
         return law(self.mechanism)
 
     def curve(self) -> Curve:

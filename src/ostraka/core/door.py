@@ -164,7 +164,7 @@ def _paid(
 
 
 def protected(private: Private) -> str:
-    """Who is protected, as a ledger records it: it refuses to add prices of one relation to another's."""
+    """The protected unit as a ledger records it: it refuses to add prices of one relation to another's."""
     unit, relation = private.adjacency.unit, private.adjacency.relation
     return unit if relation == "replace-one" else f"{unit} ({relation})"
 

@@ -116,7 +116,7 @@ def _homes() -> dict[int, str]:
 
 
 def _module_of(homes: dict[int, str], search: Callable[..., str], *arguments: Any, **named: Any) -> str:
-    """What skops' ``whole`` search finds, from the index where the value is there; all else goes to it."""
+    """Find the module of a value in the index; ask the ``search`` of skops where the index has none."""
     value = next(iter(arguments), None)
     if getattr(value, "__module__", None) is None and id(value) in homes:
         return homes[id(value)]
@@ -189,7 +189,7 @@ def hidden(*names: str) -> Iterator[None]:
 
 
 def model_bytes(model: Any) -> bytes:
-    """What skops writes of a model, but without addresses of memory and the time: equal for equal models."""
+    """The bytes that skops writes of a model, without addresses and the time: equal for equal models."""
     import zipfile  # noqa: PLC0415  (`import ostraka` stays quick)
 
     with zipfile.ZipFile(io.BytesIO(skops_io().dumps(model))) as written:

@@ -160,7 +160,7 @@ class Data(NamedTuple):
 
     @property
     def public_numbers(self) -> str:
-        """What a record says is public. How many rows a person has is that person's own."""
+        """The words of a record for what is public. The number of rows of a person is not."""
         return f"The numbers of {'rows, ' if self.groups is None else ''}units and features"
 
     @property

@@ -93,7 +93,7 @@ class SecretQuestions:
 
     @classmethod
     def read(cls, fields: Any) -> SecretQuestions:
-        """From the JSON of an agreement; ValueError for anything else."""
+        """Parse the JSON of an agreement; ValueError for anything else."""
         if not isinstance(fields, dict) or set(fields) != set(cls.__slots__):
             raise ValueError(f"secret must have the fields {', '.join(cls.__slots__)}, and no others")
         return cls(**fields)

@@ -91,7 +91,7 @@ class Dealer:
 
     @property
     def most_bytes(self) -> int:
-        """No valid message to the dealer is longer."""
+        """The length of the longest valid message to the dealer."""
         return 8192 + 1024 * len(self.agreement.members)
 
     def open(self, sealed: bytes) -> bytes:
@@ -180,7 +180,7 @@ class Material(NamedTuple):
 
 
 def deal_model(key: bytes, sizes: Sizes, *, question: np.ndarray, asker: bytes, owner_key: bytes) -> Material:
-    """For one model: ``question`` is the pad of the rows, ``asker`` and ``other`` are the holders' keys."""
+    """Material for one model. ``question`` is the pad of the rows; the other keys are of their holders."""
     stream = Stream(owner_key)
     owner = model_pads(stream, stream, sizes, question=None)
     mine = model_pads(Stream(asker), Blank(), sizes, question=question)

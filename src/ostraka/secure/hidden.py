@@ -68,17 +68,17 @@ class AskerKeys(NamedTuple):
 
     @classmethod
     def of(cls, secret: bytes | X25519PrivateKey, key: str, call: Call) -> AskerKeys:
-        """Of one call. The rows' pad comes before the call is whole, so it is bound to the opening."""
+        """A call's keys. The rows' pad comes before the call is whole, so it is bound to the opening."""
         transcript = hashlib.sha256(opening(call)).digest()
         root = shared_key(secret, key, transcript=transcript, pair=(AGGREGATOR, DEALER), purpose="pads")
         return cls(derived(root, "question"), root)
 
     def pads(self, transcript: bytes, name: str) -> bytes:
-        """Of the pads towards one party, in one round."""
+        """The key of the pads towards one party, in one round."""
         return derived(self.root, f"pads {transcript.hex()} {name}")
 
     def seal(self, transcript: bytes, name: str) -> bytes:
-        """Of the corrections towards one party, in one round."""
+        """The key of the corrections towards one party, in one round."""
         return derived(self.root, f"corrections {transcript.hex()} {name}")
 
 
@@ -113,7 +113,7 @@ def question_of(data: bytes, call: Call, sizes: Sizes) -> np.ndarray:
 
 
 def seal_corrections(key: bytes, corrections: bytes) -> bytes:
-    """So that only the asker can read them: AES-256-GCM with a key that is used once."""
+    """Encrypt corrections for the asker alone: AES-256-GCM with a key that is used once."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
 
     return AESGCM(key).encrypt(bytes(12), corrections, None)
@@ -173,7 +173,7 @@ def pack(parts: list[bytes]) -> bytes:
 
 
 def unpack(body: bytes, n_parts: int) -> list[bytes]:
-    """So many byte strings; ValueError for anything else."""
+    """Parse ``n_parts`` byte strings; ValueError for anything else."""
     head, _, content = body.partition(b"\n")
     try:
         lengths = json.loads(head)

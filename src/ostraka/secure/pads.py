@@ -51,7 +51,7 @@ class Stream:
 
 
 class Sent:
-    """Of a message, whole: whoever is done asks for :meth:`end`."""
+    """A message as a source, read as a whole: its reader calls :meth:`end` when it is done."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._place = data, 0
@@ -71,15 +71,15 @@ class Sent:
 
 
 class Blank:
-    """Zeros, where the dealer has yet to find what it must send."""
+    """Zeros, in place of corrections that the dealer has not computed yet."""
 
     def read(self, size: int) -> bytes:
-        """So many zeros."""
+        """Return ``size`` zeros."""
         return bytes(size)
 
 
 class LinearPads(NamedTuple):
-    """Of rows times weights: a pad for one factor, and a share of the product of both pads."""
+    """Pads of rows times weights: one for a factor, and a share of the product of both pads."""
 
     factor: np.ndarray
     product: np.ndarray
@@ -106,7 +106,7 @@ class ArgmaxPads(NamedTuple):
 
 
 class ModelPads(NamedTuple):
-    """Of a linear model, or of one hidden layer of ReLU units."""
+    """Pads of a linear model, or of a model with one hidden layer of ReLU units."""
 
     first: LinearPads
     relu: ReluPads | None
@@ -131,7 +131,7 @@ def model_pads(seeded: Source, sent: Source, sizes: Sizes, *, question: np.ndarr
 
 
 def relu_pads(seeded: Source, sent: Source, n: int) -> ReluPads:
-    """For ``n`` numbers."""
+    """Read the pads of ``n`` numbers."""
     opened, roots, bit = (
         words(seeded, n),
         comparison.seeds(words(seeded, n, 2)),
@@ -141,7 +141,7 @@ def relu_pads(seeded: Source, sent: Source, n: int) -> ReluPads:
 
 
 def argmax_pads(seeded: Source, sent: Source, n_rows: int, n_classes: int) -> ArgmaxPads:
-    """For rows of ``n_classes`` numbers, and as many comparisons as there are pairs of classes."""
+    """Read the pads of rows of ``n_classes`` numbers, with a comparison for each pair of classes."""
     n = n_rows * n_classes * (n_classes - 1) // 2
     opened, roots = words(seeded, n_rows, n_classes), comparison.seeds(words(seeded, n, 2))
     place, sign = small(seeded, n_rows, n_classes), small(sent, n)

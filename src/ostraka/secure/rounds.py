@@ -47,7 +47,7 @@ class Call:
     offer: str = ""
 
     def body(self) -> bytes:
-        """As it is signed."""
+        """The bytes that are signed."""
         fields = {name: getattr(self, name) for name in self.__slots__}
         if not self.offer:
             del fields["offer"]
@@ -138,7 +138,7 @@ def write_replies(call: str, replies: Mapping[str, bytes]) -> bytes:
 
 
 def read_replies(line: bytes) -> tuple[str, dict[str, bytes]]:
-    """What :func:`write_replies` wrote; ValueError for anything else."""
+    """Parse a line of :func:`write_replies`; ValueError for anything else."""
     fields = strict_object(line, {"call", "replies"})
     if not isinstance(fields["call"], str) or not isinstance(fields["replies"], dict):
         raise ValueError("the request must name its call and hold its replies")  # noqa: TRY004  (bad data)
@@ -207,7 +207,7 @@ def votes_of(sealed: bytes, transcript: bytes, name: str, agreement: Agreement, 
 
 
 def most_bytes(agreement: Agreement) -> int:
-    """No request under this agreement is longer."""
+    """The length of the longest request under this agreement."""
     return (
         4096
         + (512 + SIGNATURE_BYTES) * len(agreement.members)

@@ -97,7 +97,7 @@ class AskerSide:
         self._largest = AskerLargest(self._pads.argmax, key, self._words[1])
 
     def first(self, message: bytes) -> bytes:
-        """From the owner's masked weights: this half of what the first layer opens."""
+        """Return this half of what the first layer opens, from the owner's masked weights."""
         sizes, sent = self._sizes, Sent(message)
         weights = pads.words(sent, sizes.n_features, sizes.first)
         self._last = pads.words(sent, sizes.hidden, sizes.n_classes) if sizes.hidden else None
@@ -109,7 +109,7 @@ class AskerSide:
         return bytes(self._opened.tobytes())
 
     def layer(self, answer: bytes) -> bytes:
-        """From the owner's answer to the first: this half of the second layer."""
+        """Return this half of the second layer, from the owner's answer to the first."""
         sizes, relu, last = self._sizes, self._pads.relu, self._pads.last
         if relu is None or last is None or self._last is None:
             raise ValueError("the agreed models have no second layer")
@@ -123,7 +123,7 @@ class AskerSide:
         return bytes(mine.tobytes() + (units - last.factor).tobytes() + scores)
 
     def wins(self, answer: bytes) -> bytes:
-        """From the owner's answer to the last layer: what turns its half of the votes out."""
+        """From the owner's answer to the last layer, return the message with its half of the votes."""
         return self._largest.wins(answer)
 
     def votes(self) -> np.ndarray:
@@ -176,7 +176,7 @@ def apart(values: np.ndarray) -> np.ndarray:
 
 
 def signs_of(masks: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of 32-bit masks of compared numbers: the secret points, the payloads, and the masks' own signs."""
+    """The secret points, the payloads and the signs of 32-bit masks of compared numbers."""
     sign = masks >> _SIGN
     return masks & _POINT, (np.uint64(1) - np.uint64(2) * sign) & np.uint64(_SMALL), sign.astype(np.uint8)
 
@@ -285,7 +285,7 @@ class AskerLargest:
         return bytes(self._opened.tobytes())
 
     def wins(self, answer: bytes) -> bytes:
-        """From the owner's part: what turns its half of the ones out."""
+        """Return the message by which the owner gets its half of the ones, from its part."""
         sent, shape = Sent(answer), self._opened.shape
         opened, theirs = self._opened + pads.words(sent, *shape), pads.small(sent, *shape)
         sent.end()

@@ -402,7 +402,7 @@ class Remote:
         return self._ask("POST", f"/v1/{verb}", body, kind, most, again=again)
 
     def page(self, path: str, most: int) -> bytes:
-        """What is served at a path, of at most ``most`` bytes; PartyError as :meth:`ask`."""
+        """The content that is served at a path, of at most ``most`` bytes; PartyError as :meth:`ask`."""
         return self._ask("GET", path, None, {}, most, again=True)
 
     def _ask(
@@ -435,7 +435,7 @@ class Answering(Protocol):
 
     @property
     def name(self) -> str:
-        """For logs and refusals; public."""
+        """The name in logs and refusals; public."""
         ...
 
     @property
@@ -445,7 +445,7 @@ class Answering(Protocol):
 
     @property
     def most_bytes(self) -> int:
-        """No valid message is longer."""
+        """The length of the longest valid message."""
         ...
 
 
@@ -465,7 +465,7 @@ class _Messages:
         }
 
     def admit(self, request: Request) -> bool:
-        """Whoever may send messages signs them: to the server all are strangers."""
+        """Find the route. Messages are signed, so the server treats every sender as a stranger."""
         gets, answers = request.path in self._pages or request.path == "/metrics", self.party.answers
         if request.path not in answers and not gets:
             request.refused = Refused(404, "not_found", f"there is {' and '.join(answers)}")

@@ -146,7 +146,7 @@ def _drawing(view: Overview) -> _Drawing:
     entries = [0, half, last] if half else [0, last]
 
     def day(until: int) -> str:
-        """Of the last step up to an entry; empty where it is not known."""
+        """The day of the last step up to an entry; empty where it is not known."""
         times = [at for seq, _, at in view.history if seq <= until and at is not None]
         return clock.date(times[-1]) if times and until else ""
 

@@ -336,7 +336,7 @@ class NoisyLloyd:
         return noisy_clip(rows, shares, longest=self.longest, sigma=self.sigma_norms, rng=rng)
 
     def owners(self) -> np.ndarray:
-        """For each cluster its class; without labels, or where clusters are over all rows, itself."""
+        """The class of each cluster; without labels, or where clusters are over all rows, its own number."""
         if self.n_classes > 1 and self.start != "classes":
             return np.repeat(np.arange(self.n_classes), self.n_clusters)
         return np.arange(self.n_classes * self.n_clusters)

@@ -85,7 +85,7 @@ def calibrate(
 
 
 class Goal:
-    """What a search for the least noise needs."""
+    """The cost of a noise compared with the goal, as the search for the least noise needs it."""
 
     def __init__(self, family: Any, *, n_answers: int, epsilon: float, delta: float) -> None:
         self._made: Callable[[float], Any] = (
@@ -103,7 +103,7 @@ class Goal:
         return min(0.0, log_ratio) if spent <= self._epsilon else max(math.ulp(0.0), log_ratio)
 
     def about(self) -> float:
-        """About the noise that fits, from classic curves, which are cheap; infinity where none seems to."""
+        """Estimate the noise that fits from classic curves, which are cheap; infinity where none seems to."""
         start = math.sqrt(self._n) / self._epsilon
         classic = classic_curve(self._made(1.0))
         if classic is None:
@@ -128,7 +128,7 @@ class Goal:
 
 
 def _share(n_answers: int, delta: float, shift: float) -> float:
-    """About the squared shift of exactly composed answers, in those of the Gaussians that dominate each."""
+    """Estimate how much smaller the squared shift of exactly composed answers is than their sum."""
     if n_answers == 1:
         return 1.0
     if n_answers > _FOLLOWED:
@@ -138,7 +138,7 @@ def _share(n_answers: int, delta: float, shift: float) -> float:
 
 
 def gaussian_shift(epsilon: float, delta: float) -> float:
-    """About the mean shift of the Gaussian that costs (epsilon, delta); decides where to search only."""
+    """Estimate the mean shift of the Gaussian that costs (epsilon, delta): where a search starts."""
     low, high = 1e-12, 1e6
     while high > low * (1 + 1e-13):
         middle = math.sqrt(low * high)

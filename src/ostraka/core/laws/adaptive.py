@@ -30,7 +30,7 @@ _LEAST_SHIFT = 1e-150  # of a Gaussian; where even that is too large, delta is b
 
 
 class _Plan(NamedTuple):
-    """What is fixed by the family that is used first: its most uses, and the Gaussian of any mixture."""
+    """Limits that the family fixes which is used first: its most uses, and the Gaussian of any mixture."""
 
     uses: int
     mu_squared: float

@@ -125,7 +125,7 @@ class Bends(NamedTuple):
 
 
 def bends(shift: float, box: Box) -> Bends:
-    """From derivatives of second and third order; Q is P with t less ``shift``."""
+    """Bounds from derivatives of second and third order; Q is P with t less ``shift``."""
     by_t, by_u = (box.t1 - box.t0) ** 2 / 8, (box.u1 - box.u0) ** 2 / 8
     wide = box._replace(t0=box.t0 - shift)
     chance, difference, longer = [], [], np.zeros_like(by_t)
@@ -140,7 +140,7 @@ def bends(shift: float, box: Box) -> Bends:
 
 
 def line_bends(shift: float, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Of Phi(t) and the rest over intervals: both bends, and the steepest |Q / P - 1| of each outcome."""
+    """For Phi(t) and the rest over intervals: both bends, and the steepest |Q / P - 1| of each outcome."""
     eighth = (high - low) ** 2 / 8
     reach = np.maximum(np.abs(low - shift), np.abs(high))
     near = np.where((low - shift <= 0) & (high >= 0), 0.0, np.minimum(np.abs(low - shift), np.abs(high)))

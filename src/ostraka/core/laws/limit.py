@@ -49,7 +49,7 @@ class Part(NamedTuple):
 
 
 class Levels(NamedTuple):
-    """From which squared shifts on a unit of mass costs how much; the costs fall."""
+    """The cost of a unit of mass by the squared shift from which on it holds; the costs fall."""
 
     begin: np.ndarray
     rate: np.ndarray
@@ -161,7 +161,7 @@ def larger_gaussian(
 
 @lru_cache(maxsize=64)
 def one(law: Law, start: int) -> Part:
-    """What one answer adds to a Gaussian of ``start`` squared shifts of its own."""
+    """Bound what one answer adds to a Gaussian of ``start`` squared shifts of its own."""
     name = f"one {law.kind} {law.size.hex()} {start}"
     stored_part = stored.load(name)
     if stored_part is not None:

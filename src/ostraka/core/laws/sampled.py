@@ -90,7 +90,7 @@ def _widest(law: Law) -> float:
 
 
 def _variance(law: Law) -> float:
-    """About that of the loss of one use; decides the grid only."""
+    """Estimate the variance of the loss of one use. It only decides the grid."""
     if law.is_pure:
         return law.size**2
     q, mu_squared = law.rate, law.mu_squared

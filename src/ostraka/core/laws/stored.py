@@ -62,7 +62,7 @@ def _digest(name: str, body: bytes) -> bytes:
 
 
 class Stencils(NamedTuple):
-    """By which offsets and weights each pair averages, and a constant."""
+    """The offsets and weights by which each pair averages, and a constant."""
 
     offsets: np.ndarray  # (n_pairs, n_taps)
     weights: np.ndarray

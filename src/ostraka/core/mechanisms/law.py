@@ -173,11 +173,11 @@ class Stage:
 
     @property
     def name(self) -> str:
-        """What the ledger calls the payment for it."""
+        """The name of its payment in the ledger."""
         return "screen" if self.passes else "argmax"
 
     def shown(self, counts: np.ndarray) -> np.ndarray:
-        """What it looks at: the votes, less the offset."""
+        """The votes that it looks at: less the offset."""
         if self.offset is None:
             return counts
         if self.offset.shape != counts.shape:
@@ -341,7 +341,7 @@ def named(mechanism: Any) -> dict[str, str | None]:
 
 
 class Wrapped:
-    """What mechanisms share that answer as ``mechanism`` does, for another price."""
+    """The common part of mechanisms that answer as ``mechanism`` does, for another price."""
 
     __slots__ = ()
     mechanism: BallotMechanism

@@ -31,7 +31,7 @@ class Neighbours(Protocol):
         ...
 
     def pairs(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Of each query all pairs of laws (p, q), each followed or preceded by (q, p): log q and log p / q.
+        """For each query, all pairs of laws (p, q), each beside (q, p), as log q and log p / q.
 
         Both of shape (n_pairs, n_outcomes). The first half of the rows compares neighbours with the
         counts, the second half the counts with neighbours.
@@ -119,7 +119,7 @@ class Compiled:
         return out
 
     def pairs(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Of each query all pairs of laws."""
+        """For each query, all pairs of laws."""
         for counts, screened in zip(self._counts, self._screened, strict=True):
             replace = self._relation == "replace-one"
             log_q, lam = _neighbours.pairs(counts, screened, self._argmax, self._screen, replace=replace)
@@ -153,7 +153,7 @@ class Enumerated:
         return out
 
     def pairs(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Of each query all pairs of laws."""
+        """For each query, all pairs of laws."""
         for votes in self._counts:
             near = votes + self._weight * _moves(votes / self._weight, self._relation)
             law_of_votes = np.repeat(self._mechanism.log_outcomes(votes[None, :]), len(near), axis=0)

@@ -27,7 +27,7 @@ _SUMS_TO_ONE = 1e-6
 
 
 class Labels:
-    """What mechanisms for labels share: one unit owns one label, and Bayes' rule reads their answers."""
+    """The common part of mechanisms for labels: one unit owns one label, and Bayes' rule reads answers."""
 
     __slots__ = ()
     promise = Adjacency.one_label()
