@@ -2,21 +2,28 @@
 
 ``python -m rigs rows --pairs 100000`` makes so many pairs of neighbouring tables, computes what is noised of
 each **before any noise**, and prints every pair that moved more than is promised, raised or warned. Rows hold
-1.7e308, -0.0, denormals, infinities, ties between public rows; numbers of rows cross the sizes at which
-libraries choose other kernels.
+1.7e308, -0.0, denormals, infinities, ties between public rows, and in files bytes that are no
+UTF-8, quotes and delimiters; numbers of rows cross the sizes at which libraries choose other kernels, on one
+thread and on several.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import os
 import sys
+import tempfile
 import time
 import warnings
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import threadpoolctl
+from pyarrow import parquet
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.naive_bayes import BernoulliNB, GaussianNB, MultinomialNB
@@ -25,8 +32,10 @@ from sklearn.tree import DecisionTreeClassifier
 
 from ostraka.collect.encodings import Grid, Histogram, Pairs, Tree
 from ostraka.core.mechanisms import sums
+from ostraka.data import table as data_table
 from ostraka.data.contribution import Contribution
 from ostraka.data.nearest import nearest
+from ostraka.data.schema import Schema, encoded
 from ostraka.synth import clusters as _clusters
 from ostraka.synth.clusters import NoisyLloyd
 from ostraka.synth.dpgm import Spread
@@ -44,6 +53,15 @@ __all__ = ["SUBJECTS", "Report", "main", "run"]
 WIDTH, N_CLASSES = 7, 3
 SIZES = [1, 2, 3, 31, 64, 65, 127, 128, 129, 299, 300, 301, 1023, 1024, 1025]
 HOSTILE = [1.7e308, -1.7e308, 1e300, 1e160, 3e38, 1e15, -0.0, 5e-324, 1e-40, 1.0]
+# what a file holds instead of these numbers
+CELLS = dict(
+    zip(
+        HOSTILE[:-1],
+        (b"nan(1)", b"\xff", b'"', b"1_000", b"x,y", b"1e999", b"-999.0", b"\xc3", b"caf\xe9\r"),
+        strict=True,
+    )
+) | {np.inf: b"inf", -np.inf: b"\xef\xbb\xbf7"}
+STRANGE = (b"\xff", b"\xc3", b"caf\xe9\r")  # no UTF-8
 NO_NUMBERS = [np.nan, np.inf, -np.inf]
 SPREAD = Spread(
     clusters=NoisyLloyd(n_features=WIDTH, n_clusters=2, n_iterations=1, sigma=4.0), sigma=4.0, sigma_norms=4.0
@@ -190,6 +208,55 @@ def _gradients() -> Subject:
     return Subject(aggregate, Contribution(l2=1.0), rounding=1e-5)
 
 
+def _text(number: float) -> bytes:
+    """A number of the table as a cell of a file: hostile numbers are hostile text."""
+    return CELLS[number] if number in CELLS else b"" if number != number else f"{number:.3g}".encode()  # noqa: PLR0124
+
+
+def _read(form: str) -> Subject:
+    """Counts of what a reader makes of each cell: one for each column."""
+    names = [f"c{place}" for place in range(WIDTH)]
+    folder = tempfile.TemporaryDirectory()  # lives as long as the subject
+    path = Path(folder.name) / f"rows.{form}"
+    edges = np.linspace(-2, 2, 7)
+    numeric = {name: {"edges": [-9, *edges.tolist(), 9], "missing": True} for name in names[:4]}
+    kinds = {name: {"categories": ["0.5", "-0.5", "other"], "missing": True} for name in names[4:]}
+    schema = Schema.from_dict(numeric | kinds)
+
+    def texts(rows: np.ndarray) -> list[list[bytes]]:
+        return [[_text(number) for number in row] for row in rows.astype(np.float64).tolist()]
+
+    def codes(rows: np.ndarray) -> np.ndarray:
+        lines = texts(rows)
+        if form == "list":
+            cells = [
+                [cell if cell in STRANGE else cell.decode() for cell in column]
+                for column in zip(*lines, strict=True)
+            ]
+            return schema.encode(dict(zip(names, cells, strict=True)))
+        if form == "parquet":
+            binary = [pa.array(column, pa.binary()) for column in zip(*lines, strict=True)]
+            columns = [pa.Array.from_buffers(pa.string(), len(each), each.buffers()) for each in binary]
+            parquet.write_table(pa.table(columns, names), path, row_group_size=100)
+            return encoded(schema, path, most=9)[:, :-1]
+        content = b"\n".join([",".join(names).encode(), *(b",".join(line) for line in lines)]) + b"\n"
+        path.write_bytes(gzip.compress(content, 1) if form == "csv.gz" else content)
+        table = data_table.read(path, public=False, numbers=names[:4], missing=("-999",))
+        assert folder
+        values = [
+            schema.columns[place].encode(table.numbers(name)[0]) for place, name in enumerate(names[:4])
+        ]
+        words = [schema.columns[4 + place].encode(table.text(name)) for place, name in enumerate(names[4:])]
+        return np.stack([*values, *words], axis=1)
+
+    def aggregate(rows: np.ndarray, _labels: np.ndarray) -> np.ndarray:
+        found = codes(rows)
+        return np.array([np.bincount(column, minlength=12) for column in found.T.astype(np.int64)])
+
+    one = Contribution(l0=WIDTH, l1=WIDTH, l2=float(np.sqrt(WIDTH)), linf=1.0)
+    return Subject(aggregate, one, no_numbers=True, most=301)
+
+
 def _planted(rows: np.ndarray, _labels: np.ndarray) -> np.ndarray:
     """A planted defect: rows are scaled by the largest of all."""
     table = _clusters.bounded(rows.astype(np.float64))
@@ -226,6 +293,10 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
     "client: map": lambda: _clients(Grid(x=(-1.0, 1.0), y=(-1.0, 1.0), shape=(3, 3))),
     "client: pairs of items": lambda: _clients(Pairs(items=5, at_most=3)),
     "gradients": _gradients,
+    "reader: CSV": lambda: _read("csv"),
+    "reader: compressed CSV": lambda: _read("csv.gz"),
+    "reader: Parquet": lambda: _read("parquet"),
+    "reader: lists of text and bytes": lambda: _read("list"),
 }
 PLANTED = {"planted": lambda: Subject(_planted, Contribution(l2=3.0))}
 
@@ -257,7 +328,8 @@ def _neighbours_of_one(subject: Subject, pairs: int, rng: np.random.Generator) -
     for place in np.flatnonzero(rng.random(n_rows) < 0.05):
         rows[place] = _hostile(rows[place], rng, no_numbers=subject.no_numbers)
     labels = rng.integers(0, N_CLASSES, n_rows)
-    with warnings.catch_warnings():
+    threads = int(rng.choice([1, 2, 4]))
+    with warnings.catch_warnings(), threadpoolctl.threadpool_limits(limits=threads):
         warnings.simplefilter("error")
         try:
             before = subject.aggregate(rows, labels)
