@@ -15,6 +15,13 @@ _RANGE = "composition/test_bounded_range.py::"
 
 MUTANTS = [
     Mutant(
+        "a sampled answer is the Gaussian of one noisy count",
+        "core/mechanisms/wrapped.py",
+        "(Law.sampled(rate, curve.mu_squared),)",
+        "(Law.sampled(rate, curve.mu_squared / 2),)",
+        "mechanisms/test_subsampled.py::test_one_use_is_dominated_by_the_sampled_gaussian_and_attains_it",
+    ),
+    Mutant(
         "budgets of questioners who may choose by a rule for fixed plans",
         "core/ledger/budget.py",
         'object.__setattr__(self, "adaptive", True)',

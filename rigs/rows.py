@@ -210,7 +210,9 @@ def _gradients() -> Subject:
 
 def _text(number: float) -> bytes:
     """A number of the table as a cell of a file: hostile numbers are hostile text."""
-    return CELLS[number] if number in CELLS else b"" if number != number else f"{number:.3g}".encode()  # noqa: PLR0124
+    if number in CELLS or not np.isfinite(number):
+        return CELLS.get(number, b"")
+    return b"-999.0" if -2 < number < -1 else f"{number:.3g}".encode()  # what -999 declares missing
 
 
 def _read(form: str) -> Subject:

@@ -8,8 +8,9 @@ from dataclasses import replace
 import mpmath
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
-from ostraka import Adjacency, Budget, GNMax, Ledger, LNMax, Private, Threshold, release
+from ostraka import Adjacency, Budget, Confident, GNMax, Ledger, LNMax, Private, Threshold, release
 from ostraka.core.curve import ORDERS, Curve
 from ostraka.core.mechanisms.wrapped import Subsampled, _quadratic, _without_against_with, amplified
 
@@ -212,3 +213,53 @@ def test_a_sample_saves_at_most_the_log_of_its_rate_where_there_is_hardly_any_no
     seldom = Subsampled(mechanism=mechanism, sampling_rate=0.1).curve().epsilon(delta=1e-5)
     always = mechanism.curve().epsilon(delta=1e-4)
     assert seldom >= (always + math.log(0.1)) * (1 - 1e-6)
+
+
+def hockey_stick(p, q, epsilon):
+    return float(np.maximum(p - math.exp(epsilon) * q, 0).sum())
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.4])
+def test_one_use_is_dominated_by_the_sampled_gaussian_and_attains_it(rate):
+    """Two classes and every gap: each threshold of the noisy difference is a test of the Gaussian itself."""
+    sigma, gaps = 2.0, np.linspace(-12, 12, 481)
+    (law,) = Subsampled(mechanism=GNMax(sigma=sigma), sampling_rate=rate).curve().laws
+    only = Curve(ORDERS, (math.inf,) * len(ORDERS), "ballot", laws=(law,))
+    chance = ndtr((gaps[:, None] + [0.0, 2.0]) / (sigma * math.sqrt(2)))  # without the unit, with it
+    without, with_it = (np.stack([column, 1 - column], axis=1) for column in chance.T)
+    mixed = (1 - rate) * without + rate * with_it
+    for epsilon in (0.02, 0.1, 0.3):
+        seen = max(
+            hockey_stick(p, q, epsilon)
+            for both in zip(mixed, without, strict=True)
+            for p, q in (both, both[::-1])
+        )
+        assert seen <= only.delta(epsilon) <= 1.01 * seen + 1e-9
+
+
+def test_many_uses_stay_below_their_laws_beside_others():
+    """Six uses of the worst gap and a response, by every sequence of answers."""
+    sampled, response = Subsampled(mechanism=GNMax(sigma=1.0), sampling_rate=0.3), LNMax(scale=4.0)
+    total = 6 * sampled.curve() + 1 * response.curve()
+    q, p = (np.array([x, 1 - x]) for x in ndtr(np.array([-1.0, 1.0]) / math.sqrt(2)))
+    pairs = [((0.7 * q + 0.3 * p), q)] * 6
+    tail = math.exp(-0.5) * (2 + 0.5) / 4  # two classes with Laplace noise, two votes apart: scale 4
+    pairs.append((np.array([1 - tail, tail]), np.array([0.5, 0.5])))
+    laws = [
+        np.array([math.prod(seq) for seq in itertools.product(*each)]) for each in zip(*pairs, strict=True)
+    ]
+    only = replace(total, rdp=(math.inf,) * len(ORDERS), mu_squared=math.inf)
+    for epsilon in (0.1, 0.5, 1.0, 2.0):
+        truth = max(hockey_stick(*laws, epsilon), hockey_stick(*laws[::-1], epsilon))
+        assert truth <= only.delta(epsilon) < 1
+
+
+def test_a_pure_mechanism_stays_pure_and_all_of_one_sample_is_one_use():
+    (law,) = Subsampled(mechanism=LNMax(scale=5.0), sampling_rate=0.1).curve().laws
+    assert law.kind == "pure"
+    assert law.size == pytest.approx(math.log1p(0.1 * math.expm1(0.4)), rel=1e-8)
+    both = Confident(screen=Threshold(at=20, sigma=15.0), argmax=GNMax(sigma=10.0))
+    (law,) = Subsampled(mechanism=both, sampling_rate=0.2).curve().laws
+    assert (law.rate, law.uses) == (0.2, 1)
+    assert law.mu_squared == pytest.approx(1 / 15**2 + 2 / 10**2)
+    assert amplified(Curve(ORDERS, (0.1,) * len(ORDERS)), sampling_rate=0.5).laws is None

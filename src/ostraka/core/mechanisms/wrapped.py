@@ -17,6 +17,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from ostraka.core import check
+from ostraka.core.laws.law import PURE, Law
 from ostraka.core.mechanisms import response
 from ostraka.core.mechanisms.law import OutcomeLaw, Wrapped, check_ballot, classic_curve, law, rescaled
 from ostraka.core.mechanisms.response import PriorResponse, RandomizedResponse
@@ -143,7 +144,9 @@ def amplified(curve: Curve, *, sampling_rate: float) -> Curve:
     *Gaussians.* A pair dominated by a Gaussian of shift mu is a post-processing of it, and so is its
     mixture: at most the sampled Gaussian, whose worse direction is the first (Mironov, Talwar and Zhang
     2019, arXiv:1908.10530, Thm. 5), by quadrature at any order. The smaller of the two bounds counts.
-    mu^2 itself is not amplified.
+    mu^2 itself is not amplified. ``laws`` are the sampled Gaussian's, so that uses compose exactly with each
+    other and with whatever else does; of a pure mechanism, those of pure privacy of its amplified epsilon
+    log(1 + q (e^epsilon - 1)): x lies between its ends.
 
     Examples
     --------
@@ -167,7 +170,20 @@ def amplified(curve: Curve, *, sampling_rate: float) -> Curve:
     )
     rdp[finite] = np.minimum(generic, _gaussian(orders[finite], curve.mu_squared, sampling_rate))
     rdp = np.minimum(rdp * _OUTWARD, rdp_always)
-    return replace(curve, rdp=tuple(float(value) for value in rdp), laws=None)
+    return replace(curve, rdp=tuple(float(value) for value in rdp), laws=_laws(curve, rdp, sampling_rate))
+
+
+def _laws(curve: Curve, rdp: np.ndarray, rate: float) -> tuple[Law, ...] | None:
+    """A fixed pair that dominates one use: a Gaussian, or pure privacy, of a unit that takes part at random.
+
+    Whatever is asked of one sample is one use, whose own laws add up. A mixture of a dominated pair is
+    dominated by the same mixture of what dominates it.
+    """
+    if not curve.laws:
+        return None
+    if all(own.is_pure for own in curve.laws):
+        return (Law(PURE, float(rdp[-1])),) if math.isfinite(rdp[-1]) else None
+    return (Law.sampled(rate, curve.mu_squared),) if math.isfinite(curve.mu_squared) else None
 
 
 def _with_against_without(orders: np.ndarray, rdp: np.ndarray, rate: float) -> np.ndarray:
