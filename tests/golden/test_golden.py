@@ -160,11 +160,10 @@ def test_values_are_written_and_read_as_before(golden):
     facts = FACTS["values"]
     assert [repr(mechanism) for mechanism in write.MECHANISMS] == facts["mechanisms"]
     epsilons = [mechanism.curve().epsilon(delta=1e-5) for mechanism in write.MECHANISMS]
-    for place, (epsilon, before) in enumerate(zip(epsilons, facts["epsilons"], strict=True)):
-        if type(write.MECHANISMS[place]).__name__ == "TreeMarginals":  # its choices compose exactly now
-            assert 0.93 * before < epsilon < 0.94 * before
-        else:
-            assert epsilon == pytest.approx(before, rel=1e-6)
+    exact = {"TreeMarginals(": 0.935, "Subsampled(mechanism=GNMax": 0.972}  # these compose exactly now
+    for mechanism, epsilon, before in zip(write.MECHANISMS, epsilons, facts["epsilons"], strict=True):
+        less = next((share for name, share in exact.items() if repr(mechanism).startswith(name)), 1)
+        assert epsilon == pytest.approx(before * less, rel=1e-6 if less == 1 else 5e-3)
     *mechanisms, curve, scores, adjacency = pickle.loads((golden / "values.pickle").read_bytes())
     assert mechanisms == write.MECHANISMS
     assert curve == write.MECHANISMS[0].curve()
