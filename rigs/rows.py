@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import threadpoolctl
+import threadpoolctl  # type: ignore[import-untyped,unused-ignore]
 from pyarrow import parquet
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
