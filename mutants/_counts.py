@@ -110,14 +110,14 @@ MUTANTS = [
     ),
     Mutant(
         "residuals longer than the clip keep their length",
-        "voters/residuals.py",
+        "voters/rows.py",
         "length = np.maximum(np.linalg.norm(apart, axis=1, keepdims=True), clip)",
         "length = clip",
         _RESIDUALS + "TestResiduals::test_long_residuals_are_shortened_to_the_clip",
     ),
     Mutant(
         "rounding makes a residual longer than stated",
-        "voters/residuals.py",
+        "voters/rows.py",
         'far = ~(np.einsum("ij,ij->i", whole, whole) <= longest**2)',
         "far = ~np.isfinite(whole).all(axis=1)",
         _RESIDUALS + "TestShortened::test_a_row_is_never_longer_than_stated_whatever_it_holds",

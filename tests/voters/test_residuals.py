@@ -11,7 +11,7 @@ from scipy.special import softmax
 from sklearn.preprocessing import FunctionTransformer
 
 from ostraka.voters import GraphCells, RowVoter
-from ostraka.voters.residuals import residual_sums, shortened
+from ostraka.voters.rows import residual_sums, shortened
 from ostraka.voters.rows import FeatureCells
 
 RNG = np.random.default_rng(0)
@@ -102,7 +102,7 @@ class TestResiduals:
     def test_a_row_counts_the_same_in_another_batch(self, monkeypatch):
         coef = RNG.normal(size=(3, 3))
         whole = table(coef)
-        monkeypatch.setattr("ostraka.voters.residuals._ROWS", 7)
+        monkeypatch.setattr("ostraka.voters.rows._ROWS", 7)
         np.testing.assert_array_equal(table(coef), whole)
 
     @pytest.mark.parametrize("coef", [1e300, 1.7e308, -1.7e308])

@@ -1,4 +1,7 @@
-"""The kinds of voters that can be saved: what each is written as, and how it is read back."""
+"""The kinds of voters that can be saved: what each is written as, and how it is read back.
+
+Weights of torch networks are plain arrays. Nothing is unpickled: files hold numbers alone.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,6 @@ import numpy as np
 from ostraka.core.private import Adjacency
 from ostraka.parties import saved as remote
 from ostraka.parties.parties import PartyEnsemble
-from ostraka.voters import saved_networks as networks
 from ostraka.voters.neighbours import Nearest, NeighbourVoter
 from ostraka.voters.networks import as_network
 from ostraka.voters.prompts import PromptEnsemble
@@ -19,9 +21,11 @@ from ostraka.voters.teachers import TeacherEnsemble
 from ostraka.voters.voting import Teacher
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from ostraka.nets.stacks import TrainingPlan
+    from ostraka.networks import TorchClassifier
     from ostraka.voters.saved_files import SavedFiles
 
 _A_FILE = 25  # teachers
@@ -100,23 +104,23 @@ class _Networks(_Teachers):
     name = "networks"
 
     def check(self, voter: TeacherEnsemble) -> None:
-        networks.check(voter.teachers_)
+        _check_weights(voter.teachers_)
 
     def write(self, voter: TeacherEnsemble, folder: Path) -> dict[str, Any]:
         for start in range(0, len(voter.teachers_), _A_FILE):
             part = voter.teachers_[start : start + _A_FILE]
-            write_arrays(folder / f"networks-{start // _A_FILE:04}.npz", networks.arrays(part))
+            write_arrays(folder / f"networks-{start // _A_FILE:04}.npz", _weights(part))
         return {
             "unit": voter.unit_,
             "n_teachers": len(voter.teachers_),
             "n_features": self.width(voter),
-            "network": networks.settings(voter.estimator),
+            "network": _settings(voter.estimator),
         }
 
     def read(self, listed: dict[str, Any], files: SavedFiles) -> TeacherEnsemble:
-        plan = networks.plan_of(listed, files.network)
+        plan = _plan_of(listed, files.network)
         parts = [files.arrays(name) for name in files.mine("networks-")]
-        teachers = [teacher for part in parts for teacher in networks.teachers(part, plan)]
+        teachers = [teacher for part in parts for teacher in _networks(part, plan)]
         files.require(teachers, listed["n_teachers"])
         return restored(plan.network, teachers, listed)
 
@@ -248,3 +252,82 @@ def _plain(teacher: Teacher) -> dict[str, Any]:
 def _teacher(plain: dict[str, Any]) -> Teacher:
     seed = np.random.SeedSequence(int(plain["entropy"]), spawn_key=tuple(plain["spawn_key"]))
     return Teacher(plain["model"], np.asarray(plain["present"]), seed, plain["fallback"])
+
+
+_OF_TEACHER = "present", "fallback", "trained"
+
+
+def _check_weights(saved: Sequence[Teacher]) -> None:
+    """Raise ValueError if a weight is of a type that NumPy lacks."""
+    try:
+        _weights(saved)
+    except TypeError:
+        raise ValueError("weights must be of types that NumPy has: convert the networks to float32") from None
+
+
+def _settings(estimator: Any) -> dict[str, Any]:
+    """What reading the weights needs to know of a network; a module of one's own is given again then."""
+    network = as_network(estimator)
+    assert network is not None  # noqa: S101  (the kind says so)
+    module = network.module if isinstance(network.module, str) else None
+    return {"module": module, "batch_size": int(network.batch_size), "n_threads": network.n_threads}
+
+
+def _weights(saved: Sequence[Teacher]) -> dict[str, np.ndarray]:
+    """The weights of some teachers by number and name."""
+    found: dict[str, np.ndarray] = {}
+    for number, teacher in enumerate(saved):
+        weights = {} if teacher.model is None else teacher.model.weights
+        found |= {f"{number}/weights/{name}": each.detach().cpu().numpy() for name, each in weights.items()}
+        of_teacher = teacher.present, teacher.fallback, bool(weights)
+        found |= {
+            f"{number}/{name}": np.asarray(value) for name, value in zip(_OF_TEACHER, of_teacher, strict=True)
+        }
+    return found
+
+
+def _plan_of(listed: dict[str, Any], network: TorchClassifier | None) -> TrainingPlan:
+    """The architecture that the weights belong to."""
+    from ostraka.core import check as _check  # noqa: PLC0415
+
+    _check.require("torch", extra="torch")
+    from ostraka.nets.vectorised import plan  # noqa: PLC0415
+    from ostraka.networks import TorchClassifier  # noqa: PLC0415
+
+    how = listed["network"]
+    if how["module"] is None and network is None:
+        raise ValueError(
+            "these networks are of a module of yours, which no file holds: type "
+            "SavedTeachers.load(folder, network=TorchClassifier(module))"
+        )
+    if network is None:
+        network = TorchClassifier(how["module"], batch_size=how["batch_size"], n_threads=how["n_threads"])
+    return plan(network, n_features=listed["n_features"], n_classes=len(listed["classes"]))
+
+
+def _networks(found: Mapping[str, np.ndarray], plan: TrainingPlan) -> list[Teacher]:
+    """The teachers of one file, in order."""
+    numbers = sorted({int(name.partition("/")[0]) for name in found})
+    return [_network(found, number, plan) for number in numbers]
+
+
+def _network(found: Mapping[str, np.ndarray], number: int, plan: TrainingPlan) -> Teacher:
+    import torch  # noqa: PLC0415
+
+    from ostraka.nets.predictions import TrainedNetwork  # noqa: PLC0415
+    from ostraka.nets.stacks import weights_of  # noqa: PLC0415
+
+    present, fallback, trained = (found[f"{number}/{name}"] for name in _OF_TEACHER)
+    start = f"{number}/weights/"
+    weights = {
+        name.removeprefix(start): torch.from_numpy(array.copy())
+        for name, array in found.items()
+        if name.startswith(start)
+    }
+    wanted = {name: (each.shape, each.dtype) for name, each in weights_of(plan.module).items()}
+    if trained and {name: (each.shape, each.dtype) for name, each in weights.items()} != wanted:
+        raise ValueError("the weights do not fit the network: type the module that was trained")
+    if not ((present >= 0) & (present < plan.n_classes)).all() or not 0 <= fallback < plan.n_classes:
+        raise ValueError("a teacher names a class that does not exist: the file was changed")
+    model = TrainedNetwork(plan=plan, weights=weights, present=present) if trained else None
+    return Teacher(model, present, np.random.SeedSequence(0), int(fallback))

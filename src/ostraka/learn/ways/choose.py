@@ -24,8 +24,7 @@ from ostraka.learn.ways.counts import Counts, counted, expected_labels
 from ostraka.learn.ways.plan import Facts, World
 from ostraka.learn.ways.rounds import Rounds
 from ostraka.voters.bins import QuantileCells
-from ostraka.voters.cells import GraphCells
-from ostraka.voters.fixed import numbers
+from ostraka.voters.cells import GraphCells, numbers
 from ostraka.voters.rows import FeatureCells, own_features
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from ostraka.core.mechanisms.counts import NoisyCounts
 from ostraka.learn.students.counts import GradientLogistic
 from ostraka.learn.ways.counts import Counts, CountsPlan, featured, require_heard
 from ostraka.learn.ways.plan import least_noise
-from ostraka.voters.residuals import residual_sums
+from ostraka.voters.rows import residual_sums
 
 if TYPE_CHECKING:
     from collections.abc import Callable
