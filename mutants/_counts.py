@@ -57,8 +57,8 @@ MUTANTS = [
     Mutant(
         "the difference of two classes has the reach of one sum",
         "voters/rows.py",
-        "return (_TWO, far * math.sqrt(2)) if",
-        "return (_TWO, far) if",
+        "return (_TWO, move * math.sqrt(2)) if",
+        "return (_TWO, move) if",
         "voters/test_features.py::TestSensitivity::"
         "test_two_classes_release_their_difference_and_move_as_far_as_stated",
     ),
@@ -72,7 +72,7 @@ MUTANTS = [
     Mutant(
         "features of a unit that is left out move half as far",
         "voters/rows.py",
-        'far = cells.reach_ / 2 if relation == "zero-out"',
+        'move = cells.reach_ / 2 if relation == "zero-out"',
         'far = cells.reach_ / 4 if relation == "zero-out"',
         "voters/test_features.py::TestSensitivity::"
         "test_a_row_that_is_left_out_moves_the_table_by_its_own_line",
@@ -88,8 +88,8 @@ MUTANTS = [
     Mutant(
         "a table that hides a missing unit passes for one that hides a replaced one",
         "voters/rows.py",
-        "Adjacency.vector(unit=self.unit_, l2=far, relation=self.relation)",
-        "Adjacency.vector(unit=self.unit_, l2=far)",
+        "Adjacency.vector(unit=self.unit_, l2=move, relation=self.relation)",
+        "Adjacency.vector(unit=self.unit_, l2=move)",
         "voters/test_rows.py::TestLeftOut::test_tables_of_the_two_relations_are_not_taken_for_each_other",
     ),
     Mutant(
@@ -118,14 +118,14 @@ MUTANTS = [
     Mutant(
         "rounding makes a residual longer than stated",
         "voters/rows.py",
-        'far = ~(np.einsum("ij,ij->i", whole, whole) <= longest**2)',
-        "far = ~np.isfinite(whole).all(axis=1)",
+        'too_long = ~(np.einsum("ij,ij->i", integers, integers) <= longest**2)',
+        "far = ~np.isfinite(integers).all(axis=1)",
         _RESIDUALS + "TestShortened::test_a_row_is_never_longer_than_stated_whatever_it_holds",
     ),
     Mutant(
         "a table of residuals states half of its reach",
         "voters/rows.py",
-        "return Private(sums, replace(self.adjacency_, l2=parts * far))",
+        "return Private(sums, replace(self.adjacency_, l2=parts * move))",
         "return Private(sums, replace(self.adjacency_, l2=parts * cells.reach_ / 2))",
         _RESIDUALS + "TestResiduals::test_states_how_far_one_row_moves_the_table",
     ),

@@ -131,8 +131,8 @@ def _bins(cells: Cells, n_bins: int, least: int) -> tuple[str, np.ndarray]:
     ):
         values = _numbers(cells)
         return "edges", _edges(values[np.isfinite(values)], n_bins)
-    found, times = np.unique(_words(cells), return_counts=True)
-    return "categories", found[(times >= least) & (found != "")]
+    categories, times = np.unique(_words(cells), return_counts=True)
+    return "categories", categories[(times >= least) & (categories != "")]
 
 
 def _n_bins(bins: tuple[str, np.ndarray]) -> int:
@@ -142,16 +142,16 @@ def _n_bins(bins: tuple[str, np.ndarray]) -> int:
 
 def _codes(bins: tuple[str, np.ndarray], cells: Cells) -> np.ndarray:
     """Return the bin of each cell, which depends on that cell only."""
-    kind, known = bins
+    kind, marks = bins
     last = _n_bins(bins) - 1
     if kind == "edges":
         numbers = _numbers(cells)
-        return np.where(np.isfinite(numbers), np.searchsorted(known, numbers), last)
-    if not len(known):
+        return np.where(np.isfinite(numbers), np.searchsorted(marks, numbers), last)
+    if not len(marks):
         return np.full(len(cells), last)
     words = _words(cells)
-    place = np.searchsorted(known, words).clip(max=len(known) - 1)
-    return np.where(known[place] == words, place, last)
+    place = np.searchsorted(marks, words).clip(max=len(marks) - 1)
+    return np.where(marks[place] == words, place, last)
 
 
 def _is_frame(X: Any) -> bool:
@@ -188,11 +188,11 @@ def _end_of_block(array: np.ndarray, binary: np.ndarray, start: int) -> int:
 
 def _edges(values: np.ndarray, n_bins: int) -> np.ndarray:
     """Upper ends of all bins but the last; a bin holds its upper end."""
-    found, times = np.unique(values, return_counts=True)
-    common = found[times * n_bins > len(values)]
-    rest = values[~np.isin(values, common)]
+    distinct, times = np.unique(values, return_counts=True)
+    common = distinct[times * n_bins > len(values)]
+    others = values[~np.isin(values, common)]
     alone = np.concatenate([common, np.nextafter(common, -np.inf)])
-    shared = np.quantile(rest, np.arange(1, n_bins) / n_bins) if len(rest) >= n_bins else np.empty(0)
+    shared = np.quantile(others, np.arange(1, n_bins) / n_bins) if len(others) >= n_bins else np.empty(0)
     return np.unique(np.concatenate([alone, shared]))
 
 
@@ -211,23 +211,23 @@ def _columns(X: Any, names: Any) -> dict[Any, Cells]:
         import narwhals  # noqa: PLC0415
 
         frame = narwhals.from_native(X, eager_only=True)
-        found: dict[Any, Any] = {name: frame[name].to_list() for name in frame.columns}
+        cells: dict[Any, Any] = {name: frame[name].to_list() for name in frame.columns}
     elif isinstance(X, list | tuple) and X and all(isinstance(row, list | tuple) for row in X):
         # no array: one text would make text of all cells; and each row has its own length
         places = (
             range(max(map(len, X))) if names is None else [place for place in names if isinstance(place, int)]
         )
-        found = {place: [row[place] if place < len(row) else None for row in X] for place in places}
+        cells = {place: [row[place] if place < len(row) else None for row in X] for place in places}
     else:
         array = np.asarray(X)
         if array.ndim != 2 or not len(array):
             raise ValueError(f"X must have shape (n_rows, n_columns), got {array.shape}")
-        found = {place: array[:, place].tolist() for place in range(array.shape[1])}
-    wanted = list(found) if names is None else list(names)
-    missing = [name for name in wanted if name not in found]
+        cells = {place: array[:, place].tolist() for place in range(array.shape[1])}
+    wanted = list(cells) if names is None else list(names)
+    missing = [name for name in wanted if name not in cells]
     if missing:
-        raise ValueError(f"X has no column {missing[0]!r}; it has {len(found)} columns")
-    return {name: found[name] for name in wanted}
+        raise ValueError(f"X has no column {missing[0]!r}; it has {len(cells)} columns")
+    return {name: cells[name] for name in wanted}
 
 
 def _numbers(cells: Cells) -> np.ndarray:

@@ -49,10 +49,10 @@ class FixedPoint:
         if 3 * _MOST**2 * public.shape[1] < _EXACT_IN_FLOAT32:
             return cls(middle=middle, step=step, components=None, component_step=1.0)
         plain = cls(middle=middle, step=step, components=None, component_step=1.0)
-        whole = plain.integers(public).astype(np.float64)
-        _, vectors = np.linalg.eigh(whole.T @ whole)
+        steps = plain.integers(public).astype(np.float64)
+        _, vectors = np.linalg.eigh(steps.T @ steps)
         components = np.rint(vectors[:, : -_N_COMPONENTS - 1 : -1] * _FINE)
-        component_step = max(float(np.abs(whole @ components).max()), 1.0) / _MOST
+        component_step = max(float(np.abs(steps @ components).max()), 1.0) / _MOST
         return cls(middle=middle, step=step, components=components, component_step=component_step)
 
     def integers(self, rows: np.ndarray) -> np.ndarray:
@@ -61,14 +61,14 @@ class FixedPoint:
         Numbers are clipped to the public range before anything is computed, and what is no number is its
         middle: no row ends or warns a run.
         """
-        far = (_MOST + 1) * self.step
+        limit = (_MOST + 1) * self.step
         rows = np.where(np.isnan(rows), self.middle, rows)
-        apart = np.clip(rows, self.middle - far, self.middle + far) - self.middle
-        whole = np.clip(np.rint(apart / self.step), -_MOST, _MOST)
+        apart = np.clip(rows, self.middle - limit, self.middle + limit) - self.middle
+        steps = np.clip(np.rint(apart / self.step), -_MOST, _MOST)
         if self.components is not None:
             # products of integers below 2^7 and 2^12 are exact in float64
-            whole = np.clip(np.rint(whole @ self.components / self.component_step), -_MOST, _MOST)
-        return np.ascontiguousarray(whole, dtype=np.float32)
+            steps = np.clip(np.rint(steps @ self.components / self.component_step), -_MOST, _MOST)
+        return np.ascontiguousarray(steps, dtype=np.float32)
 
 
 def numbers(rows: Any, name: str, *, finite: bool = True) -> np.ndarray:
@@ -210,7 +210,7 @@ class GraphCells(FromPublicRows):
             raise ValueError(f"X must have more than n_neighbors={self.n_neighbors} rows, got {len(table)}")
         self.n_features_in_ = table.shape[1]
         self._fixed = FixedPoint.of(table)
-        self._versions = [self._fixed.integers(each) for each in self._changed(table)]
+        self._versions = [self._fixed.integers(version) for version in self._changed(table)]
         self._weights = affinity(*self._neighbours())
         values, vectors = smooth(self._weights, min(self.n_features, len(table) - 1))
         self._vectors = vectors
@@ -242,16 +242,16 @@ class GraphCells(FromPublicRows):
         graph = None if len(points) <= _WARD_BY_ALL_PAIRS else self._weights
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a graph in several parts
-            found = AgglomerativeClustering(n_cells, connectivity=graph).fit_predict(points)
-        return np.asarray(found, dtype=np.int64)
+            labels = AgglomerativeClustering(n_cells, connectivity=graph).fit_predict(points)
+        return np.asarray(labels, dtype=np.int64)
 
     def prototypes(self, n_cells: int) -> np.ndarray:
         """Return the public row nearest to the middle of each cluster, to ask about; int64, (n_cells,)."""
-        found = self.clusters(n_cells)
+        labels = self.clusters(n_cells)
         points = _unit(self._vectors[:, : max(2, min(12, n_cells))])
         chosen = []
-        for cell in np.unique(found):
-            members = np.flatnonzero(found == cell)
+        for cell in np.unique(labels):
+            members = np.flatnonzero(labels == cell)
             apart = points[members] - points[members].mean(axis=0)
             chosen.append(members[(apart**2).sum(axis=1).argmin()])
         return np.array(chosen, dtype=np.int64)
@@ -260,9 +260,9 @@ class GraphCells(FromPublicRows):
         """The nearest other public rows of each public row, and their squared distances."""
         rows, k = self._versions[0], self.n_neighbors
         places = nearest(rows, self._versions, k + 1)
-        own = places == np.arange(len(places))[:, None]
-        own[~own.any(axis=1), -1] = True  # even if an equal row comes first
-        places = places[~own].reshape(len(places), k)
+        selves = places == np.arange(len(places))[:, None]
+        selves[~selves.any(axis=1), -1] = True  # even if an equal row comes first
+        places = places[~selves].reshape(len(places), k)
         pairs = np.repeat(np.arange(len(places)), k), places.ravel()
         versions = (squared_distances(rows, version, *pairs) for version in self._versions)
         return places, np.minimum.reduce(list(versions)).reshape(places.shape)
@@ -270,8 +270,8 @@ class GraphCells(FromPublicRows):
     def _codebook(self) -> np.ndarray:
         if self.n_cells is None:
             return np.asarray(np.rint(self.features_ * self.resolution), dtype=np.int64)
-        found = self.clusters(self.n_cells)
-        return np.asarray(np.eye(found.max() + 1, dtype=np.int64)[found])
+        labels = self.clusters(self.n_cells)
+        return np.asarray(np.eye(labels.max() + 1, dtype=np.int64)[labels])
 
     def _changed(self, table: np.ndarray) -> list[np.ndarray]:
         """The public rows under each small change."""
@@ -351,10 +351,10 @@ def _reach_squared(book: np.ndarray, relation: str) -> int:
 
 def digest(codebooks: Sequence[np.ndarray]) -> str:
     """Hash of public codebooks, in hex."""
-    whole = hashlib.sha256()
+    content = hashlib.sha256()
     for book in codebooks:
-        whole.update(repr(book.shape).encode() + book.astype("<i8").tobytes())
-    return whole.hexdigest()
+        content.update(repr(book.shape).encode() + book.astype("<i8").tobytes())
+    return content.hexdigest()
 
 
 def _unit(features: np.ndarray) -> np.ndarray:

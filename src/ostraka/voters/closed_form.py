@@ -60,13 +60,13 @@ def applies(estimator: Any) -> bool:
     free = _FREE.get(f"{type(estimator).__module__}.{type(estimator).__qualname__}")
     if free is None:
         return False
-    usual, own = type(estimator)().get_params(), estimator.get_params()
-    alpha = own.get("alpha", 1.0)
+    usual, settings = type(estimator)().get_params(), estimator.get_params()
+    alpha = settings.get("alpha", 1.0)
     return (
-        all(repr(own[name]) == repr(value) for name, value in usual.items() if name not in free)
+        all(repr(settings[name]) == repr(value) for name, value in usual.items() if name not in free)
         and isinstance(alpha, int | float)
         and 0 < alpha < np.inf
-        and 0 <= own.get("var_smoothing", 0.0) < np.inf
+        and 0 <= settings.get("var_smoothing", 0.0) < np.inf
     )
 
 
@@ -82,20 +82,20 @@ def fit_together(estimator: Any, X: Sequence[Any], codes: Sequence[np.ndarray]) 
         "NearestCentroid": _centroids,
     }[name]
     able = [
-        (int(own.max()) + 1, rows.shape[1], number)
-        for number, (rows, own) in enumerate(zip(X, codes, strict=True))
+        (int(targets.max()) + 1, rows.shape[1], number)
+        for number, (rows, targets) in enumerate(zip(X, codes, strict=True))
         if dense(rows)
         if name != "RidgeClassifier" or rows.shape[1] <= min(_MOST_FEATURES, len(rows))
     ]
-    for (n_classes, n_features), group in groupby(sorted(able), key=lambda each: each[:2]):
-        made = _made_up(estimator, n_classes, n_features)
+    for (n_classes, n_features), group in groupby(sorted(able), key=lambda sizes: sizes[:2]):
+        model = _made_up(estimator, n_classes, n_features)
         for part in _parts([number for *_, number in group], X):
             shards = _posed([X[k] for k in part], [codes[k] for k in part], n_classes)
             with np.errstate(all="ignore"):  # a shard that overflows has no solution here
                 solutions = list(solve(estimator, shards))
-            for number, found in zip(part, solutions, strict=True):
-                if found is not None and all(np.isfinite(value).all() for value in found.values()):
-                    models[number] = _filled(made, found)
+            for number, attributes in zip(part, solutions, strict=True):
+                if attributes is not None and all(np.isfinite(value).all() for value in attributes.values()):
+                    models[number] = _filled(model, attributes)
     return models
 
 
@@ -106,11 +106,11 @@ def _made_up(estimator: Any, n_classes: int, n_features: int) -> Any:
     return copy.copy(estimator).fit(rows, codes)
 
 
-def _filled(made: Any, found: dict[str, Any]) -> Any:
+def _filled(fitted: Any, attributes: dict[str, Any]) -> Any:
     """Return a copy with these attributes, each in scikit-learn's shape and in no memory of other shards."""
-    model = copy.copy(made)
-    for name, value in found.items():
-        setattr(model, name, np.array(value).reshape(np.shape(getattr(made, name)))[()])
+    model = copy.copy(fitted)
+    for name, value in attributes.items():
+        setattr(model, name, np.array(value).reshape(np.shape(getattr(fitted, name)))[()])
     return model
 
 
@@ -131,13 +131,13 @@ def _parts(numbers: list[int], X: Sequence[np.ndarray]) -> Iterator[list[int]]:
 def _posed(X: Sequence[np.ndarray], codes: Sequence[np.ndarray], n_classes: int) -> _Shards:
     """Return rows of shards class by class, and their sums."""
     rows = [
-        own.take(np.argsort(mine, kind="stable"), axis=0).astype(np.float64)
-        for own, mine in zip(X, codes, strict=True)
+        table.take(np.argsort(labels, kind="stable"), axis=0).astype(np.float64)
+        for table, labels in zip(X, codes, strict=True)
     ]
-    counts = np.array([np.bincount(mine, minlength=n_classes) for mine in codes])
+    counts = np.array([np.bincount(labels, minlength=n_classes) for labels in codes])
     with np.errstate(all="ignore"):
         sums = _summed(np.concatenate(rows), counts.ravel()).reshape(*counts.shape, -1)
-        middle = np.array([own.mean(axis=0) for own in rows])
+        middle = np.array([table.mean(axis=0) for table in rows])
     return _Shards(rows, counts, sums, middle)
 
 
@@ -148,8 +148,10 @@ def _summed(rows: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 def _naive_bayes(estimator: Any, shards: _Shards) -> Iterator[dict[str, Any]]:
     variances = shards.spread() / shards.counts[:, :, None]
-    for own, counts, means, variance in zip(shards.rows, shards.counts, shards.means, variances, strict=True):
-        epsilon = estimator.var_smoothing * own.var(axis=0).max()
+    for rows, counts, means, variance in zip(
+        shards.rows, shards.counts, shards.means, variances, strict=True
+    ):
+        epsilon = estimator.var_smoothing * rows.var(axis=0).max()
         yield {
             "class_count_": counts.astype(np.float64),
             "class_prior_": counts / counts.sum(),
@@ -166,11 +168,11 @@ def _centroids(_estimator: Any, shards: _Shards) -> Iterator[dict[str, Any] | No
     scale = share[:, :, None] * (within + np.median(within, axis=1, keepdims=True))[:, None, :]
     means = shards.means
     deviations = (means - shards.middle[:, None, :]) / scale
-    for deviation, mean, own in zip(deviations, means, within, strict=True):
+    for deviation, mean, spread in zip(deviations, means, within, strict=True):
         # scikit-learn warns or raises where rows of a class are equal
-        alike = not (own > 0).all()
+        alike = not (spread > 0).all()
         yield (
-            None if alike else {"centroids_": mean, "deviations_": deviation, "within_class_std_dev_": own}
+            None if alike else {"centroids_": mean, "deviations_": deviation, "within_class_std_dev_": spread}
         )
 
 
@@ -178,7 +180,8 @@ def _ridge(estimator: Any, shards: _Shards) -> Iterator[dict[str, Any] | None]:
     """Solve for weights; targets are 1 for a class and -1 for the others. Two classes have one output."""
     counts, n_rows = shards.counts, shards.counts.sum(axis=1)
     middle = shards.middle if estimator.fit_intercept else np.zeros_like(shards.middle)
-    systems = np.array([_gram(own, mean) for own, mean in zip(shards.rows, middle, strict=True)])
+    centred = (rows - mean for rows, mean in zip(shards.rows, middle, strict=True))
+    systems = np.array([table.T @ table for table in centred])
     diagonal = np.arange(systems.shape[1])
     systems[:, diagonal, diagonal] += estimator.alpha
     sums = shards.sums - counts[:, :, None] * middle[:, None, :]
@@ -186,17 +189,12 @@ def _ridge(estimator: Any, shards: _Shards) -> Iterator[dict[str, Any] | None]:
     if counts.shape[1] == 2:
         sides, levels = sides[:, 1:], levels[:, 1:]
     for system, side, level, mean in zip(systems, sides, levels, middle, strict=True):
-        found = None
+        solution = None
         with contextlib.suppress(np.linalg.LinAlgError):
-            found = np.linalg.solve(system, side.T)
-        if found is None or not np.abs(system @ found - side.T).max() <= _RESIDUAL * np.abs(side).max():
+            solution = np.linalg.solve(system, side.T)
+        if solution is None or not np.abs(system @ solution - side.T).max() <= _RESIDUAL * np.abs(side).max():
             yield None
             continue
-        weights = np.ascontiguousarray(found.T)
+        weights = np.ascontiguousarray(solution.T)
         intercept = level - weights @ mean if estimator.fit_intercept else 0.0
         yield {"coef_": weights, "intercept_": intercept}
-
-
-def _gram(rows: np.ndarray, mean: np.ndarray) -> np.ndarray:
-    centred = rows - mean
-    return np.asarray(centred.T @ centred)

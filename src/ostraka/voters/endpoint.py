@@ -133,8 +133,8 @@ class Endpoint:
     @property
     def answer_tokens(self) -> int | None:
         """The bound of an answer's length in the settings, or None."""
-        most = self.settings.get("max_completion_tokens", self.settings.get("max_tokens"))
-        return most if isinstance(most, int) else None
+        limit = self.settings.get("max_completion_tokens", self.settings.get("max_tokens"))
+        return limit if isinstance(limit, int) else None
 
 
 class Failure(NamedTuple):
@@ -189,7 +189,7 @@ class HTTPClient:
         body = self._body(prompt)
         pause = self._endpoint.pause
         failure = Failure("not sent")
-        for left in range(self._endpoint.retries, -1, -1):
+        for retries in range(self._endpoint.retries, -1, -1):
             stop.wait(max(0.0, self._rest_until - time.monotonic()))
             if stop.is_set():
                 break
@@ -201,18 +201,18 @@ class HTTPClient:
                 break
             if failure.wait is not None:  # all requests wait, not only this one
                 self._rest_until = max(self._rest_until, time.monotonic() + failure.wait)
-            if left:
+            if retries:
                 stop.wait(pause * (0.5 + secrets.SystemRandom().random() / 2))
                 pause = min(2 * pause, max(_LONGEST_PAUSE, self._endpoint.pause))
         return failure
 
     def _body(self, prompt: str) -> bytes:
-        asked: dict[str, Any] = (
+        question: dict[str, Any] = (
             {"messages": [{"role": "user", "content": prompt}]}
             if self._endpoint.api == "chat"
             else {"prompt": prompt}
         )
-        return json.dumps({"model": self._model, **self._endpoint.settings, **asked}).encode()
+        return json.dumps({"model": self._model, **self._endpoint.settings, **question}).encode()
 
     def _once(self, body: bytes) -> str | Failure:
         try:
@@ -367,7 +367,7 @@ class RequestRun:
         if self._probe.name not in self._responses:
             self._send_probe()
             done = 1
-        waiting = (each for each in requests if each.name != self._probe.name)
+        waiting = (request for request in requests if request.name != self._probe.name)
         pool = ThreadPoolExecutor(self._client.concurrency, thread_name_prefix="ostraka-ask")
         under_way: deque[Future[int | Failure]] = deque()
         try:
@@ -390,14 +390,14 @@ class RequestRun:
 
     def _work(self, batch: list[Request]) -> int | Failure:
         """Return how many prompts of a batch are done, or the reason why the endpoint answers none."""
-        got = self._client.ask([each.prompt for each in batch], self._stop)
+        got = self._client.ask([request.prompt for request in batch], self._stop)
         if self._stop.is_set() and isinstance(got, Failure):
             return 0
         if isinstance(got, Failure) and len(batch) > 1:
             return self._one_by_one(batch)
         if isinstance(got, Failure):
             return self._single(batch[0], got)
-        self._responses.record((each.name, answer) for each, answer in zip(batch, got, strict=True))
+        self._responses.record((request.name, answer) for request, answer in zip(batch, got, strict=True))
         return len(batch)
 
     def _one_by_one(self, batch: list[Request]) -> int | Failure:
@@ -533,12 +533,12 @@ def _convert(path: Path) -> None:
                 f"{path} is not a response cache of ostraka: name another file, or restore a backup"
             )
         entries = [(_KEY, key), *_earlier(key, file)]
-    beside = path.with_name(f"{path.name}.{os.getpid()}")  # of several processes each writes the same
-    log = Log(beside, name=_NAME)
+    copy = path.with_name(f"{path.name}.{os.getpid()}")  # of several processes each writes the same
+    log = Log(copy, name=_NAME)
     log.once_each(entries)
     log.close()
-    Path(f"{beside}.end").replace(f"{path}.end")
-    beside.replace(path)
+    Path(f"{copy}.end").replace(f"{path}.end")
+    copy.replace(path)
     files.sync_folder(path.parent)
 
 

@@ -1,11 +1,9 @@
-"""Logistic regressions of many small shards, trained together by Newton's method.
+"""Teachers with scores that are linear in terms of a row: trained together, and asked together.
 
-Every shard has its own system of equations, so that no shard changes another's solution by a bit: shapes
-depend on a shard's own size and classes, and a shard whose solution has converged is not changed any more.
-
-Scores whose largest is a scikit-learn model's prediction, as one product of terms of a row and weights.
-
-Votes of all teachers by one matrix product of scores; the ballots equal those of separate predictions.
+Logistic regressions of many small shards are trained by Newton's method. Every shard has its own system of
+equations, so that no shard changes another's solution by a bit: shapes depend on a shard's own size and
+classes, and a shard whose solution has converged is not changed any more. Votes of all teachers are one
+matrix product of scores; the ballots equal those of separate predictions.
 """
 
 from __future__ import annotations
@@ -60,9 +58,9 @@ def fit_together(estimator: Any, X: Sequence[Any], codes: Sequence[np.ndarray]) 
     if not _applies(estimator):
         return models
     groups: dict[tuple[int, ...], list[int]] = {}
-    for number, (rows, own) in enumerate(zip(X, codes, strict=True)):
+    for number, (rows, targets) in enumerate(zip(X, codes, strict=True)):
         if dense(rows):
-            n_classes, n_rows = int(own.max()) + 1, -(-len(rows) // _PADDING) * _PADDING
+            n_classes, n_rows = int(targets.max()) + 1, -(-len(rows) // _PADDING) * _PADDING
             size = (n_classes, n_rows, rows.shape[1])
             if n_rows <= _MOST_ROWS and _n_outputs(n_classes) * (rows.shape[1] + 1) <= _MOST_PARAMETERS:
                 groups.setdefault(size, []).append(number)
@@ -91,9 +89,12 @@ def _applies(estimator: Any) -> bool:
 
     if type(estimator) is not LogisticRegression:
         return False
-    usual, own = LogisticRegression().get_params(), estimator.get_params()
-    return all(own[name] == value for name, value in usual.items() if name not in _FREE) and bool(
-        0 < own["C"] < np.inf and own["max_iter"] >= 1 and own["tol"] > 0 and not own["warm_start"]
+    usual, settings = LogisticRegression().get_params(), estimator.get_params()
+    return all(settings[name] == value for name, value in usual.items() if name not in _FREE) and bool(
+        0 < settings["C"] < np.inf
+        and settings["max_iter"] >= 1
+        and settings["tol"] > 0
+        and not settings["warm_start"]
     )
 
 
@@ -111,50 +112,54 @@ def _posed(
     targets = np.zeros((len(X), n_rows, n_outputs))
     weights = np.zeros((len(X), n_rows))
     classes = np.array([1]) if n_outputs == 1 else np.arange(n_classes)
-    for number, (own, own_codes) in enumerate(zip(X, codes, strict=True)):
-        rows[number, : len(own), :-1] = own
-        rows[number, : len(own), -1] = estimator.fit_intercept
-        targets[number, : len(own)] = own_codes[:, None] == classes
-        weights[number, : len(own)] = 1.0
+    for number, (table, labels) in enumerate(zip(X, codes, strict=True)):
+        rows[number, : len(table), :-1] = table
+        rows[number, : len(table), -1] = estimator.fit_intercept
+        targets[number, : len(table)] = labels[:, None] == classes
+        weights[number, : len(table)] = 1.0
     penalty = np.full((n_outputs, n_columns), 1 / estimator.C)
     if estimator.fit_intercept:
         penalty[:, -1] = 0.0  # otherwise the last column is 0, and so is its weight
     return _Problem(rows, targets, weights, penalty.ravel())
 
 
-def _solved(problem: _Problem, tolerance: float, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _solved(problem: _Problem, tolerance: float, n_steps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return parameters (n_shards, n_outputs, n_columns), whether they converged, and the number of steps."""
     n_shards, _, n_columns = problem.rows.shape
     n_outputs = problem.targets.shape[2]
-    found = np.zeros((n_shards, n_outputs * n_columns))
+    theta = np.zeros((n_shards, n_outputs * n_columns))
     steps = np.zeros(n_shards, dtype=np.int64)
     running = np.ones(n_shards, dtype=bool)
     limit = tolerance * problem.weights.sum(axis=1)
     with np.errstate(all="ignore"):  # a shard that overflows does not converge
-        for _ in range(most + 1):
+        for _ in range(n_steps + 1):
             chosen = np.flatnonzero(running)
             mine = problem._replace(
                 rows=problem.rows[chosen], targets=problem.targets[chosen], weights=problem.weights[chosen]
             )
-            now = found[chosen]
+            now = theta[chosen]
             loss, gradient, curvature = _derivatives(mine, now)
             going = ~(np.abs(gradient).max(axis=1) <= limit[chosen])
             running[chosen] = going
-            if not going.any() or steps.max() == most:
+            if not going.any() or steps.max() == n_steps:
                 break
-            found[chosen[going]] = _stepped(mine, now, loss, gradient, curvature)[going]
+            theta[chosen[going]] = _stepped(mine, now, loss, gradient, curvature)[going]
             steps[chosen[going]] += 1
-    return found.reshape(n_shards, n_outputs, n_columns), ~running & np.isfinite(found).all(axis=1), steps
+    return (
+        theta.reshape(n_shards, n_outputs, n_columns),
+        ~running & np.isfinite(theta).all(axis=1),
+        steps,
+    )
 
 
-def _derivatives(problem: _Problem, found: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _derivatives(problem: _Problem, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return loss, gradient and Hessian of each shard: cross-entropy of rows plus squared weights / 2 C."""
     (n_shards, _, n_columns), n_outputs = problem.rows.shape, problem.targets.shape[2]
-    logits = _logits(problem, found)
+    logits = _logits(problem, theta)
     probabilities = _probabilities(logits)
-    loss = _loss(problem, logits, found)
+    loss = _loss(problem, logits, theta)
     residual = (probabilities - problem.targets) * problem.weights[:, :, None]
-    gradient = (residual.transpose(0, 2, 1) @ problem.rows).reshape(n_shards, -1) + problem.penalty * found
+    gradient = (residual.transpose(0, 2, 1) @ problem.rows).reshape(n_shards, -1) + problem.penalty * theta
     curvature = np.empty((n_shards, n_outputs, n_columns, n_outputs, n_columns))
     turned = problem.rows.transpose(0, 2, 1)
     for k in range(n_outputs):
@@ -184,8 +189,8 @@ def _stepped(
     size = np.ones(len(now))
     for _ in range(_HALVINGS):
         trial = now - size[:, None] * direction
-        there = _loss(problem, _logits(problem, trial), trial)
-        worse = ~(there <= loss - 1e-4 * size * slope + 1e-12 * np.abs(loss))
+        losses = _loss(problem, _logits(problem, trial), trial)
+        worse = ~(losses <= loss - 1e-4 * size * slope + 1e-12 * np.abs(loss))
         if not worse.any():
             break
         size = np.where(worse, size / 2, size)
@@ -199,9 +204,9 @@ def _direction(curvature: np.ndarray, gradient: np.ndarray) -> np.ndarray:
         return np.full_like(gradient, np.nan)
 
 
-def _logits(problem: _Problem, found: np.ndarray) -> np.ndarray:
-    whole = found.reshape(len(found), problem.targets.shape[2], -1)
-    return np.asarray(problem.rows @ whole.transpose(0, 2, 1))
+def _logits(problem: _Problem, theta: np.ndarray) -> np.ndarray:
+    weights = theta.reshape(len(theta), problem.targets.shape[2], -1)
+    return np.asarray(problem.rows @ weights.transpose(0, 2, 1))
 
 
 def _probabilities(logits: np.ndarray) -> np.ndarray:
@@ -211,14 +216,14 @@ def _probabilities(logits: np.ndarray) -> np.ndarray:
     return np.asarray(shifted / shifted.sum(axis=2, keepdims=True))
 
 
-def _loss(problem: _Problem, logits: np.ndarray, found: np.ndarray) -> np.ndarray:
+def _loss(problem: _Problem, logits: np.ndarray, theta: np.ndarray) -> np.ndarray:
     if logits.shape[2] == 1:
         normaliser = np.logaddexp(0.0, logits[:, :, 0])
     else:
         top = logits.max(axis=2)
         normaliser = top + np.log(np.exp(logits - top[:, :, None]).sum(axis=2))
-    each = normaliser - (logits * problem.targets).sum(axis=2)
-    return np.asarray((each * problem.weights).sum(axis=1) + (problem.penalty * found**2).sum(axis=1) / 2)
+    losses = normaliser - (logits * problem.targets).sum(axis=2)
+    return np.asarray((losses * problem.weights).sum(axis=1) + (problem.penalty * theta**2).sum(axis=1) / 2)
 
 
 def _fitted(estimator: Any, solution: np.ndarray, n_classes: int, n_iter: int) -> Any:
@@ -268,15 +273,13 @@ def terms_of(models: Sequence[Any]) -> Terms | None:
     if not models:
         return Terms(lambda X: X, _linear)
     kind = _kind(models[0])
-    make = _of_coefficients if kind in LINEAR else _MADE.get(kind)
-    terms = None if make is None else make(models)
+    if kind in LINEAR:
+        terms = Terms(lambda X: X, _linear) if _plain(models[0].coef_) else None
+    else:
+        terms = _MADE[kind](models) if kind in _MADE else None
     if terms is None:
         return None
     return terms._replace(of_model=lambda model: terms.of_model(model) if _kind(model) == kind else None)
-
-
-def _of_coefficients(models: Sequence[Any]) -> Terms | None:
-    return Terms(lambda X: X, _linear) if _plain(models[0].coef_) else None
 
 
 def linear_scores(model: Any) -> tuple[np.ndarray, np.ndarray] | None:
@@ -294,8 +297,8 @@ def linear_scores(model: Any) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def _linear(model: Any) -> Scores | None:
-    found = linear_scores(model)
-    return None if found is None else Scores(*found, float(np.abs(found[1]).max()))
+    scores = linear_scores(model)
+    return None if scores is None else Scores(*scores, float(np.abs(scores[1]).max()))
 
 
 def _normal(models: Sequence[Any]) -> Terms | None:
@@ -319,7 +322,8 @@ def _normal(models: Sequence[Any]) -> Terms | None:
 def _nearest(models: Sequence[Any]) -> Terms | None:
     """Nearest centroids: minus half of squared distances, whose terms scikit-learn adds up, too."""
     first = models[0]
-    if not (_plain(first.centroids_) and first.metric == "euclidean" and _named(first.priors, "uniform")):
+    uniform = isinstance(first.priors, str) and first.priors == "uniform"
+    if not (_plain(first.centroids_) and first.metric == "euclidean" and uniform):
         return None
 
     def of_model(model: Any) -> Scores | None:
@@ -334,11 +338,11 @@ def _counted(models: Sequence[Any]) -> Terms | None:
     """Multinomial naive Bayes: log probabilities are weights."""
     first = models[0]
     usual = _plain(first.feature_log_prob_) and (np.asarray(first.alpha) > 0).all()
-    return Terms(lambda X: X, _multinomial) if usual else None
 
+    def of_model(model: Any) -> Scores | None:
+        return _finite(model.feature_log_prob_, model.class_log_prior_, np.abs(model.class_log_prior_))
 
-def _multinomial(model: Any) -> Scores | None:
-    return _finite(model.feature_log_prob_, model.class_log_prior_, np.abs(model.class_log_prior_))
+    return Terms(lambda X: X, of_model) if usual else None
 
 
 def _binary(models: Sequence[Any]) -> Terms | None:
@@ -364,16 +368,12 @@ def _squared(X: np.ndarray) -> np.ndarray:
 
 
 def _finite(weights: np.ndarray, offsets: np.ndarray, size: np.ndarray) -> Scores | None:
-    known = np.isfinite(weights).all() and np.isfinite(offsets).all() and np.isfinite(size).all()
-    return Scores(weights, offsets, float(size.max())) if known else None
+    finite = np.isfinite(weights).all() and np.isfinite(offsets).all() and np.isfinite(size).all()
+    return Scores(weights, offsets, float(size.max())) if finite else None
 
 
 def _plain(array: Any) -> bool:
     return isinstance(array, np.ndarray) and array.dtype == np.float64
-
-
-def _named(setting: Any, name: str) -> bool:
-    return isinstance(setting, str) and setting == name
 
 
 def _kind(model: Any) -> str:
@@ -429,10 +429,10 @@ class LinearTeachers:
             weights = np.zeros((n_classes, n_terms, len(teachers)))
             offsets, sizes = np.full((n_classes, len(teachers)), -np.inf), np.zeros(len(teachers))
             for number, teacher in enumerate(teachers):
-                found = None if teacher.model is None else terms.of_model(teacher.model)
-                if found is not None:
-                    weights[teacher.present, :, number], offsets[teacher.present, number] = found[:2]
-                    sizes[number] = found.size
+                scores = None if teacher.model is None else terms.of_model(teacher.model)
+                if scores is not None:
+                    weights[teacher.present, :, number], offsets[teacher.present, number] = scores[:2]
+                    sizes[number] = scores.size
                 elif teacher.model is None:
                     offsets[teacher.codes(np.empty((1, 0)))[0], number] = 0.0
                 else:
@@ -471,8 +471,8 @@ class LinearTeachers:
                 scores = terms @ self._weights
                 scores += self._offsets
                 unsure = self._ulp * (np.abs(terms) @ weights + offset)
-                own = np.linalg.norm(terms, axis=1)[:, None] * (self._ulp * lengths) + self._ulp * sizes
-                best = scores.max(axis=0) - np.fmin(unsure[:, None], own)
+                bounds = np.linalg.norm(terms, axis=1)[:, None] * (self._ulp * lengths) + self._ulp * sizes
+                best = scores.max(axis=0) - np.fmin(unsure[:, None], bounds)
                 near = ~(scores < best)  # true where scores overflow
             yield slice(start, start + len(part)), scores, near
 

@@ -115,27 +115,31 @@ class Sampler:
     def repeated(self, n_trials: int) -> Self:
         """A sampler of one query, repeated."""
         points, codes = (
-            np.broadcast_to(each, (n_trials, each.shape[1])) for each in (self.points, self.codes)
+            np.broadcast_to(table, (n_trials, table.shape[1])) for table in (self.points, self.codes)
         )
         return replace(self, points=points, codes=codes)
 
     def draw(self) -> np.ndarray:
         """Draw a new sample for each query, and count the votes of its k nearest units."""
         rng = os_keyed() if self.rng is None else self.rng
-        counts, left = self._counted(self.codes, np.full(len(self.codes), self.k), rng)
+        counts, lacking = self._counted(self.codes, np.full(len(self.codes), self.k), rng)
         depth = self.codes.shape[1]
         if depth < self.crowd.n_units:
-            for query in np.flatnonzero(left):  # rare: keep the units drawn so far, and draw among the others
-                rest = self.crowd.around(self.points[query : query + 1], depth=self.crowd.n_units)[:, depth:]
-                counts[query] += self._counted(rest, left[query : query + 1], rng)[0][0]
+            for query in np.flatnonzero(
+                lacking
+            ):  # rare: keep the units drawn so far, and draw among the others
+                others = self.crowd.around(self.points[query : query + 1], depth=self.crowd.n_units)[
+                    :, depth:
+                ]
+                counts[query] += self._counted(others, lacking[query : query + 1], rng)[0][0]
         return counts
 
     def _counted(
         self, codes: np.ndarray, wanted: np.ndarray, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Votes of the first ``wanted`` sampled units of each row, and how many are still missing."""
+        """Votes of the first ``wanted`` sampled units of each row, and how many are still lacking."""
         counts = np.empty((len(codes), self.n_classes), dtype=np.int64)
-        left = np.empty(len(codes), dtype=np.int64)
+        lacking = np.empty(len(codes), dtype=np.int64)
         step = max(1, _CELLS // codes.shape[1])
         for rows in (slice(start, start + step) for start in range(0, len(codes), step)):
             part = codes[rows]
@@ -145,8 +149,8 @@ class Sampler:
             query, at = np.nonzero(among & (place <= wanted[rows, None]))
             cells = query * self.n_classes + part[query, at]
             counts[rows] = np.bincount(cells, minlength=len(part) * self.n_classes).reshape(len(part), -1)
-            left[rows] = np.maximum(wanted[rows] - place[:, -1], 0)
-        return counts, left
+            lacking[rows] = np.maximum(wanted[rows] - place[:, -1], 0)
+        return counts, lacking
 
 
 class SampledVotes(Private):
@@ -220,27 +224,27 @@ def sampled_rdp(
     order = np.array(orders)
     finite = order[np.isfinite(order)]
     log_p, log_q = np.log(near), np.log(law)
-    found = np.maximum(_divergence(log_p, log_q, finite), _divergence(log_q, log_p, finite))
-    found += off * (2 * finite - 1) / (finite - 1)
+    divergences = np.maximum(_divergence(log_p, log_q, finite), _divergence(log_q, log_p, finite))
+    divergences += off * (2 * finite - 1) / (finite - 1)
     if len(finite) < len(order):
-        found = np.append(found, np.abs(log_p - log_q).max() + 2 * off)
-    return np.asarray(found * _OUTWARD + _LOST)
+        divergences = np.append(divergences, np.abs(log_p - log_q).max() + 2 * off)
+    return np.asarray(divergences * _OUTWARD + _LOST)
 
 
 def _outcomes(mechanism: BallotMechanism, k: int) -> np.ndarray:
     """Probability of both outcomes in every state, shape (2, k + 1, k + 1); 0 for more than k ballots."""
     a, b = np.indices((k + 1, k + 1))
     possible = a + b <= k
-    found = np.zeros((2, k + 1, k + 1))
-    found[:, possible] = np.exp(mechanism.log_outcomes(np.stack([a[possible], b[possible]], axis=1))).T
-    return found
+    chances = np.zeros((2, k + 1, k + 1))
+    chances[:, possible] = np.exp(mechanism.log_outcomes(np.stack([a[possible], b[possible]], axis=1))).T
+    return chances
 
 
 def _laws(after: np.ndarray, codes: np.ndarray, k: int, rate: float) -> tuple[np.ndarray, np.ndarray]:
     """Probabilities of both outcomes, and their differences for each neighbour divided by the rate."""
     before = np.concatenate([[[0, 0]], np.cumsum(np.stack([codes == 0, codes == 1], axis=1), axis=0)])
     ballots = np.arange(k)
-    first, second = (binom.pmf(ballots, np.arange(most + 1)[:, None], rate) for most in before[-1])
+    first, second = (binom.pmf(ballots, np.arange(total + 1)[:, None], rate) for total in before[-1])
     open_ = np.add.outer(ballots, ballots) < k
     steps = []
     for place in range(len(codes), -1, -1):
@@ -258,10 +262,10 @@ def _laws(after: np.ndarray, codes: np.ndarray, k: int, rate: float) -> tuple[np
 
 def _divergence(log_p: np.ndarray, log_q: np.ndarray, orders: np.ndarray) -> np.ndarray:
     """The largest divergence over rows, at each order."""
-    found = np.empty(len(orders))
+    divergences = np.empty(len(orders))
     for at, order in enumerate(orders):
-        found[at] = np.logaddexp.reduce(order * log_p + (1 - order) * log_q, axis=1).max() / (order - 1)
-    return np.maximum(found, 0.0)
+        divergences[at] = np.logaddexp.reduce(order * log_p + (1 - order) * log_q, axis=1).max() / (order - 1)
+    return np.maximum(divergences, 0.0)
 
 
 # -log of the probability that a sample needs more units than were looked up, and looks up all others
@@ -455,7 +459,7 @@ class NeighbourVoter(BaseEstimator):
         check.integer(n_trials=n_trials, least=1)
         sampler = self._sampler(X, rng)
         queries = (sampler[at : at + 1].repeated(n_trials) for at in range(sampler.shape[0]))
-        return np.array([each.draw() for each in queries])
+        return np.array([query.draw() for query in queries])
 
     def exact_curve(self, X: Any, *, mechanism: BallotMechanism) -> Curve:
         """The exact cost of answering each row once, for the given data and two classes.

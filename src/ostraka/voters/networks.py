@@ -61,7 +61,7 @@ def train_networks(
     from ostraka.nets.stacks import retry_with_half  # noqa: PLC0415
     from ostraka.nets.vectorised import plan  # noqa: PLC0415
 
-    found = plan(network, n_features=shards[0].X.shape[1], n_classes=n_classes)
+    training = plan(network, n_features=shards[0].X.shape[1], n_classes=n_classes)
     teachers: list[Teacher] = []
 
     def continue_with(size: int) -> None:
@@ -69,13 +69,14 @@ def train_networks(
             begin = len(teachers)
             part = shards[begin : begin + size]
             teachers.extend(
-                _of_stack(found, part, begin, _as_teachers(on_progress, begin, len(part), len(shards)))
+                _of_stack(training, part, begin, _as_teachers(on_progress, begin, len(part), len(shards)))
             )
             on_progress(len(teachers), len(shards))
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        retry_with_half(continue_with, _even(len(shards), found.size))
+        largest = min(training.size, len(shards))
+        retry_with_half(continue_with, -(-len(shards) // -(-len(shards) // largest)))  # as equal as possible
     return teachers
 
 
@@ -87,11 +88,13 @@ def predict(
 
     X = _dense(X)
     plans = [teacher.model.plan for teacher in teachers if teacher.model is not None]
-    found = np.full((len(teachers), len(X)), -1)
+    ballots = np.full((len(teachers), len(X)), -1)
     if plans:
-        found = predict_classes(plans[0], [teacher.model for teacher in teachers], X, on_progress=on_progress)
+        ballots = predict_classes(
+            plans[0], [teacher.model for teacher in teachers], X, on_progress=on_progress
+        )
     cast = []
-    for teacher, mine in zip(teachers, found, strict=True):
+    for teacher, mine in zip(teachers, ballots, strict=True):
         if teacher.model is None:
             codes, failed = teacher.codes(X), teacher.failed
         else:
@@ -152,11 +155,6 @@ def _file(folder: str | os.PathLike[str] | None, begin: int, many: int) -> Path 
         return None
     Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
     return Path(folder) / f"teachers-{begin:05}-{begin + many - 1:05}.pt"
-
-
-def _even(total: int, most: int) -> int:
-    """Return the size of the largest stack if the stacks are as equal as possible."""
-    return -(-total // -(-total // min(most, total)))
 
 
 def _as_teachers(

@@ -44,7 +44,13 @@ def train_where_they_lie(
     ValueError
         A worker could not use the files.
     """
-    light = [_light(shard, n_rows=len(rows)) for shard in shards]  # all that is sent
+    number = np.min_scalar_type(len(rows))
+    light = [  # all that is sent: numbers of rows and classes, in as few bytes as hold them
+        shard._replace(
+            X=shard.X.astype(number), codes=shard.codes.astype(np.min_scalar_type(int(shard.codes.max())))
+        )
+        for shard in shards
+    ]
     parts = _parts(light, n_features=rows.n_features, n_parts=n_workers(engine, n_jobs))
     work = partial(_trained, estimator, rows)
     answers = spread(work, parts, engine=engine, n_jobs=n_jobs, on_progress=on_progress)
@@ -79,25 +85,19 @@ def _trained_part(estimator: Any, rows: ParquetRows, part: list[Shard]) -> tuple
     ends = np.cumsum([len(shard.X) for shard in part])
     try:
         nan = bool(get_tags(estimator).input_tags.allow_nan)
-        found = rows.taken(np.concatenate([shard.X for shard in part]), nan=nan)
+        table = rows.taken(np.concatenate([shard.X for shard in part]), nan=nan)
     except (ValueError, OSError) as error:
         return [], str(error)
     teachers: list[Teacher] = []
-    at_once = max(1, _NUMBERS_AT_ONCE * len(part) // max(1, found.size))
+    at_once = max(1, _NUMBERS_AT_ONCE * len(part) // max(1, table.size))
     for start in range(0, len(part), at_once):
         # copies lie in memory as rows that are selected from a table here, so that sums round in the same way
-        some = [
-            shard._replace(X=found[end - len(shard.X) : end].copy(), codes=shard.codes.astype(np.int64))
+        copies = [
+            shard._replace(X=table[end - len(shard.X) : end].copy(), codes=shard.codes.astype(np.int64))
             for shard, end in zip(part[start : start + at_once], ends[start : start + at_once], strict=True)
         ]
-        teachers += train(estimator, some)
+        teachers += train(estimator, copies)
     return teachers, ""
-
-
-def _light(shard: Shard, *, n_rows: int) -> Shard:
-    """The shard with numbers of rows and classes in as few bytes as hold them."""
-    number, code = np.min_scalar_type(n_rows), np.min_scalar_type(int(shard.codes.max()))
-    return shard._replace(X=shard.X.astype(number), codes=shard.codes.astype(code))
 
 
 def _parts(shards: Sequence[Shard], *, n_features: int, n_parts: int) -> list[list[Shard]]:

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 def serve(connection: Connection) -> None:
     """Read a part of the teachers, and count their ballots until the other side is gone."""
     warnings.simplefilter("ignore")  # the number of failing teachers is private
-    given = json.loads(connection.recv_bytes())
-    saved = SavedTeachers.load(given["folder"], trusted=given["trusted"], part=tuple(given["part"]))
-    if saved.sha256 != given["sha256"]:  # beside the other parts' teachers, a unit could have two ballots
+    task = json.loads(connection.recv_bytes())
+    saved = SavedTeachers.load(task["folder"], trusted=task["trusted"], part=tuple(task["part"]))
+    if saved.sha256 != task["sha256"]:  # beside the other parts' teachers, a unit could have two ballots
         raise ValueError(
-            f"{given['folder']} was changed since these teachers began to vote: put the files back, "
+            f"{task['folder']} was changed since these teachers began to vote: put the files back, "
             "or start again"
         )
     count, width = _counter(saved), len(saved.grid)

@@ -78,8 +78,8 @@ class Template:
         must = {"instruction": set(), "shot": {"text", "word"}, "query": {"text"}}
         may = {"instruction": {"words"}, "shot": set(), "query": set()}
         for part, fields in must.items():
-            found = _fields(getattr(self, part), part)
-            if not fields <= found <= fields | may[part]:
+            names = _fields(getattr(self, part), part)
+            if not fields <= names <= fields | may[part]:
                 wanted = ", ".join(f"{{{name}}}" for name in sorted(fields | may[part]))
                 raise ValueError(f"{part} of a template must have the fields {wanted} and no other")
         try:
@@ -104,9 +104,9 @@ class Template:
         str
             The prompt, as private as its demonstrations.
         """
-        shown = [self.shot.format(text=shot, word=word) for shot, word in shots]
+        examples = [self.shot.format(text=shot, word=word) for shot, word in shots]
         instruction = self.instruction.format(words=", ".join(words))
-        return self.between.join([instruction, *shown, self.query.format(text=text)])
+        return self.between.join([instruction, *examples, self.query.format(text=text)])
 
 
 class Reader:
@@ -126,15 +126,15 @@ class Reader:
         self._codes = sorted(
             ((word, code) for code, word in enumerate(folded)), key=lambda pair: -len(pair[0])
         )
-        self._seen: dict[str | None, int] = {None: ABSTAIN}
+        self._cache: dict[str | None, int] = {None: ABSTAIN}
 
     def __call__(self, answer: str | None) -> int:
         """The index of the word, or ``ABSTAIN`` if the answer names none."""
-        if answer not in self._seen:
+        if answer not in self._cache:
             plain = _folded(answer or "")
             first = self._match(plain)
-            self._seen[answer] = self._match(plain.lstrip(_DECORATION)) if first == ABSTAIN else first
-        return self._seen[answer]
+            self._cache[answer] = self._match(plain.lstrip(_DECORATION)) if first == ABSTAIN else first
+        return self._cache[answer]
 
     def _match(self, answer: str) -> int:
         for word, code in self._codes:
@@ -149,14 +149,14 @@ def _folded(text: str) -> str:
 
 def _fields(part: str, name: str) -> set[str]:
     try:
-        found = {field: spec for _, field, spec, _ in string.Formatter().parse(part) if field is not None}
+        formats = {field: spec for _, field, spec, _ in string.Formatter().parse(part) if field is not None}
     except ValueError:
         raise ValueError(f"{name} of a template must double every literal brace") from None
     if any(
-        spec and "{" in spec for spec in found.values()
+        spec and "{" in spec for spec in formats.values()
     ):  # a text would be used as a format, and an error would quote it
         raise ValueError(f"{name} of a template must have no field within a field")
-    return set(found)
+    return set(formats)
 
 
 Shots = list[tuple[str, str]]  # demonstrations: a text and its label word
@@ -205,20 +205,20 @@ class PromptBatch:
         self._render = render
         self._settings = settings
         self._responses = response_cache
-        self.names = [[self._name(text, shown) for text in texts] for shown in shots]
+        self.names = [[self._request(text, examples).name for text in texts] for examples in shots]
         self.probe = self._request(texts[0], [])
         self.waiting: dict[str, tuple[str, Shots]] = {}
         for column, text in enumerate(texts):
-            for row, shown in enumerate(shots):
+            for row, examples in enumerate(shots):
                 name = self.names[row][column]
                 if name not in response_cache:
-                    self.waiting.setdefault(name, (text, shown))
+                    self.waiting.setdefault(name, (text, examples))
         if self.waiting and self.probe.name not in response_cache:
             self.waiting.setdefault(self.probe.name, (texts[0], []))
 
     def requests(self) -> Iterator[Request]:
         """The prompts without an answer."""
-        return (self._request(text, shown) for text, shown in self.waiting.values())
+        return (self._request(text, examples) for text, examples in self.waiting.values())
 
     def estimate(
         self,
@@ -229,19 +229,16 @@ class PromptBatch:
     ) -> CostEstimate:
         """The cost of the prompts without an answer; ``answer_tokens`` is the bound for one answer."""
         calls = len(self.waiting)
-        prompts = sum(count(each.prompt, tokenizer) + _TOKENS_A_REQUEST for each in self.requests())
+        prompts = sum(count(request.prompt, tokenizer) + _TOKENS_A_REQUEST for request in self.requests())
         answers = None if answer_tokens is None else calls * answer_tokens
         price = None
         if prices is not None and answers is not None:
             price = (prompts * prices[0] + answers * prices[1]) / _MILLION
         return CostEstimate(calls=calls, prompt_tokens=prompts, answer_tokens=answers, price=price)
 
-    def _request(self, text: str, shown: Shots) -> Request:
-        prompt = self._render(text, shown)
+    def _request(self, text: str, examples: Shots) -> Request:
+        prompt = self._render(text, examples)
         return Request(self._responses.name(self._settings, prompt), prompt)
-
-    def _name(self, text: str, shown: Shots) -> str:
-        return self._request(text, shown).name
 
 
 def count(text: str, tokenizer: Callable[[str], int] | None) -> int:
@@ -331,21 +328,19 @@ class PromptModel:
         self._responses.load()
         settings = settings_text(self.endpoint, self.model)
         requests = [Request(self._responses.name(settings, text), text) for text in texts]
-        waiting = list({each.name: each for each in requests if each.name not in self._responses}.values())
+        waiting = list(
+            {request.name: request for request in requests if request.name not in self._responses}.values()
+        )
         if waiting:
-            self._check(len(waiting))
             self._ask(waiting)
-        return [self._responses[each.name] or "" for each in requests]
-
-    def _check(self, n_waiting: int) -> None:
-        if self.replay:
-            raise ValueError(f"replay must find all answers, but {n_waiting} prompts are not in the cache")
-        if self.max_calls is not None and n_waiting > self.max_calls:
-            raise ValueError(
-                f"max_calls must be at least {n_waiting} for these prompts, got {self.max_calls}"
-            )
+        return [self._responses[request.name] or "" for request in requests]
 
     def _ask(self, waiting: list[Request]) -> None:
+        n = len(waiting)
+        if self.replay:
+            raise ValueError(f"replay must find all answers, but {n} prompts are not in the cache")
+        if self.max_calls is not None and n > self.max_calls:
+            raise ValueError(f"max_calls must be at least {n} for these prompts, got {self.max_calls}")
         with new_client(self.endpoint, self.model) as client:
             run = RequestRun(client, self._responses, probe=waiting[0], on_progress=lambda _: None)
             run.run(waiting)
@@ -597,17 +592,17 @@ class PromptEnsemble(BaseEstimator):
         return rows[np.argsort(self.manifest_.units[rows], kind="stable")[: self.n_shots]]
 
     def _notes(self) -> list[str]:
-        shown = f"{len(self._shots)} prompts show at most {self.n_shots} private rows each."
+        note = f"{len(self._shots)} prompts show at most {self.n_shots} private rows each."
         if not isinstance(self._endpoint, Endpoint):
-            return [shown, "The private demonstrations were given to the caller's function."]
+            return [note, "The private demonstrations were given to the caller's function."]
         host = self._endpoint.host
         if self._endpoint.loopback:
-            return [shown]
+            return [note]
         reads = f"Whoever runs {host} reads the private demonstrations; epsilon says nothing about that."
         if host not in _WARNED and not self.replay:
             _WARNED.add(host)
             warnings.warn(reads, stacklevel=4)
-        return [shown, reads]
+        return [note, reads]
 
     def _codes_of(self, shots: list[Shots], texts: list[str]) -> np.ndarray:
         """The class that each answer names, after sending what is missing; shape (n_prompts, n_queries)."""
@@ -621,28 +616,27 @@ class PromptEnsemble(BaseEstimator):
         return PromptBatch(
             shots,
             texts,
-            render=self._prompt,
+            render=lambda text, shown: (self.template or Template()).prompt(
+                text, words=self._words, shots=shown
+            ),
             settings=settings_text(self._endpoint, self.model),
             response_cache=self._responses,
         )
 
-    def _prompt(self, text: str, shots: Shots) -> str:
-        return (self.template or Template()).prompt(text, words=self._words, shots=shots)
-
     def _estimated(self, batch: PromptBatch) -> CostEstimate:
-        most: int | None = max(count(word, self.tokenizer) for word in self._words)
+        answer_tokens: int | None = max(count(word, self.tokenizer) for word in self._words)
         if isinstance(self._endpoint, Endpoint):
-            most = self._endpoint.answer_tokens
-        return batch.estimate(tokenizer=self.tokenizer, answer_tokens=most, prices=self.prices)
+            answer_tokens = self._endpoint.answer_tokens
+        return batch.estimate(tokenizer=self.tokenizer, answer_tokens=answer_tokens, prices=self.prices)
 
     def _ask(self, batch: PromptBatch) -> None:
-        known = batch.probe.name in self._responses
+        probed = batch.probe.name in self._responses
         total = len(batch.waiting)
         with new_client(self._endpoint, self.model) as client:
             RequestRun(
                 client, self._responses, probe=batch.probe, on_progress=partial(self._tell, total=total)
             ).run(batch.requests())
-        if not known and self._read(self._responses[batch.probe.name]) == ABSTAIN:
+        if not probed and self._read(self._responses[batch.probe.name]) == ABSTAIN:
             warnings.warn(
                 "For the first text without demonstrations, the model answered with none of the words. "
                 "If it does the same with demonstrations, the votes are useless. See zero_shot(texts).",
@@ -701,10 +695,10 @@ def check_limits(ensemble: PromptEnsemble, n_requests: int, *, price: Callable[[
 
 def check_texts(texts: Any) -> list[str]:
     """Check the texts, one for each row. The message never quotes a value."""
-    found = [texts] if isinstance(texts, str) else list(texts)
-    if isinstance(texts, str) or not found or not all(isinstance(text, str) for text in found):
+    sequence = [texts] if isinstance(texts, str) else list(texts)
+    if isinstance(texts, str) or not sequence or not all(isinstance(text, str) for text in sequence):
         raise ValueError("texts must be a sequence of str, one for each row, without missing ones")
-    return [str(text) for text in found]
+    return [str(text) for text in sequence]
 
 
 def class_indices(labels: np.ndarray, classes: Sequence[Any]) -> list[int]:

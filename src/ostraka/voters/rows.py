@@ -51,8 +51,8 @@ def ballot_of(cells: Any, n_classes: int, *, parts: int, relation: str = "replac
     if not own_features(cells):
         return parts, parts * reach(cells.codebooks_, relation)
     # each line is checked against half of the reach
-    far = cells.reach_ / 2 if relation == "zero-out" else cells.reach_
-    return (_TWO, far * math.sqrt(2)) if n_classes == _TWO else (1, far)
+    move = cells.reach_ / 2 if relation == "zero-out" else cells.reach_
+    return (_TWO, move * math.sqrt(2)) if n_classes == _TWO else (1, move)
 
 
 def contrasts(sums: np.ndarray) -> np.ndarray:
@@ -178,13 +178,13 @@ class RowVoter(BaseEstimator):
         self.manifest_ = self._dealt(owners)
         shared = groups is not None and self.person == "shared"
         parts = self.units if shared else 1
-        self.ballot_, far = ballot_of(self.cells, len(self.classes_), parts=parts, relation=self.relation)
-        if not far * len(codes) < _MOST:
+        self.ballot_, move = ballot_of(self.cells, len(self.classes_), parts=parts, relation=self.relation)
+        if not move * len(codes) < _MOST:
             raise ValueError(
                 f"cells must add so little that {len(codes):,} rows fit into 64 bits, but one can move the "
-                f"table by {far:g}: give cells with a smaller resolution"
+                f"table by {move:g}: give cells with a smaller resolution"
             )
-        self.adjacency_ = Adjacency.vector(unit=self.unit_, l2=far, relation=self.relation)
+        self.adjacency_ = Adjacency.vector(unit=self.unit_, l2=move, relation=self.relation)
         self._codes, self._labels, self._people = codes, labels, people
         return self
 
@@ -200,8 +200,8 @@ class RowVoter(BaseEstimator):
         check_is_fitted(self, "adjacency_")
         weights = self._weights()
         if own_features(self.cells):
-            each = [self._labels == label for label in range(len(self.classes_))]
-            sums = np.stack([self._codes[own].T @ weights[own] for own in each], axis=1)
+            members = [self._labels == label for label in range(len(self.classes_))]
+            sums = np.stack([self._codes[member].T @ weights[member] for member in members], axis=1)
             return Private(contrasts(sums), self.adjacency_)
         tables = []
         for codes, book in zip(self._codes.T, self.cells.codebooks_, strict=True):
@@ -263,8 +263,8 @@ class RowVoter(BaseEstimator):
             )
         size = round(cells.reach_ / 2)
         sums = residual_sums(self._codes, self._labels, coef, resolution=size, clip=clip, parts=parts)
-        far = cells.reach_ / 2 if self.relation == "zero-out" else cells.reach_
-        return Private(sums, replace(self.adjacency_, l2=parts * far))
+        move = cells.reach_ / 2 if self.relation == "zero-out" else cells.reach_
+        return Private(sums, replace(self.adjacency_, l2=parts * move))
 
     def _weights(self) -> np.ndarray:
         """Return each row's share of its person's ballot; the shares of a person sum to ``ballot_``."""
@@ -342,16 +342,16 @@ def residual_sums(
     below 2^53, so a row adds the same whatever the rows beside it hold. How its residual is rounded may
     depend on its place and on the number of rows, which neighbours share.
     """
-    own = np.eye(coef.shape[1])
+    classes = np.eye(coef.shape[1])
     sums = np.zeros(coef.shape)
     for start in range(0, len(lines), _ROWS):
-        some = lines[start : start + _ROWS].astype(np.float64)
+        part = lines[start : start + _ROWS].astype(np.float64)
         # a warning would tell that some row overflows; such rows count nothing
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            apart = own[labels[start : start + _ROWS]] - softmax(some @ coef / resolution, axis=1)
+            apart = classes[labels[start : start + _ROWS]] - softmax(part @ coef / resolution, axis=1)
             length = np.maximum(np.linalg.norm(apart, axis=1, keepdims=True), clip)
             residuals = shortened(apart * (parts / length), parts)
-        sums += some.T @ residuals
+        sums += part.T @ residuals
     return sums.astype(np.int64)
 
 
@@ -361,11 +361,11 @@ def shortened(rows: np.ndarray, longest: int) -> np.ndarray:
     A row that is still too long, or not finite, is all zeros. Squares of whole numbers are exact, so the
     comparison is.
     """
-    whole = np.rint(rows)
+    integers = np.rint(rows)
     for again in (np.trunc, np.zeros_like):
-        far = ~(np.einsum("ij,ij->i", whole, whole) <= longest**2)
-        whole[far] = again(rows[far])
-    return np.asarray(whole)
+        too_long = ~(np.einsum("ij,ij->i", integers, integers) <= longest**2)
+        integers[too_long] = again(rows[too_long])
+    return np.asarray(integers)
 
 
 _FEW = 5  # public rows that are transformed alone, to see whether rows are independent
@@ -473,11 +473,11 @@ class FeatureCells(FromPublicRows):
         self.middle_ = table.mean(axis=0)
         apart = table - self.middle_
         values, vectors = np.linalg.eigh(apart.T @ apart / len(apart))
-        kept = np.flatnonzero(values > _LEAST_VARIANCE * max(float(values[-1]), 1e-300))
-        kept = kept[::-1][: self.n_columns(len(table))]
-        if not len(kept):
+        directions = np.flatnonzero(values > _LEAST_VARIANCE * max(float(values[-1]), 1e-300))
+        directions = directions[::-1][: self.n_columns(len(table))]
+        if not len(directions):
             raise ValueError(_ALIKE.format(len(table)))
-        self.whitening_ = vectors[:, kept] / values[kept] ** self.whitening_power
+        self.whitening_ = vectors[:, directions] / values[directions] ** self.whitening_power
         self.reach_ = 2.0 * self.resolution
         lines = self.lines(X)
         self.features_ = lines / self.resolution
@@ -499,8 +499,8 @@ class FeatureCells(FromPublicRows):
         with np.errstate(over="ignore", invalid="ignore"):  # such rows count nothing
             length = np.maximum(np.linalg.norm(white, axis=1, keepdims=True), 1e-300)
             unit = np.sqrt(1 - self.constant**2) * (white / length)
-            whole = np.column_stack([unit, np.full(len(unit), self.constant)])
-            lines = shortened((self.resolution - 1) * whole, self.resolution)
+            exact = np.column_stack([unit, np.full(len(unit), self.constant)])
+            lines = shortened((self.resolution - 1) * exact, self.resolution)
         return lines.astype(np.int64)
 
     def n_columns(self, n_public: int) -> int:
@@ -530,9 +530,9 @@ class FeatureCells(FromPublicRows):
             return numbers(self.transform_.transform(rows), "what transform returns", finite=False)
 
     def _require_rows_by_themselves(self, X: Any, table: np.ndarray) -> None:
-        few = self._transformed(_safe_indexing(X, np.arange(min(_FEW, len(table)))))
+        head = self._transformed(_safe_indexing(X, np.arange(min(_FEW, len(table)))))
         size = np.abs(table).max(axis=0) + 1e-300
-        if few.shape[1:] != table.shape[1:] or not (np.abs(few - table[: len(few)]) <= 1e-3 * size).all():
+        if head.shape[1:] != table.shape[1:] or not (np.abs(head - table[: len(head)]) <= 1e-3 * size).all():
             raise ValueError(
                 "transform must map each row by itself, but gives other numbers for the first rows without "
                 "the others: fit it on public rows before"

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Self
 from ostraka.core import check
 from ostraka.core.mechanisms.records import from_record, to_record
 from ostraka.voters.saved_files import LIST, SavedFiles, digests, write_model
-from ostraka.voters.saved_kinds import KINDS, kind_of, split
+from ostraka.voters.saved_kinds import KINDS, kind_of
+from ostraka.voters.split import SplitTeachers
 
 if TYPE_CHECKING:
     import os
@@ -93,27 +94,21 @@ class SavedTeachers:
         if not self.columns or len(self.columns) != len(self.numeric):
             raise ValueError("columns must name every cell, and numeric say of each whether it is a number")
         width = kind_of(self.ensemble).width(self.ensemble)
+        n_features = len(self.grid) if width is None else width
         if width == 0:
-            self._check_text()
-        else:
-            self._check_features(len(self.grid) if width is None else width)
+            if self.numeric != (False,) or self.encoder is not None or self.grid:
+                raise ValueError("prompts take one column of text, without encoder and grid")
+        elif self.encoder is None and not (all(self.numeric) and len(self.columns) == n_features):
+            raise ValueError(f"columns must be {n_features} numbers, as the teachers know, without encoder")
+        elif set(self.grid) != {str(j) for j in range(n_features)}:
+            raise ValueError(f"grid must name a step for each of {n_features} features")
+        check.positive(**{f"grid[{name}]": step for name, step in self.grid.items()})
         for name, mechanism in (("mechanism", self.mechanism), ("screen", self.screen)):
             if mechanism is not None and not self.adjacency.within(mechanism.promise):
                 raise ValueError(
                     f"{name} must hide {self.adjacency}, which is what one unit can do to these votes, got "
                     f"{mechanism!r}, which promises {mechanism.promise}"
                 )
-
-    def _check_text(self) -> None:
-        if self.numeric != (False,) or self.encoder is not None or self.grid:
-            raise ValueError("prompts take one column of text, without encoder and grid")
-
-    def _check_features(self, n_features: int) -> None:
-        if self.encoder is None and not (all(self.numeric) and len(self.columns) == n_features):
-            raise ValueError(f"columns must be {n_features} numbers, as the teachers know, without encoder")
-        if set(self.grid) != {str(j) for j in range(n_features)}:
-            raise ValueError(f"grid must name a step for each of {n_features} features")
-        check.positive(**{f"grid[{name}]": step for name, step in self.grid.items()})
 
     @property
     def kind(self) -> str:
@@ -123,8 +118,8 @@ class SavedTeachers:
     @property
     def classes(self) -> list[Any]:
         """Public: every class there may be, in the order of the votes' columns."""
-        found: list[Any] = self.ensemble.classes_.tolist()
-        return found
+        names: list[Any] = self.ensemble.classes_.tolist()
+        return names
 
     @property
     def adjacency(self) -> Adjacency:
@@ -175,14 +170,14 @@ class SavedTeachers:
         folder = Path(folder)
         if folder.exists():
             raise FileExistsError(f"{folder} exists: saved teachers are not overwritten")
-        beside = folder.with_name(f".{folder.name}.new")
-        shutil.rmtree(beside, ignore_errors=True)
-        beside.mkdir(mode=0o700, parents=True)
-        text = json.dumps(self._written(beside), indent=2)
-        (beside / LIST).write_text(text)
-        for path in beside.iterdir():
+        temporary = folder.with_name(f".{folder.name}.new")
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(mode=0o700, parents=True)
+        text = json.dumps(self._written(temporary), indent=2)
+        (temporary / LIST).write_text(text)
+        for path in temporary.iterdir():
             path.chmod(0o600)
-        beside.replace(folder)
+        temporary.replace(folder)
         return hashlib.sha256(text.encode()).hexdigest()
 
     @classmethod
@@ -230,15 +225,9 @@ class SavedTeachers:
             raise ValueError(f"{folder / LIST} must name one of {', '.join(KINDS)}, got {listed['kind']!r}")
         files = SavedFiles(folder, listed["files"], trusted=trusted, network=network, part=part)
         if processes is not None:
-            voter = split(
-                folder,
-                listed,
-                kind.name,
-                sha256=sha256,
-                processes=processes,
-                trusted=trusted,
-                network=network,
-            )
+            if kind.name not in {"teachers", "networks"} or network is not None:
+                raise ValueError("processes are for teachers, and for networks that ostraka has a name for")
+            voter: Any = SplitTeachers(folder, listed, sha256=sha256, processes=processes, trusted=trusted)
         else:
             voter = kind.read(listed, files)
         encoder = None

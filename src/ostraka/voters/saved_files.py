@@ -86,8 +86,8 @@ class SavedFiles:
         """The arrays of a listed file, none of them of objects."""
         content = self.content(name)
         validate_archive(content, where=str(self.folder / name))
-        with np.load(io.BytesIO(content), allow_pickle=False) as found:
-            return {each: found[each] for each in found.files}
+        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+            return {key: archive[key] for key in archive.files}
 
     def model(self, name: str, *, n_features: int) -> Any:
         """A model that skops wrote, after checks of its types and of the indices that it holds."""
@@ -136,24 +136,24 @@ def validate_archive(content: bytes, *, where: str) -> None:
 
 def validate_model(model: Any, *, n_features: int, where: str) -> None:
     """Refuse trees whose compiled code would read outside of its arrays, or loop forever."""
-    waiting, seen = [model], set()
+    waiting, visited = [model], set()
     while waiting:
-        found = waiting.pop()
-        if id(found) in seen:
+        part = waiting.pop()
+        if id(part) in visited:
             continue
-        seen.add(id(found))
-        if not _is_valid(found, n_features):
+        visited.add(id(part))
+        if not _is_valid(part, n_features):
             raise ValueError(
                 f"{where} holds a tree with an index out of bounds: it was changed after training"
             )
-        if isinstance(found, dict):
-            waiting += found.values()
-        elif isinstance(found, list | tuple | set):
-            waiting += found
-        elif isinstance(found, np.ndarray):
-            waiting += found.tolist() if found.dtype == object else []
-        elif hasattr(found, "__dict__"):
-            waiting += vars(found).values()
+        if isinstance(part, dict):
+            waiting += part.values()
+        elif isinstance(part, list | tuple | set):
+            waiting += part
+        elif isinstance(part, np.ndarray):
+            waiting += part.tolist() if part.dtype == object else []
+        elif hasattr(part, "__dict__"):
+            waiting += vars(part).values()
 
 
 def _is_valid(model: Any, n_features: int) -> bool:
@@ -167,14 +167,14 @@ def _is_valid(model: Any, n_features: int) -> bool:
 
 def _is_tree(tree: Any, n_features: int) -> bool:
     """Whether children come after their parents and are nodes, and features are columns."""
-    left, right, n = tree.children_left, tree.children_right, tree.node_count
-    inner = left != -1
-    own = np.arange(n)
+    lefts, rights, n = tree.children_left, tree.children_right, tree.node_count
+    inner = lefts != -1
+    numbers = np.arange(n)
     return bool(
         n > 0
-        and len(left) == len(right) == len(tree.feature) == len(tree.threshold) == len(tree.value) == n
-        and (inner == (right != -1)).all()
-        and all(((child[inner] > own[inner]) & (child[inner] < n)).all() for child in (left, right))
+        and len(lefts) == len(rights) == len(tree.feature) == len(tree.threshold) == len(tree.value) == n
+        and (inner == (rights != -1)).all()
+        and all(((child[inner] > numbers[inner]) & (child[inner] < n)).all() for child in (lefts, rights))
         and ((tree.feature[inner] >= 0) & (tree.feature[inner] < n_features)).all()
     )
 

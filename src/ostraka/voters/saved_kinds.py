@@ -21,7 +21,7 @@ from ostraka.voters.teachers import TeacherEnsemble
 from ostraka.voters.voting import Teacher
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from ostraka.nets.stacks import TrainingPlan
@@ -110,12 +110,8 @@ class _Networks(_Teachers):
         for start in range(0, len(voter.teachers_), _A_FILE):
             part = voter.teachers_[start : start + _A_FILE]
             write_arrays(folder / f"networks-{start // _A_FILE:04}.npz", _weights(part))
-        return {
-            "unit": voter.unit_,
-            "n_teachers": len(voter.teachers_),
-            "n_features": self.width(voter),
-            "network": _settings(voter.estimator),
-        }
+        sizes = {"n_teachers": len(voter.teachers_), "n_features": self.width(voter)}
+        return {"unit": voter.unit_, **sizes, "network": _settings(voter.estimator)}
 
     def read(self, listed: dict[str, Any], files: SavedFiles) -> TeacherEnsemble:
         plan = _plan_of(listed, files.network)
@@ -189,8 +185,8 @@ class _Split(_Teachers):
 
 
 def _are_starts(starts: np.ndarray, n_rows: int) -> bool:
-    whole = starts.ndim == 1 and starts.dtype.kind in "iu" and len(starts) > 0 and starts[0] == 0
-    return bool(whole and (np.diff(starts) > 0).all() and starts[-1] < n_rows)
+    valid = starts.ndim == 1 and starts.dtype.kind in "iu" and len(starts) > 0 and starts[0] == 0
+    return bool(valid and (np.diff(starts) > 0).all() and starts[-1] < n_rows)
 
 
 KINDS: dict[str, Kind] = {
@@ -211,31 +207,11 @@ def kind_of(voter: Any) -> Kind:
     raise TypeError(f"ensemble must be fitted teachers or another voter, got {type(voter).__name__}")
 
 
-def split(
-    folder: Path,
-    listed: dict[str, Any],
-    kind: str,
-    *,
-    sha256: str,
-    processes: int,
-    trusted: Iterable[str],
-    network: Any,
-) -> SplitTeachers:
-    """The teachers of a folder in several processes."""
-    if kind not in {"teachers", "networks"} or network is not None:
-        raise ValueError("processes are for teachers, and for networks that ostraka has a name for")
-    return SplitTeachers(folder, listed, sha256=sha256, processes=processes, trusted=trusted)
-
-
 def restored(estimator: Any, teachers: list[Teacher], listed: dict[str, Any]) -> TeacherEnsemble:
     """An ensemble of teachers that were trained before."""
     ensemble = TeacherEnsemble(estimator, n_teachers=len(teachers), n_jobs=1)
-    return ensemble.restore(
-        teachers,
-        classes=np.array(listed["classes"]),
-        n_features=listed["n_features"],
-        unit=listed["unit"],
-    )
+    classes, n_features = np.array(listed["classes"]), listed["n_features"]
+    return ensemble.restore(teachers, classes=classes, n_features=n_features, unit=listed["unit"])
 
 
 def _plain(teacher: Teacher) -> dict[str, Any]:
@@ -275,15 +251,17 @@ def _settings(estimator: Any) -> dict[str, Any]:
 
 def _weights(saved: Sequence[Teacher]) -> dict[str, np.ndarray]:
     """The weights of some teachers by number and name."""
-    found: dict[str, np.ndarray] = {}
+    arrays: dict[str, np.ndarray] = {}
     for number, teacher in enumerate(saved):
         weights = {} if teacher.model is None else teacher.model.weights
-        found |= {f"{number}/weights/{name}": each.detach().cpu().numpy() for name, each in weights.items()}
+        arrays |= {
+            f"{number}/weights/{name}": tensor.detach().cpu().numpy() for name, tensor in weights.items()
+        }
         of_teacher = teacher.present, teacher.fallback, bool(weights)
-        found |= {
+        arrays |= {
             f"{number}/{name}": np.asarray(value) for name, value in zip(_OF_TEACHER, of_teacher, strict=True)
         }
-    return found
+    return arrays
 
 
 def _plan_of(listed: dict[str, Any], network: TorchClassifier | None) -> TrainingPlan:
@@ -305,27 +283,27 @@ def _plan_of(listed: dict[str, Any], network: TorchClassifier | None) -> Trainin
     return plan(network, n_features=listed["n_features"], n_classes=len(listed["classes"]))
 
 
-def _networks(found: Mapping[str, np.ndarray], plan: TrainingPlan) -> list[Teacher]:
+def _networks(arrays: Mapping[str, np.ndarray], plan: TrainingPlan) -> list[Teacher]:
     """The teachers of one file, in order."""
-    numbers = sorted({int(name.partition("/")[0]) for name in found})
-    return [_network(found, number, plan) for number in numbers]
+    numbers = sorted({int(name.partition("/")[0]) for name in arrays})
+    return [_network(arrays, number, plan) for number in numbers]
 
 
-def _network(found: Mapping[str, np.ndarray], number: int, plan: TrainingPlan) -> Teacher:
+def _network(arrays: Mapping[str, np.ndarray], number: int, plan: TrainingPlan) -> Teacher:
     import torch  # noqa: PLC0415
 
     from ostraka.nets.predictions import TrainedNetwork  # noqa: PLC0415
     from ostraka.nets.stacks import weights_of  # noqa: PLC0415
 
-    present, fallback, trained = (found[f"{number}/{name}"] for name in _OF_TEACHER)
+    present, fallback, trained = (arrays[f"{number}/{name}"] for name in _OF_TEACHER)
     start = f"{number}/weights/"
     weights = {
         name.removeprefix(start): torch.from_numpy(array.copy())
-        for name, array in found.items()
+        for name, array in arrays.items()
         if name.startswith(start)
     }
-    wanted = {name: (each.shape, each.dtype) for name, each in weights_of(plan.module).items()}
-    if trained and {name: (each.shape, each.dtype) for name, each in weights.items()} != wanted:
+    wanted = {name: (tensor.shape, tensor.dtype) for name, tensor in weights_of(plan.module).items()}
+    if trained and {name: (tensor.shape, tensor.dtype) for name, tensor in weights.items()} != wanted:
         raise ValueError("the weights do not fit the network: type the module that was trained")
     if not ((present >= 0) & (present < plan.n_classes)).all() or not 0 <= fallback < plan.n_classes:
         raise ValueError("a teacher names a class that does not exist: the file was changed")

@@ -51,7 +51,7 @@ class SplitTeachers:
         self.classes_, self.unit_ = np.array(listed["classes"]), str(listed["unit"])
         self.n_features_in_, self.n_teachers = int(listed["n_features"]), int(listed["n_teachers"])
         self.n_processes = processes
-        self._given = {"folder": str(folder), "sha256": sha256, "trusted": list(trusted)}
+        self._task = {"folder": str(folder), "sha256": sha256, "trusted": list(trusted)}
         self._lock = threading.Lock()
         self._parts = [self._started(number) for number in range(processes)]
         try:
@@ -72,7 +72,10 @@ class SplitTeachers:
         rows = np.ascontiguousarray(X, dtype="<f8")
         with self._lock:
             try:
-                self._start_ended()
+                for number, part in enumerate(self._parts):
+                    if part.process.poll() is not None:  # it has ended
+                        self._parts[number] = self._started(number)
+                        self._parts[number].wait()
                 for part in self._parts:
                     part.ask(rows)
                 counts = sum(part.counts((len(rows), len(self.classes_))) for part in self._parts)
@@ -88,19 +91,13 @@ class SplitTeachers:
             part.process.wait()
             part.connection.close()
 
-    def _start_ended(self) -> None:
-        for number, part in enumerate(self._parts):
-            if part.process.poll() is not None:
-                self._parts[number] = self._started(number)
-                self._parts[number].wait()
-
     def _started(self, number: int) -> _Part:
         mine, its = socket.socketpair()
         with its:
             command = [sys.executable, "-m", _PROGRAM, str(its.fileno())]
             process = subprocess.Popen(command, pass_fds=[its.fileno()], env=_environment())  # noqa: S603
         connection = Connection(mine.detach())
-        connection.send_bytes(json.dumps({**self._given, "part": (number, self.n_processes)}).encode())
+        connection.send_bytes(json.dumps({**self._task, "part": (number, self.n_processes)}).encode())
         return _Part(process, connection)
 
 
@@ -129,10 +126,10 @@ class _Part:
 
     def counts(self, shape: tuple[int, int]) -> np.ndarray:
         """The votes of its teachers."""
-        found = np.frombuffer(self._received(_VOTING), dtype="<i8")
-        if found.size != shape[0] * shape[1]:
+        numbers = np.frombuffer(self._received(_VOTING), dtype="<i8")
+        if numbers.size != shape[0] * shape[1]:
             raise VotersAwayError("a process of teachers could not vote")
-        return found.reshape(shape).astype(np.int64)
+        return numbers.reshape(shape).astype(np.int64)
 
     def _received(self, seconds: float) -> bytes:
         try:

@@ -24,8 +24,6 @@ from ostraka.voters.voting import Shard, count_votes, dry_run, spread, train, vo
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ostraka.voters.voting import Predictions
-
 
 class TeacherEnsemble(BaseEstimator):
     """Teachers that are each trained on one shard of the private rows, and that vote on public rows.
@@ -144,19 +142,13 @@ class TeacherEnsemble(BaseEstimator):
             Shard(rows if stored else selected(X, rows), codes[rows], seed, number % len(self.classes_))
             for number, (rows, seed) in enumerate(zip(self.manifest_.rows(), self._seeds(), strict=True))
         ]
+        on_progress = partial(self._report, "teachers")
         if stored:
-            self.teachers_ = train_where_they_lie(
-                self.estimator,
-                X,
-                shards,
-                engine=self.engine,
-                n_jobs=self.n_jobs,
-                on_progress=partial(self._report, "teachers"),
-            )
+            place: dict[str, Any] = {"engine": self.engine, "n_jobs": self.n_jobs}
+            self.teachers_ = train_where_they_lie(self.estimator, X, shards, **place, on_progress=on_progress)
         elif network is None:
             self.teachers_ = self._spread(partial(train, self.estimator), shards, "teachers")
         else:
-            on_progress = partial(self._report, "teachers")
             self.teachers_ = train_networks(
                 network, shards, n_classes=len(self.classes_), on_progress=on_progress
             )
@@ -189,12 +181,17 @@ class TeacherEnsemble(BaseEstimator):
             raise ValueError(
                 f"X has {X.shape[1]} features, but the teachers were trained on {self.n_features_in_}"
             )
-        predictions = self._predict(X if network is None else as_float32(X), together=network is not None)
-        failed = np.array([each.failed for each in predictions])
+        n_classes = len(self.classes_)
+        if network is None:
+            predictions = self._spread(partial(vote, X, n_classes), self.teachers_, "votes")
+        else:
+            on_progress = partial(self._report, "votes")
+            predictions = predict(self.teachers_, as_float32(X), n_classes=n_classes, on_progress=on_progress)
+        failed = np.array([ballots.failed for ballots in predictions])
         if (failed > self._failed).any():
             self._failed |= failed
             self._warn()
-        return np.array([each.codes for each in predictions])
+        return np.array([ballots.codes for ballots in predictions])
 
     def vote(self, X: Any) -> Private:
         """Every teacher votes once on every row.
@@ -236,11 +233,8 @@ class TeacherEnsemble(BaseEstimator):
         X = X if network is None else as_float32(X)
         n_rows = max(n_rows, 10 * n_classes)
         try:
-            dry_run(
-                teacher,
-                selected(X, np.arange(n_rows) % X.shape[0]),
-                np.arange(n_rows) % n_classes,
-            )
+            numbers = np.arange(n_rows)
+            dry_run(teacher, selected(X, numbers % X.shape[0]), numbers % n_classes)
         except Exception as error:
             raise ValueError(
                 f"{self.estimator!r} cannot be trained; on public rows with made-up labels it raises: {error}"
@@ -278,12 +272,6 @@ class TeacherEnsemble(BaseEstimator):
         """
         check_is_fitted(self, "teachers_")
         return int(self._failed.sum())
-
-    def _predict(self, X: Any, *, together: bool) -> list[Predictions]:
-        if together:
-            on_progress = partial(self._report, "votes")
-            return predict(self.teachers_, X, n_classes=len(self.classes_), on_progress=on_progress)
-        return self._spread(partial(vote, X, len(self.classes_)), self.teachers_, "votes")
 
     def _seeds(self) -> list[np.random.SeedSequence]:
         state = self.random_state

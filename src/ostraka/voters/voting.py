@@ -116,10 +116,15 @@ class Teacher(NamedTuple):
         if self.model is None:
             return np.full(X.shape[0], self.present[0] if len(self.present) == 1 else self.fallback)
         local = np.asarray(self.model.predict(X))
-        whole = local.astype(np.int64)
-        if local.shape != (X.shape[0],) or (whole != local).any() or not _within(whole, len(self.present)):
+        integers = local.astype(np.int64)
+        if (
+            local.shape != (X.shape[0],)
+            or (integers != local).any()
+            or integers.min() < 0
+            or integers.max() >= len(self.present)
+        ):
             raise ValueError("a teacher must predict one of its classes for each row: use a classifier")
-        return self.present[whole]
+        return self.present[integers]
 
 
 def train(estimator: Any, shards: Sequence[Shard]) -> list[Teacher]:
@@ -226,10 +231,6 @@ def _undisturbed(*, trusted: bool) -> Iterator[None]:
         random.setstate(before[1])
 
 
-def _within(codes: np.ndarray, n_classes: int) -> bool:
-    return bool(codes.min() >= 0 and codes.max() < n_classes)
-
-
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
@@ -254,8 +255,8 @@ def spread(
     done: list[Answer] = []
     if engine == "joblib":
         done = _alone(work, items, alone=joblib.effective_n_jobs(_jobs(n_jobs)) == 1, on_progress=on_progress)
-    left = items[len(done) :]
-    if not left:
+    remaining = items[len(done) :]
+    if not remaining:
         return done
     with _backend(engine):
         streams = joblib.parallel.get_active_backend()[0].supports_return_generator  # Ray's does not
@@ -265,8 +266,8 @@ def spread(
             max_nbytes=None,
             pre_dispatch="all",
         )
-        size = -(-len(left) // (4 * joblib.effective_n_jobs(_jobs(n_jobs))))
-        batches = [list(left[start : start + size]) for start in range(0, len(left), size)]
+        size = -(-len(remaining) // (4 * joblib.effective_n_jobs(_jobs(n_jobs))))
+        batches = [list(remaining[start : start + size]) for start in range(0, len(remaining), size)]
         for answers in pool(joblib.delayed(work)(batch) for batch in batches):
             done += answers
             on_progress(len(done), len(items))
@@ -296,8 +297,8 @@ def _alone(
         on_progress(len(done), len(items))
         pace = (time.perf_counter() - start) / len(done)
         worked = time.process_time() - start_work
-        left = worked / len(done) * (len(items) - len(done))
-        if not alone and worked > _TRY_ALONE and left > _WORTH_A_POOL:
+        seconds_left = worked / len(done) * (len(items) - len(done))
+        if not alone and worked > _TRY_ALONE and seconds_left > _WORTH_A_POOL:
             break
     return done
 
