@@ -76,8 +76,8 @@ MUTANTS = [
     Mutant(
         "a value outside the schema ends the fit",
         "data/schema.py",
-        "codes[~known] = unlisted if other is None else other",
-        "codes[~known] = {None: unlisted}[other]",
+        "codes[~listed] = unlisted if fallback is None else fallback",
+        "codes[~listed] = {None: unlisted}[fallback]",
         _SCHEMA + "test_each_value_has_a_public_code_whatever_it_is",
     ),
     Mutant(

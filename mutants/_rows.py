@@ -12,7 +12,7 @@ MUTANTS = [
     Mutant(
         "near ties are settled by the kernel of a product",
         "data/nearest.py",
-        "candidates = ~(least > (reach + own[block])[:, None])",
+        "candidates = ~(least > (reach + lengths[block])[:, None])",
         "candidates = ~(least > least.min(axis=1)[:, None])",
         "synth/test_rows_alone.py::test_one_row_more_adds_one_vote_and_moves_no_other",
     ),

@@ -156,8 +156,8 @@ def options(kind: type[Options]) -> Callable[[Callable[[Options], None]], Callab
     """Turn a function of one ``kind`` into a command whose parameters are the fields of ``kind``."""
 
     def wrap(command: Callable[[Options], None]) -> Callable[..., None]:
-        def run(**given: Any) -> None:
-            command(kind(**given))
+        def run(**values: Any) -> None:
+            command(kind(**values))
 
         hints, parameters = get_type_hints(kind), []
         for field in dataclasses.fields(kind):  # type: ignore[arg-type]

@@ -239,8 +239,8 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
             if isinstance(self.module, torch.nn.Module):
                 return _redrawn(copy.deepcopy(self.module))
             make = NAMED[self.module] if isinstance(self.module, str) else self.module
-            made: nn.Module = make(n_features, n_classes)
-            return made
+            module: nn.Module = make(n_features, n_classes)
+            return module
 
     def new_optimizer(self, parameters: Any, *, fused: bool = False) -> torch.optim.Optimizer:
         """The optimizer of these parameters; with ``fused``, in one pass over them where torch has that."""

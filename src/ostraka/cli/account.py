@@ -59,36 +59,36 @@ class AccountOptions:
 
 
 @options(AccountOptions)
-def account(given: AccountOptions) -> None:
+def account(typed: AccountOptions) -> None:
     """Compare every bound on what answers to these votes cost. Nothing is released. Mostly for the owner."""
     from ostraka.cli import record
     from ostraka.cli import votes as _votes
 
-    ballot = _mechanism(given.mechanism, sigma=given.sigma, scale=given.scale, screen=given.screen)
+    ballot = _mechanism(typed.mechanism, sigma=typed.sigma, scale=typed.scale, screen=typed.screen)
     with console.usage("--delta"):
-        _check_delta(given.delta)
+        _check_delta(typed.delta)
     for name, value in (
-        ("--answers-per-query", given.answers_per_query),
-        ("--first", given.first),
-        ("--classes", given.classes),
+        ("--answers-per-query", typed.answers_per_query),
+        ("--first", typed.first),
+        ("--classes", typed.classes),
     ):
         if value is not None and value < 1:
             raise typer.BadParameter(f"{name} must be an integer >= 1, got {value}")
-    cast = _votes.read(given.votes, array=given.array, n_classes=given.classes).first(given.first)
-    ballot = _against_guesses(ballot, given.mechanism, given.guesses, cast)
+    cast = _votes.read(typed.votes, array=typed.array, n_classes=typed.classes).first(typed.first)
+    ballot = _against_guesses(ballot, typed.mechanism, typed.guesses, cast)
     result = record.record(
         ballot,
         cast,
-        answers_per_query=given.answers_per_query,
-        delta=given.delta,
-        data=str(given.votes),
+        answers_per_query=typed.answers_per_query,
+        delta=typed.delta,
+        data=str(typed.votes),
     )
-    if given.out is not None:
-        _write(given.out, result)
-    if given.as_json:
-        typer.echo((result if given.owner else result.public()).to_json())
+    if typed.out is not None:
+        _write(typed.out, result)
+    if typed.as_json:
+        typer.echo((result if typed.owner else result.public()).to_json())
     else:
-        record.show(result, cast.queries, costliest=given.costliest)
+        record.show(result, cast.queries, costliest=typed.costliest)
 
 
 def _mechanism(
@@ -101,9 +101,9 @@ def _mechanism(
     if (screen is not None) != screened:
         needs = "needs --screen AT SIGMA" if screened else "takes no --screen: type --mechanism confident"
         raise typer.BadParameter(f"--mechanism {kind} {needs}")
-    noise, other = ("scale", sigma) if kind is Kind.LNMAX else ("sigma", scale)
+    noise, unused = ("scale", sigma) if kind is Kind.LNMAX else ("sigma", scale)
     value = scale if kind is Kind.LNMAX else sigma
-    if value is None or other is not None:
+    if value is None or unused is not None:
         raise typer.BadParameter(f"--mechanism {kind} needs --{noise} VOTES, and no other noise")
     with console.usage(f"--{noise}"):
         argmax = LNMax(scale=value) if kind is Kind.LNMAX else GNMax(sigma=value)

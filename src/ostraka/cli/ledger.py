@@ -142,7 +142,7 @@ def grant(
     with _opened(file, secret, anchor=anchor, witnesses=_witnesses(witness)) as ledger:
         with _errors.usage():
             seq = ledger.grant(account, budget_epsilon=epsilon, by=by)
-        (granted,) = (_account(known) for known in ledger.accounts() if known.name == account)
+        (granted,) = (_account(entry) for entry in ledger.accounts() if entry.name == account)
     if as_json:
         typer.echo(json.dumps({"seq": seq, **granted}, indent=2))
     else:
@@ -401,13 +401,14 @@ def _day(at: int | None) -> str:
 
 def _outlook(ledger: Ledger) -> str:
     """Print how many answers and how many days are left."""
-    seen = ledger.outlook()
-    if not seen.mechanism:
+    outlook = ledger.outlook()
+    if not outlook.mechanism:
         return "no answer was charged yet"
-    said = f"left: {seen.answers_left:,} more of {seen.mechanism}; {seen.in_a_day:,} charged in the last day"
-    if seen.seconds_to_empty is None:
-        return f"{said}, so it lasts"
-    return f"{said}, which the budget pays for {seen.seconds_to_empty / 86_400:,.1f} days more"
+    sentence = f"left: {outlook.answers_left:,} more of {outlook.mechanism}; "
+    sentence += f"{outlook.in_a_day:,} charged in the last day"
+    if outlook.seconds_to_empty is None:
+        return f"{sentence}, so it lasts"
+    return f"{sentence}, which the budget pays for {outlook.seconds_to_empty / 86_400:,.1f} days more"
 
 
 def _print(ledger: Ledger, entries: tuple[Entry, ...]) -> None:
@@ -432,8 +433,8 @@ def _print(ledger: Ledger, entries: tuple[Entry, ...]) -> None:
     if accounts := ledger.accounts():
         clients = Table("client", "may spend", "spent", "left", box=None, header_style="")
         for account in accounts:
-            left = f"{math.floor(account.left * 1e4) / 1e4:g}"
-            clients.add_row(account.name, f"{account.cap:g}", at_most(account.spent), left)
+            budget_left = f"{math.floor(account.left * 1e4) / 1e4:g}"
+            clients.add_row(account.name, f"{account.cap:g}", at_most(account.spent), budget_left)
         console.print(clients)
     unit = f"for one {ledger.unit}" if ledger.unit else "nothing is charged yet"
     budget = f"{ledger.budget.epsilon:g} at delta {ledger.budget.delta:g}"

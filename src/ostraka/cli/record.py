@@ -100,8 +100,8 @@ def show(result: Result, queries: Sequence[str], *, costliest: int) -> None:
 
     settings, upper, owner = result.settings, result.upper, result.owner
     console = Console(highlight=False, markup=False, emoji=False)
-    each = settings["answers_per_question"]
-    times = "" if each == 1 else f", each answered {each:,} times"
+    answers = settings["answers_per_question"]
+    times = "" if answers == 1 else f", each answered {answers:,} times"
     console.print(
         f"{settings['n_questions']:,} questions{times}; {settings['mechanism']}"
         + (f" after {settings['screen']}" if settings["screen"] else "")

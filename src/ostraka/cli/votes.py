@@ -91,14 +91,14 @@ def _array(path: Path, name: str | None, *, wanted: str = _COUNTS) -> tuple[str,
             arrays = {key: file[key] for key in file.files}
     except ValueError:
         raise ValueError(f"{path} cannot be read: an .npz file of plain arrays is needed") from None
-    known = (wanted,) if wanted == _GUESSES else (wanted, *_PREDICTIONS)
+    wanted_names = (wanted,) if wanted == _GUESSES else (wanted, *_PREDICTIONS)
     if name is None:
-        name = next((key for key in known if key in arrays), None)
+        name = next((key for key in wanted_names if key in arrays), None)
         name = next(iter(arrays)) if name is None and len(arrays) == 1 else name
     if name is None or name not in arrays:
-        found = ", ".join(sorted(arrays)) or "nothing"
+        names = ", ".join(sorted(arrays)) or "nothing"
         how = "rename one" if wanted == _GUESSES else "type --array NAME"
-        raise ValueError(f"{path} holds {found}, and none of it is called {' or '.join(known)}: {how}")
+        raise ValueError(f"{path} holds {names}, and none of it is called {' or '.join(wanted_names)}: {how}")
     return name, arrays[name]
 
 
@@ -117,12 +117,12 @@ def _counted(predictions: Any, n_classes: int | None, where: str) -> np.ndarray:
         raise ValueError(
             f"{where} must be class numbers of shape (n_teachers, n_queries), got shape {predictions.shape}"
         )
-    most = int(predictions.max()) + 1
-    if predictions.min() < 0 or (n_classes is not None and most > n_classes):
+    n_seen = int(predictions.max()) + 1
+    if predictions.min() < 0 or (n_classes is not None and n_seen > n_classes):
         raise ValueError(
-            f"{where} must hold class numbers from 0 to {(n_classes or most) - 1}: a teacher may not abstain"
+            f"{where} must hold class numbers from 0 to {(n_classes or n_seen) - 1}: a teacher may not abstain"
         )
-    return count_votes(predictions, n_classes=max(2, n_classes or most))
+    return count_votes(predictions, n_classes=max(2, n_classes or n_seen))
 
 
 def _named(counts: np.ndarray) -> Votes:

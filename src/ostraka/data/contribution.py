@@ -74,12 +74,12 @@ class Contribution:
     def holds(self, before: Any, after: Any, *, relation: str) -> bool:
         """Whether two aggregates of neighbours, before any noise, are as near as this promises."""
         change = np.asarray(after, dtype=np.float64) - np.asarray(before, dtype=np.float64)
-        size, far = np.abs(change), self.adjacency(relation=relation)
+        size, bounds = np.abs(change), self.adjacency(relation=relation)
         return bool(
-            np.count_nonzero(change) <= far.l0
-            and size.sum() <= far.l1
-            and math.hypot(*change.ravel().tolist()) <= far.l2
-            and size.max(initial=0.0) <= far.linf
+            np.count_nonzero(change) <= bounds.l0
+            and size.sum() <= bounds.l1
+            and math.hypot(*change.ravel().tolist()) <= bounds.l2
+            and size.max(initial=0.0) <= bounds.linf
         )
 
 

@@ -157,10 +157,10 @@ def _pooled(private: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.nda
     # the rows of both tables come first, then those of the other table alone
     (values, counts), (other_values, other_counts) = _counted(private), _counted(others)
     places = np.minimum(np.searchsorted(values, other_values), len(values) - 1)
-    both = values[places] == other_values
+    shared = values[places] == other_values
     totals = counts.copy()
-    totals[places[both]] += other_counts[both]
-    alone = other_counts[~both]
+    totals[places[shared]] += other_counts[shared]
+    alone = other_counts[~shared]
     return np.concatenate([totals, alone]), np.concatenate([counts, np.zeros_like(alone)])
 
 

@@ -24,17 +24,19 @@ def transforms(shape: tuple[int, int], invariances: Sequence[str]) -> list[scipy
     for name in invariances:
         check.one_of(invariance=name, allowed=INVARIANCES)
     identity = np.eye(2)
-    made = [_warp(shape, identity, (0.0, 0.0))]
+    matrices = [_warp(shape, identity, (0.0, 0.0))]
     if "shift" in invariances:
         down, right = (_SHIFT * side for side in shape)
-        made += [_warp(shape, identity, move) for move in ((0, right), (0, -right), (down, 0), (-down, 0))]
+        matrices += [
+            _warp(shape, identity, move) for move in ((0, right), (0, -right), (down, 0), (-down, 0))
+        ]
     if "rotate" in invariances:
-        made += [_warp(shape, _rotation(sign * _ANGLE), (0, 0)) for sign in (1, -1)]
+        matrices += [_warp(shape, _rotation(sign * _ANGLE), (0, 0)) for sign in (1, -1)]
     if "scale" in invariances:
-        made += [_warp(shape, identity / factor, (0, 0)) for factor in _FACTORS]
+        matrices += [_warp(shape, identity / factor, (0, 0)) for factor in _FACTORS]
     if "shear" in invariances:
-        made += [_warp(shape, np.array([[1, sign * _SHEAR], [0, 1]]), (0, 0)) for sign in (1, -1)]
-    return made
+        matrices += [_warp(shape, np.array([[1, sign * _SHEAR], [0, 1]]), (0, 0)) for sign in (1, -1)]
+    return matrices
 
 
 def augmented(rows: np.ndarray, changes: Sequence[scipy.sparse.csr_array]) -> np.ndarray:
@@ -62,6 +64,6 @@ def _warp(shape: tuple[int, int], linear: np.ndarray, move: tuple[float, float])
             weight = (part[0] if down else 1 - part[0]) * (part[1] if right else 1 - part[1])
             inside = (y >= 0) & (y < height) & (x >= 0) & (x < width) & (weight > 0)
             entries.append((weight[inside], (y * width + x)[inside], pixels[inside]))
-    weights, rows, columns = (np.concatenate(each) for each in zip(*entries, strict=True))
+    weights, rows, columns = (np.concatenate(parts) for parts in zip(*entries, strict=True))
     size = height * width
     return scipy.sparse.csr_array((weights, (rows, columns)), shape=(size, size))

@@ -132,8 +132,8 @@ def one_type(y: Any, *, n_rows: int | None = None) -> np.ndarray:
 def _mixed(cells: Any) -> bool:
     """Whether cells are of several types, of which an array would make one; missing ones are of their own."""
     types = {type(cell) for cell in cells}
-    text = [issubclass(each, str) for each in types]
-    truth = [issubclass(each, bool | np.bool_) for each in types]
+    text = [issubclass(kind, str) for kind in types]
+    truth = [issubclass(kind, bool | np.bool_) for kind in types]
     return len({*text}) > 1 or len({*truth}) > 1 or type(None) in types
 
 

@@ -53,37 +53,37 @@ def nearest(
         return places
     points = [version.astype(rows.dtype, copy=False) for version in versions]
     with np.errstate(over="ignore"):
-        own, squares = _squares(rows), np.maximum.reduce([_squares(version) for version in points])
-    if rows.dtype == np.float32 and not max(own.max(), squares.max()) < _MODERATE:
+        lengths, squares = _squares(rows), np.maximum.reduce([_squares(version) for version in points])
+    if rows.dtype == np.float32 and not max(lengths.max(), squares.max()) < _MODERATE:
         return nearest(rows.astype(np.float64), points, k, starts=starts, on_progress=on_progress)
     share = 2 * (rows.shape[1] + 8) * float(np.finfo(rows.dtype).epsneg)
     margins = (share * squares).astype(rows.dtype)
-    own = (2 * (share * own + rows.shape[1] * _TINY)).astype(rows.dtype)
+    lengths = (2 * (share * lengths + rows.shape[1] * _TINY)).astype(rows.dtype)
     least_halves = [(_squares(version) / 2 - margins).astype(rows.dtype) for version in points]
     n_points = len(margins)
     step = max(_LEAST_ROWS, _CELLS // n_points)
     for begin in range(0, len(rows), step):
         block = slice(begin, min(begin + step, len(rows)))
-        some = rows[block]
-        least = _distances(some, points[0], least_halves[0])
+        part = rows[block]
+        least = _distances(part, points[0], least_halves[0])
         for version, halves in zip(points[1:], least_halves[1:], strict=True):
-            np.minimum(least, _distances(some, version, halves), out=least)
+            np.minimum(least, _distances(part, version, halves), out=least)
         if k == 1:
-            lines, best = np.arange(len(some)), least.argmin(axis=1)
+            lines, best = np.arange(len(part)), least.argmin(axis=1)
             reach = least[lines, best] + 2 * margins[best]
         else:
-            most = least + 2 * margins
-            most = most if starts is None else np.minimum.reduceat(most, starts, axis=1)
-            reach = np.partition(most, k - 1, axis=1)[:, k - 1]
-        candidates = ~(least > (reach + own[block])[:, None])  # written so that NaN is kept
+            bounds = least + 2 * margins
+            bounds = bounds if starts is None else np.minimum.reduceat(bounds, starts, axis=1)
+            reach = np.partition(bounds, k - 1, axis=1)[:, k - 1]
+        candidates = ~(least > (reach + lengths[block])[:, None])  # written so that NaN is kept
         if k == 1:  # a row with one candidate has its nearest point
             places[block, 0] = best
             candidates[lines, best] = False
             unsure = np.unique(np.flatnonzero(candidates) // n_points)
             candidates[unsure, best[unsure]] = True
-            some, candidates = some[unsure], candidates[unsure]
+            part, candidates = part[unsure], candidates[unsure]
         row, point = np.nonzero(candidates)
-        exact = np.minimum.reduce([squared_distances(some, version, row, point) for version in points])
+        exact = np.minimum.reduce([squared_distances(part, version, row, point) for version in points])
         order = np.lexsort((point, exact, row))
         if starts is not None:  # the nearest point of each group
             group = row * len(starts) + np.searchsorted(starts, point, side="right") - 1

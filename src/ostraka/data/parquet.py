@@ -109,7 +109,7 @@ class ParquetRows:
         """The features of these rows, float64 (len(numbers), n_features), from one pass over the files."""
         order = np.argsort(numbers, kind="stable")
         ordered = numbers[order]
-        found = np.empty((len(numbers), self.n_features))
+        values = np.empty((len(numbers), self.n_features))
         for piece, block in self.blocks(self.pieces):
             if not (nan or np.isfinite(block).all()):
                 raise ValueError(
@@ -117,8 +117,8 @@ class ParquetRows:
                     "teachers do not take: drop or fill such rows"
                 )
             start, stop = np.searchsorted(ordered, (piece.first, piece.first + piece.n_rows))
-            found[order[start:stop]] = block[ordered[start:stop] - piece.first]
-        return found
+            values[order[start:stop]] = block[ordered[start:stop] - piece.first]
+        return values
 
 
 def files_of(path: Path) -> list[Path]:
@@ -129,10 +129,10 @@ def files_of(path: Path) -> list[Path]:
     ValueError
         There are none, or the folder has folders, whose files would be left out.
     """
-    inner = [each for each in path.iterdir() if each.is_dir()] if path.is_dir() else []
+    inner = [entry for entry in path.iterdir() if entry.is_dir()] if path.is_dir() else []
     if inner:
         raise ValueError(f"{path} has a folder in it, {inner[0].name}: put all Parquet files into one folder")
-    files = sorted(each for each in path.iterdir() if _is_parquet(each)) if path.is_dir() else [path]
+    files = sorted(entry for entry in path.iterdir() if _is_parquet(entry)) if path.is_dir() else [path]
     if not files or not all(map(_is_parquet, files)):
         raise ValueError(f"{path} must be a Parquet file or a folder of Parquet files (.parquet or .pq)")
     return files
@@ -202,7 +202,7 @@ def column_of(path: Path, name: str) -> np.ndarray:
 
     files = files_of(path)
     schema_of(files, needed=[name])
-    parts = [parquet.ParquetFile(each).read(columns=[name])[name] for each in files]
+    parts = [parquet.ParquetFile(file).read(columns=[name])[name] for file in files]
     if any(part.null_count for part in parts):
         raise ValueError(f"column {name!r} of {path} is empty in some rows: drop or fill them")
     return np.concatenate([part.to_numpy() for part in parts])
@@ -210,11 +210,11 @@ def column_of(path: Path, name: str) -> np.ndarray:
 
 def hashed(files: Sequence[Path]) -> str:
     """SHA-256 of the files' own hashes, in their order."""
-    whole = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in files:
         with path.open("rb") as file:
-            whole.update(hashlib.file_digest(file, "sha256").digest())
-    return whole.hexdigest()
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
 
 
 def _is_parquet(path: Path) -> bool:
@@ -223,7 +223,7 @@ def _is_parquet(path: Path) -> bool:
 
 def _numbers(table: Any, _piece: Piece) -> np.ndarray:
     """Columns of numbers side by side; what is missing is NaN."""
-    found = np.empty((table.num_rows, table.num_columns))
+    values = np.empty((table.num_rows, table.num_columns))
     for place, column in enumerate(table.columns):
-        found[:, place] = column.cast("float64", safe=False).to_numpy()
-    return found
+        values[:, place] = column.cast("float64", safe=False).to_numpy()
+    return values

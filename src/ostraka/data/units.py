@@ -272,8 +272,8 @@ class Manifest:
         try:
             record = json.loads(text)
             manifest = cls(**{name: record[name] for name in cls.__slots__})
-            said = {**manifest._header(), "sha256": manifest.sha256}
-            intact = all(record[name] == value for name, value in said.items())
+            facts = {**manifest._header(), "sha256": manifest.sha256}
+            intact = all(record[name] == value for name, value in facts.items())
         except (ValueError, TypeError, KeyError, OverflowError):
             intact = False
         if not intact:
@@ -406,9 +406,9 @@ def _name_hashes(names: Iterable[str], unit: str, key: bytes) -> np.ndarray:
     start = hashlib.blake2b(f"{unit}:".encode(), digest_size=16, key=key)
     digests = bytearray()
     for name in names:
-        whole = start.copy()
-        whole.update(name.encode(errors="surrogatepass"))
-        digests += whole.digest()
+        digest = start.copy()
+        digest.update(name.encode(errors="surrogatepass"))
+        digests += digest.digest()
     return np.frombuffer(digests, dtype=">u8").reshape(-1, 2)
 
 

@@ -1,11 +1,16 @@
 """Everything that needs torch: the training loop, architectures, and vectorised training of many networks.
 
-``loop`` trains, ``checkpoints`` stores the state of a training, ``devices`` chooses device and threads, and
-``architectures`` defines the named networks. Teachers train together: ``planning`` tests whether that is
-possible, ``stacks`` holds many networks in shared tensors, ``batches`` holds their rows, ``gradients``
-computes losses, ``vectorised`` trains a stack, ``perceptrons`` and ``compiled`` train plain perceptrons on a
-CPU, and ``predictions`` computes the votes.
-``augment`` has FixMatch's augmentations, ``adversarial`` the two losses of a GAN.
+*In* come arrays of rows, codes of classes, and settings. *Out* go modules, losses and predictions.
+
+``training`` has the one training loop, its checkpoints and batches; ``devices`` chooses device and threads;
+``generative`` defines all networks, classifiers and generators; ``images`` augments rows. Teachers train
+together: ``vectorised`` tests on made-up rows whether that is possible and trains a stack, ``stacks`` holds
+many networks in shared tensors and computes their losses, ``perceptrons`` and ``compiled`` train plain
+perceptrons on a CPU, and ``predictions`` computes the votes. ``private`` trains with clipped and noisy
+gradients.
+
+The promise: **a training repeats bit for bit from its seed, interrupted or not, and no network of a stack
+changes another.** Under ``private``, no row changes another row's gradient either.
 """
 
 from ostraka.core import check as _check

@@ -105,11 +105,11 @@ def held_out_loss(examples: Examples, network: Perceptron, numbers: np.ndarray) 
     row_weights = np.full(size, 1 / numbers.size, dtype=np.float32)
     loss = 0.0
     for start in range(0, numbers.size, size):
-        some = numbers[start : start + size]
-        part = activations[: some.size * network.widths.sum()]
-        _gather(examples.rows, some, part)
-        _forward(network.widths, network.weights, part, some.size)
-        loss += _loss_and_gradient(examples, row_weights, some, part)
+        chunk = numbers[start : start + size]
+        part = activations[: chunk.size * network.widths.sum()]
+        _gather(examples.rows, chunk, part)
+        _forward(network.widths, network.weights, part, chunk.size)
+        loss += _loss_and_gradient(examples, row_weights, chunk, part)
     return loss
 
 
@@ -123,12 +123,12 @@ def _gather(rows: np.ndarray, numbers: np.ndarray, activations: np.ndarray) -> N
 @_kernel()
 def _forward(widths: np.ndarray, weights: np.ndarray, activations: np.ndarray, size: int) -> None:
     """Compute the layers' outputs, one after the other in ``activations``."""
-    at, here = 0, 0
+    at, start = 0, 0
     for layer in range(widths.size - 1):
         n_in, n_out = widths[layer], widths[layer + 1]
-        came = activations[here : here + size * n_in].reshape(size, n_in)
-        here += size * n_in
-        goes = activations[here : here + size * n_out].reshape(size, n_out)
+        came = activations[start : start + size * n_in].reshape(size, n_in)
+        start += size * n_in
+        goes = activations[start : start + size * n_out].reshape(size, n_out)
         np.dot(came, weights[at : at + n_in * n_out].reshape(n_in, n_out), goes)
         at += n_in * n_out
         rectified = layer < widths.size - 2
@@ -170,12 +170,12 @@ def _backward(
 ) -> None:
     """Gradient of the loss in every weight. The gradient in a layer's input overwrites that input."""
     widths, weights = network.widths, network.weights
-    at, here = weights.size, activations.size
+    at, end = weights.size, activations.size
     for layer in range(widths.size - 2, -1, -1):
         n_in, n_out = widths[layer], widths[layer + 1]
-        here -= size * n_out
-        back = activations[here : here + size * n_out].reshape(size, n_out)
-        came = activations[here - size * n_in : here].reshape(size, n_in)
+        end -= size * n_out
+        back = activations[end : end + size * n_out].reshape(size, n_out)
+        came = activations[end - size * n_in : end].reshape(size, n_in)
         at -= n_out
         gradient[at : at + n_out] = 0
         for k in range(size):
@@ -200,8 +200,8 @@ def _adam(network: Perceptron, gradient: np.ndarray, rate: float, step: int) -> 
     slower, newer = np.float32(beta_2), np.float32(1 - beta_2)
     pace = np.float32(rate / (1 - beta_1**step))
     wide = np.float32(1 / math.sqrt(1 - beta_2**step))
-    least, left = np.float32(epsilon), np.float32(1 - rate * decay)
+    least, share = np.float32(epsilon), np.float32(1 - rate * decay)
     for i in range(weights.size):
         first[i] = slow * first[i] + new * gradient[i]
         second[i] = slower * second[i] + newer * gradient[i] * gradient[i]
-        weights[i] = left * weights[i] - pace * first[i] / (np.sqrt(second[i]) * wide + least)
+        weights[i] = share * weights[i] - pace * first[i] / (np.sqrt(second[i]) * wide + least)

@@ -1,14 +1,13 @@
-"""Small networks from flat rows to logits. In those for images, the first layer restores the image shape.
+"""Architectures: small classifiers of flat rows, and networks that generate rows.
 
-Networks that generate rows from 0 to 1: a variational autoencoder, and a restricted Boltzmann machine.
-
-A generative adversarial network: a classifier with a class for generated rows, and a generator.
+In classifiers of images the first layer restores the image shape. Generators are a variational autoencoder, a
+restricted Boltzmann machine, and an adversarial pair: a classifier with a class for generated rows beside a
+generator.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 from dataclasses import dataclass
 from itertools import pairwise
@@ -24,11 +23,7 @@ if TYPE_CHECKING:
 
 def perceptron(n_features: int, n_classes: int, *, hidden: Sequence[int] = (64,)) -> nn.Module:
     """Fully connected layers with ReLU between them."""
-    widths = [n_features, *hidden]
-    layers: list[nn.Module] = []
-    for before, after in pairwise(widths):
-        layers += [nn.Linear(before, after), nn.ReLU()]
-    return nn.Sequential(*layers, nn.Linear(widths[-1], n_classes))
+    return _layers([n_features, *hidden, n_classes])
 
 
 def convolutional(
@@ -115,13 +110,13 @@ class _Block(nn.Module):
             nn.ReLU(),
             nn.Conv2d(after, after, 3, padding=1, bias=False),
         )
-        same = before == after and stride == 1
-        self.shortcut = None if same else nn.Conv2d(before, after, 1, stride=stride, bias=False)
+        unchanged = before == after and stride == 1
+        self.shortcut = None if unchanged else nn.Conv2d(before, after, 1, stride=stride, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         entered = self.enter(x)
-        beside = x if self.shortcut is None else self.shortcut(entered)
-        out: torch.Tensor = beside + self.through(entered)
+        shortcut = x if self.shortcut is None else self.shortcut(entered)
+        out: torch.Tensor = shortcut + self.through(entered)
         return out
 
 
@@ -156,22 +151,22 @@ class Autoencoder(nn.Module):
             last.weight.mul_(0.1)
             last.bias.zero_()
 
-    def losses(self, both: torch.Tensor) -> torch.Tensor:
+    def losses(self, inputs: torch.Tensor) -> torch.Tensor:
         """Negative evidence bound of each row; its logits stand behind it."""
-        rows, logits = both[:, : self.n_features], both[:, self.n_features :]
+        rows, logits = inputs[:, : self.n_features], inputs[:, self.n_features :]
         middle, spread = self.encoder(rows).chunk(2, dim=1)
         spread = spread.clamp(-8.0, 8.0)
-        drawn = middle + torch.randn_like(middle) * torch.exp(spread / 2)
-        said = self.decoder(drawn) + logits
-        wrong: torch.Tensor = (softplus(said) - rows * said).sum(dim=1)
+        latent = middle + torch.randn_like(middle) * torch.exp(spread / 2)
+        decoded = self.decoder(latent) + logits
+        wrong: torch.Tensor = (softplus(decoded) - rows * decoded).sum(dim=1)
         apart: torch.Tensor = (middle.square() + spread.exp() - 1 - spread).sum(dim=1) / 2
         return wrong + apart
 
     def sampled(self, logits: torch.Tensor, *, generator: torch.Generator) -> torch.Tensor:
         """Means of rows, one for each row of logits."""
         with torch.no_grad():
-            drawn = torch.randn((len(logits), self.latent), generator=generator)
-            return torch.sigmoid(self.decoder(drawn) + logits)
+            latent = torch.randn((len(logits), self.latent), generator=generator)
+            return torch.sigmoid(self.decoder(latent) + logits)
 
 
 class BoltzmannMachine(nn.Module):
@@ -194,9 +189,9 @@ class BoltzmannMachine(nn.Module):
             self.up.bias.zero_()
             self.own.weight.zero_()
 
-    def losses(self, both: torch.Tensor) -> torch.Tensor:
+    def losses(self, inputs: torch.Tensor) -> torch.Tensor:
         """Free energy of each row."""
-        rows = both[:, : self.n_features]
+        rows = inputs[:, : self.n_features]
         energy: torch.Tensor = -softplus(self.up(rows)).sum(dim=1) - self.own(rows)[:, 0]
         return energy
 
@@ -302,7 +297,7 @@ class NoisyPerceptron(nn.Module):
     ) -> None:
         super().__init__()
         widths = [n_features, *hidden, n_classes]
-        self.layers = nn.ModuleList(Normed(before, after) for before, after in itertools.pairwise(widths))
+        self.layers = nn.ModuleList(Normed(before, after) for before, after in pairwise(widths))
         self.noise, self.inner_noise = noise, inner_noise
         self.register_buffer("begun", torch.tensor(False))
 
@@ -329,7 +324,7 @@ def generator(n_noise: int, n_features: int, *, hidden: Sequence[int], unit: boo
     """Map noise to rows: batch-normalised layers with softplus, and a sigmoid for values in [0, 1]."""
     widths = [n_noise, *hidden]
     layers: list[nn.Module] = []
-    for before, after in itertools.pairwise(widths):
+    for before, after in pairwise(widths):
         layers += [nn.Linear(before, after, bias=False), nn.BatchNorm1d(after), nn.Softplus()]
     layers.append(Normed(widths[-1], n_features))
     return nn.Sequential(*layers, nn.Sigmoid() if unit else nn.Identity())
@@ -361,13 +356,13 @@ class AdversarialLosses:
         """Distance between the mean features of real and of generated rows."""
         real, _, _ = batch
         self.classifier.requires_grad_(requires_grad=False)  # its gradients are not needed here
-        seen = features(self.classifier, torch.cat([real, self._generated(real)]))
-        return mismatch(seen[: len(real)], seen[len(real) :])
+        values = features(self.classifier, torch.cat([real, self._generated(real)]))
+        return mismatch(values[: len(real)], values[len(real) :])
 
     def _generated(self, real: torch.Tensor) -> torch.Tensor:
         noise = torch.randn(len(real), self.n_noise, device=real.device)
-        made: torch.Tensor = self.generator(noise)
-        return made
+        rows: torch.Tensor = self.generator(noise)
+        return rows
 
 
 def real_loss(logits: torch.Tensor) -> torch.Tensor:
@@ -390,16 +385,16 @@ def features(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
     linear = [part for part in module.modules() if isinstance(part, nn.Linear)]
     if not linear:
         raise ValueError("network must end in a linear layer: its input is the features to match")
-    with _input_of(linear[-1]) as seen:
+    with _input_of(linear[-1]) as inputs:
         module(x)
-    return seen[-1]
+    return inputs[-1]
 
 
 @contextlib.contextmanager
 def _input_of(layer: nn.Module) -> Iterator[list[torch.Tensor]]:
-    seen: list[torch.Tensor] = []
-    handle = layer.register_forward_pre_hook(lambda _layer, given: seen.append(given[0]))
+    inputs: list[torch.Tensor] = []
+    handle = layer.register_forward_pre_hook(lambda _layer, arguments: inputs.append(arguments[0]))
     try:
-        yield seen
+        yield inputs
     finally:
         handle.remove()

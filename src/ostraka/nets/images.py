@@ -135,17 +135,17 @@ class ImageAugment:
     def weak(self, rows: torch.Tensor) -> torch.Tensor:
         """Move each image by whole pixels, up to ``shift`` of its side, and flip it if ``flip`` is set."""
         images = self._images(rows)
-        far = [math.floor(self.shift * side) for side in (self.shape[2], self.shape[1])]
+        limits = [math.floor(self.shift * side) for side in (self.shape[2], self.shape[1])]
         moves = torch.stack(
-            [torch.randint(-most, most + 1, (len(rows),), device=rows.device) for most in far], dim=1
+            [torch.randint(-limit, limit + 1, (len(rows),), device=rows.device) for limit in limits], dim=1
         )
         return self._resampled(images, self._mirrored(images), moves.float(), mode="nearest").flatten(1)
 
     def strong(self, rows: torch.Tensor) -> torch.Tensor:
         """Apply operations drawn for each image, and cut a hole drawn for each image."""
         images = self._images(rows)
-        drawn = torch.rand(len(images), len(self.operations), device=rows.device).argsort(dim=1)
-        on = {name: drawn[:, place] < self.n_operations for place, name in enumerate(self.operations)}
+        order = torch.rand(len(images), len(self.operations), device=rows.device).argsort(dim=1)
+        on = {name: order[:, place] < self.n_operations for place, name in enumerate(self.operations)}
         images = self._moved(images, on)
         images = self._shaded(images, on)
         return self._cut(images).flatten(1)
@@ -171,9 +171,9 @@ class ImageAugment:
         if not self.flip and not set(self.operations) & set(_GEOMETRIC):
             return images
         sides = torch.tensor([self.shape[2], self.shape[1]], device=images.device)
-        moves = self._drawn(images, on, "shift", _SHIFT, 2) * sides
-        angle = self._drawn(images, on, "rotate", _ROTATE)[:, 0]
-        slant = self._drawn(images, on, "shear", _SHEAR, 2)
+        moves = self._amount(images, on, "shift", _SHIFT, 2) * sides
+        angle = self._amount(images, on, "rotate", _ROTATE)[:, 0]
+        slant = self._amount(images, on, "shear", _SHEAR, 2)
         turn = torch.stack(
             [torch.cos(angle), -torch.sin(angle), torch.sin(angle), torch.cos(angle)], dim=1
         ).reshape(-1, 2, 2)
@@ -202,38 +202,38 @@ class ImageAugment:
         low, high = self.span
         unit = (images - low) / (high - low)
         mean = unit.mean(dim=(1, 2, 3), keepdim=True)
-        unit = mean + (unit - mean) * (1 - self._each(images, on, "contrast", _DIM))
-        unit = unit * (1 - self._each(images, on, "brightness", _DIM))
+        unit = mean + (unit - mean) * (1 - self._shade(images, on, "contrast", _DIM))
+        unit = unit * (1 - self._shade(images, on, "brightness", _DIM))
         if "posterize" in on and self.strength:
-            bits = _FINEST - self._each(images, on, "posterize", _FINEST - _COARSEST)
+            bits = _FINEST - self._shade(images, on, "posterize", _FINEST - _COARSEST)
             levels = torch.round(2**bits) - 1
             coarse = torch.round(unit * levels) / levels
             unit = torch.where(on["posterize"][:, None, None, None], coarse, unit)
-        unit = torch.where(unit > 1 - self._each(images, on, "solarize", 1.0), 1 - unit, unit)
+        unit = torch.where(unit > 1 - self._shade(images, on, "solarize", 1.0), 1 - unit, unit)
         return unit * (high - low) + low
 
     def _cut(self, images: torch.Tensor) -> torch.Tensor:
         """Cut a square hole, at most half the side wide, at any place; part of it may lie outside."""
         _, height, width = self.shape
-        each = torch.rand(3, len(images), 1, device=images.device)
-        half = each[0] * (_CUT * self.strength * min(height, width) / 2)
-        down = (torch.arange(height, device=images.device) + 0.5 - each[1] * height).abs() < half
-        right = (torch.arange(width, device=images.device) + 0.5 - each[2] * width).abs() < half
+        uniform = torch.rand(3, len(images), 1, device=images.device)
+        half = uniform[0] * (_CUT * self.strength * min(height, width) / 2)
+        down = (torch.arange(height, device=images.device) + 0.5 - uniform[1] * height).abs() < half
+        right = (torch.arange(width, device=images.device) + 0.5 - uniform[2] * width).abs() < half
         hole = (down[:, :, None] & right[:, None, :])[:, None]
         return torch.where(hole, self.fill, images)
 
-    def _each(
-        self, images: torch.Tensor, on: dict[str, torch.Tensor], name: str, most: float
+    def _shade(
+        self, images: torch.Tensor, on: dict[str, torch.Tensor], name: str, largest: float
     ) -> torch.Tensor:
-        return self._drawn(images, on, name, most)[:, :, None, None].abs()
+        return self._amount(images, on, name, largest)[:, :, None, None].abs()
 
-    def _drawn(
-        self, images: torch.Tensor, on: dict[str, torch.Tensor], name: str, most: float, n: int = 1
+    def _amount(
+        self, images: torch.Tensor, on: dict[str, torch.Tensor], name: str, largest: float, n: int = 1
     ) -> torch.Tensor:
         """The amount of an operation in each image, shape (n_images, n); 0 where it was not drawn."""
         if name not in on:
             return torch.zeros(len(images), n, device=images.device)
-        return on[name][:, None] * _between(images, (len(images), n), most * self.strength)
+        return on[name][:, None] * _between(images, (len(images), n), largest * self.strength)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,9 +289,9 @@ class TableAugment:
         return torch.where(swap, rows.gather(0, others), rows)
 
 
-def _between(like: torch.Tensor, size: int | tuple[int, int], most: float) -> torch.Tensor:
+def _between(like: torch.Tensor, size: int | tuple[int, int], largest: float) -> torch.Tensor:
     """Uniform numbers between -most and most."""
-    return (2 * torch.rand(size, device=like.device) - 1) * most
+    return (2 * torch.rand(size, device=like.device) - 1) * largest
 
 
 def _require_share(value: float, *, name: str) -> None:

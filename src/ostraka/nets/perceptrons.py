@@ -116,16 +116,16 @@ class _Learner(nn.Module):
     def __init__(self, plan: TrainingPlan, batches: StackBatches, number: int) -> None:
         super().__init__()
         self.network, self.batches, self.number = plan.network, batches, number
-        made = weights_of(
+        tensors = weights_of(
             plan.network.new_module(
                 n_features=plan.n_features, n_classes=plan.n_classes, seed=batches.seeds[number]
             )
         )
-        self.shapes = {name: tuple(whole.shape) for name, whole in made.items()}
+        self.shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
         self.widths = np.array([plan.n_features, *(shape[0] for shape in self.shapes.values())][::2])
         defaults = plan.optimizer([nn.Parameter(torch.empty(0))]).defaults
         self.constants = (*defaults["betas"], defaults["eps"], defaults["weight_decay"])
-        weights = torch.cat([whole.detach().t().flatten() for whole in made.values()])
+        weights = torch.cat([tensor.detach().t().flatten() for tensor in tensors.values()])
         for name, buffer in {
             "weights": weights,
             "moments": torch.zeros(2, len(weights)),
@@ -166,8 +166,8 @@ class _Learner(nn.Module):
         rates = np.full((len(epochs), steps), self.network.learning_rate)
         schedule, begin = self.network.rate_schedule(), epochs[0] * steps
         if schedule is not None:
-            whole = self.network.epochs * steps
-            rates *= np.reshape([schedule((begin + step) / whole) for step in range(rates.size)], rates.shape)
+            total = self.network.epochs * steps
+            rates *= np.reshape([schedule((begin + step) / total) for step in range(rates.size)], rates.shape)
         losses = compiled.train(self._examples(), self._perceptron(), order, rates, begin)
         diverged = np.isinf(losses)
         self.losses.numpy()[epochs.start : epochs.stop] = np.where(diverged, 0.0, losses)
@@ -175,8 +175,10 @@ class _Learner(nn.Module):
 
     def _validate(self) -> None:
         """Keep the weights if the held-out loss is the lowest so far. Without held-out rows, always keep."""
-        held = self.batches.held_rows[self.number]
-        loss = compiled.held_out_loss(self._examples(), self._perceptron(), held) if len(held) else -np.inf
+        numbers = self.batches.held_rows[self.number]
+        loss = (
+            compiled.held_out_loss(self._examples(), self._perceptron(), numbers) if len(numbers) else -np.inf
+        )
         better = loss < float(self.best_loss) or loss == -np.inf
         if better:
             self.best_loss.fill_(loss)
@@ -211,7 +213,9 @@ def _is_perceptron(module: nn.Module) -> bool:
         and all(type(layer) is nn.ReLU for layer in between)
         and len(set(module.parameters())) == 2 * len(linear)
         and list(weights_of(module)) == _names(module)
-        and all(each.requires_grad and each.dtype is torch.float32 for each in module.parameters())
+        and all(
+            parameter.requires_grad and parameter.dtype is torch.float32 for parameter in module.parameters()
+        )
         and not any(_hooked(part) for part in module.modules())
     )
 

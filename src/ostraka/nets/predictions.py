@@ -35,10 +35,10 @@ class TrainedNetwork:
         ValueError
             A logit is not finite.
         """
-        found = predict_classes(self.plan, [self], X)[0]
-        if (found < 0).any():
+        classes = predict_classes(self.plan, [self], X)[0]
+        if (classes < 0).any():
             raise ValueError("the network's logits are not finite")
-        places: np.ndarray = np.searchsorted(self.present, found)
+        places: np.ndarray = np.searchsorted(self.present, classes)
         return places
 
 
@@ -67,34 +67,35 @@ def predict_classes(
     """
     where = device(plan.network.device)
     size = min(plan.size, len(networks)) if plan.together else 1
-    rows, found = torch.tensor(X), []  # a copy: the array may be read-only
+    rows, classes = torch.tensor(X), []  # a copy: the array may be read-only
     with threads(plan.network.n_threads), torch.inference_mode():
         for start in range(0, len(networks), size):
-            some = networks[start : start + size]
-            blank = {name: whole.cpu() for name, whole in weights_of(plan.module).items()}
-            stack = plan.stack_of([blank if each is None else each.weights for each in some])
-            known = torch.zeros(len(some), plan.n_classes, dtype=torch.bool)
-            for mine, each in zip(known, some, strict=True):
-                mine[[] if each is None else each.present] = True
-            found.append(_of_stack(stack, rows, known.to(where)))
+            part = networks[start : start + size]
+            blank = {name: tensor.cpu() for name, tensor in weights_of(plan.module).items()}
+            stack = plan.stack_of([blank if member is None else member.weights for member in part])
+            present = torch.zeros(len(part), plan.n_classes, dtype=torch.bool)
+            for mine, member in zip(present, part, strict=True):
+                mine[[] if member is None else member.present] = True
+            classes.append(_of_stack(stack, rows, present.to(where)))
             on_progress(min(start + size, len(networks)), len(networks))
-    return np.concatenate(found)
+    return np.concatenate(classes)
 
 
-def _of_stack(stack: NetworkStack, rows: torch.Tensor, known: torch.Tensor) -> np.ndarray:
+def _of_stack(stack: NetworkStack, rows: torch.Tensor, present: torch.Tensor) -> np.ndarray:
     """Predictions of one stack, for as many rows at once as fit in memory."""
 
     def part(at_once: int) -> torch.Tensor:
         return torch.cat(
-            [_of_rows(stack, some.to(known.device), known) for some in torch.split(rows, at_once)], dim=1
+            [_of_rows(stack, block.to(present.device), present) for block in torch.split(rows, at_once)],
+            dim=1,
         )
 
-    found: torch.Tensor = retry_with_half(part, _AT_ONCE)
-    return found.numpy()
+    classes: torch.Tensor = retry_with_half(part, _AT_ONCE)
+    return classes.numpy()
 
 
-def _of_rows(stack: NetworkStack, rows: torch.Tensor, known: torch.Tensor) -> torch.Tensor:
+def _of_rows(stack: NetworkStack, rows: torch.Tensor, present: torch.Tensor) -> torch.Tensor:
     logits = stack.logits(rows, training=False)
-    mine = known[:, None, :]
+    mine = present[:, None, :]
     finite = (logits.isfinite() | ~mine).all(dim=2) & mine.any(dim=2)
     return torch.where(finite, logits.masked_fill(~mine, -torch.inf).argmax(dim=2), -1).cpu()

@@ -1,12 +1,12 @@
-"""Gradients of rows: their norms without computing each (ghost norms), and their weighted sum.
+"""Training with clipped and noisy gradients of Poisson samples, for several networks at once.
+
+Gradients of rows: their norms without computing each (ghost norms), and their weighted sum.
 
 One row may not change another's gradient, not even in the last bit. Products of linear layers are sums of
 whole numbers, exact in any order (``_WholeProducts``). All else goes by elements, in blocks of one shape and
 on one thread; a block ends with padding, which takes what vector instructions leave over. Where a convolution
 is not the same in every place of a block, which is tried once on made-up numbers, and where gradients are
 computed one by one, a block has one row. Norms and sums are in double precision.
-
-Training with clipped and noisy gradients of Poisson samples, for several networks at once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Seen(NamedTuple):
     """One layer in one forward pass."""
 
     layer: nn.Module
-    given: torch.Tensor
+    inputs: torch.Tensor
     out: torch.Tensor
     version: int
 
@@ -64,7 +64,7 @@ def row_gradients(
     ValueError
         A layer that mixes rows, such as batch normalisation: no clipping bounds what one row does.
     """
-    if any(isinstance(each, _MIXES_ROWS) for each in module.modules()):
+    if any(isinstance(layer, _MIXES_ROWS) for layer in module.modules()):
         raise ValueError("module must treat every row alone: batch normalisation mixes rows")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -77,7 +77,7 @@ def row_gradients(
 def _row_gradients(
     module: nn.Module, losses: Callable[[nn.Module, torch.Tensor], torch.Tensor], rows: torch.Tensor
 ) -> RowGradients:
-    layers = {each: name for name, each in module.named_modules() if _trained(each)}
+    layers = {layer: name for name, layer in module.named_modules() if _trained(layer)}
     if all(_is_known(layer) for layer in layers):
         ghost = _ghost(module, losses, rows, layers)
         if ghost is not None:
@@ -107,9 +107,9 @@ def _is_known(layer: nn.Module) -> bool:
     return type(layer) is nn.Linear
 
 
-def _recorder(seen: list[_Seen]) -> Callable[[nn.Module, tuple[torch.Tensor, ...], torch.Tensor], None]:
-    def record(layer: nn.Module, given: tuple[torch.Tensor, ...], out: torch.Tensor) -> None:
-        seen.append(_Seen(layer, given[0].detach(), out, out._version))  # noqa: SLF001
+def _recorder(calls: list[_Seen]) -> Callable[[nn.Module, tuple[torch.Tensor, ...], torch.Tensor], None]:
+    def record(layer: nn.Module, arguments: tuple[torch.Tensor, ...], out: torch.Tensor) -> None:
+        calls.append(_Seen(layer, arguments[0].detach(), out, out._version))  # noqa: SLF001
 
     return record
 
@@ -124,8 +124,8 @@ def _ghost(
     n_rows, parts = _ROWS, list[list[tuple[nn.Module, torch.Tensor, torch.Tensor]]]()
     while not parts:
         for block in _blocks(rows, n_rows):
-            seen: list[_Seen] = []
-            hooks = [layer.register_forward_hook(_recorder(seen)) for layer in names]
+            calls: list[_Seen] = []
+            hooks = [layer.register_forward_hook(_recorder(calls)) for layer in names]
             exact = [layer for layer in names if type(layer) is nn.Linear]
             for layer in exact:
                 layer.forward = partial(_exact_linear, layer)  # type: ignore[method-assign]
@@ -136,20 +136,20 @@ def _ghost(
                     hook.remove()
                 for layer in exact:
                     del layer.forward
-            once = len({id(each.layer) for each in seen}) == len(seen)
-            kept = all(each.out._version == each.version for each in seen)  # noqa: SLF001
-            if not (once and kept and all(len(each.given) == len(block) for each in seen)):
+            once = len({id(call.layer) for call in calls}) == len(calls)
+            unchanged = all(call.out._version == call.version for call in calls)  # noqa: SLF001
+            if not (once and unchanged and all(len(call.inputs) == len(block) for call in calls)):
                 return None
-            if n_rows > 1 and not all(_is_alike(each) for each in seen):
+            if n_rows > 1 and not all(_is_alike(call) for call in calls):
                 n_rows, parts = 1, []
                 break
-            slopes = torch.autograd.grad(values.sum(), [each.out for each in seen], allow_unused=True)
+            slopes = torch.autograd.grad(values.sum(), [call.out for call in calls], allow_unused=True)
             parts.append(
                 [
-                    (each.layer, given[:n_rows], out[:n_rows])
-                    for each, slope in zip(seen, slopes, strict=True)
+                    (call.layer, inputs[:n_rows], out[:n_rows])
+                    for call, slope in zip(calls, slopes, strict=True)
                     if slope is not None
-                    for given, out in [_as_products(each, slope)]
+                    for inputs, out in [_as_products(call, slope)]
                 ]
             )
     pairs = [
@@ -158,22 +158,24 @@ def _ghost(
     ]
     squares = torch.zeros(len(rows), dtype=torch.float64, device=rows.device)
     with torch.no_grad():
-        for layer, given, slope in pairs:
-            squares += _square(layer, given, slope)
+        for layer, inputs, slope in pairs:
+            squares += _square(layer, inputs, slope)
 
     def weighted_sum(weights: torch.Tensor) -> dict[str, torch.Tensor]:
-        found: dict[str, torch.Tensor] = {}
-        kept = weights > 0  # a row without weight may have slopes that are not finite
-        weights = weights[kept].double()
+        gradients: dict[str, torch.Tensor] = {}
+        counted = weights > 0  # a row without weight may have slopes that are not finite
+        weights = weights[counted].double()
         with torch.no_grad():
             for layer, of_all, slopes_of_all in pairs:
-                whole = bool(kept.all())
-                given, slope = (of_all, slopes_of_all) if whole else (of_all[kept], slopes_of_all[kept])
+                complete = bool(counted.all())
+                inputs, slope = (
+                    (of_all, slopes_of_all) if complete else (of_all[counted], slopes_of_all[counted])
+                )
                 prefix = f"{names[layer]}." if names[layer] else ""
-                found[f"{prefix}weight"] = _summed(layer, given, slope, weights)
+                gradients[f"{prefix}weight"] = _summed(layer, inputs, slope, weights)
                 if getattr(layer, "bias", None) is not None:
-                    found[f"{prefix}bias"] = weights @ slope.sum(dim=1)
-        return found
+                    gradients[f"{prefix}bias"] = weights @ slope.sum(dim=1)
+        return gradients
 
     return RowGradients(squares.sqrt(), weighted_sum)
 
@@ -197,9 +199,9 @@ class _WholeProducts(torch.autograd.Function):
 
 def _whole_products(rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
     bits = 53 - _BITS - math.ceil(math.log2(max(2, len(matrix))))
-    whole, unit = _whole(matrix.double().reshape(1, -1), bits)
-    own, units = _whole(rows.reshape(-1, rows.shape[-1]).double(), _BITS)
-    product = (own @ whole.reshape(matrix.shape)) * (units * unit)
+    factors, unit = _whole(matrix.double().reshape(1, -1), bits)
+    numbers, units = _whole(rows.reshape(-1, rows.shape[-1]).double(), _BITS)
+    product = (numbers @ factors.reshape(matrix.shape)) * (units * unit)
     return product.to(rows.dtype).reshape(*rows.shape[:-1], matrix.shape[1])
 
 
@@ -216,17 +218,17 @@ def _exact_linear(layer: nn.Linear, rows: torch.Tensor) -> torch.Tensor:
     return product if layer.bias is None else product + layer.bias
 
 
-def _is_alike(seen: _Seen) -> bool:
+def _is_alike(call: _Seen) -> bool:
     """Whether a layer's products of a row are the same, bit for bit, in every place of a block."""
-    layer, shape = seen.layer, tuple(seen.given.shape)
+    layer, shape = call.layer, tuple(call.inputs.shape)
     if type(layer) is not nn.Conv2d:
         return True  # products of whole numbers, or rows that are looked up
     weight = getattr(layer, "weight")  # noqa: B009  (a module's attribute, whose type is not known)
     key = (type(layer), shape, tuple(weight.shape), weight.device.type, torch.get_num_threads())
     if key not in _ALIKE:
         generator = torch.Generator().manual_seed(0)
-        given = torch.randn(shape, generator=generator).to(weight.device).requires_grad_()
-        slope = torch.randn(seen.out.shape, generator=generator).to(weight.device)
+        inputs = torch.randn(shape, generator=generator).to(weight.device).requires_grad_()
+        slope = torch.randn(call.out.shape, generator=generator).to(weight.device)
         results = []
         for turn in range(3):  # places of rows: as they are, the other way round, and by chance
             order = [
@@ -235,68 +237,68 @@ def _is_alike(seen: _Seen) -> bool:
                 torch.randperm(_ROWS, generator=generator),
             ]
             places = torch.cat([order[turn], torch.arange(_ROWS, shape[0])])
-            out = layer(given[places])
-            (back,) = torch.autograd.grad(out, given, slope[places])
+            out = layer(inputs[places])
+            (back,) = torch.autograd.grad(out, inputs, slope[places])
             results.append((out.detach()[places.argsort()][:_ROWS], back[:_ROWS]))
         _ALIKE[key] = all(
-            torch.equal(a, b) for other in results for a, b in zip(results[0], other, strict=True)
+            torch.equal(a, b) for result in results for a, b in zip(results[0], result, strict=True)
         )
     return _ALIKE[key]
 
 
-def _as_products(each: _Seen, slope: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _as_products(call: _Seen, slope: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return inputs and output gradients, (n_rows, places, …); their products are the weights' gradients."""
-    layer = each.layer
+    layer = call.layer
     if isinstance(layer, nn.Conv2d):
-        given = nn.functional.unfold(
-            each.given,
+        inputs = nn.functional.unfold(
+            call.inputs,
             layer.kernel_size,
             dilation=layer.dilation,
             padding=cast("tuple[int, ...]", layer.padding),
             stride=layer.stride,
         )
-        return given.transpose(1, 2).double(), slope.flatten(2).transpose(1, 2).double()
+        return inputs.transpose(1, 2).double(), slope.flatten(2).transpose(1, 2).double()
     if isinstance(layer, nn.Embedding):
         slope = slope.reshape(len(slope), -1, slope.shape[-1])
-        places = each.given.reshape(len(each.given), -1)
+        places = call.inputs.reshape(len(call.inputs), -1)
         if layer.padding_idx is not None:
             slope = slope * (places != layer.padding_idx)[:, :, None]
         return places, slope.double()
     return (
-        each.given.reshape(len(each.given), -1, each.given.shape[-1]).double(),
+        call.inputs.reshape(len(call.inputs), -1, call.inputs.shape[-1]).double(),
         slope.reshape(len(slope), -1, slope.shape[-1]).double(),
     )
 
 
-def _square(layer: nn.Module, given: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
+def _square(layer: nn.Module, inputs: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
     """Squared norms of the gradients of one layer, one a row."""
     if isinstance(layer, nn.Embedding):
-        same = (given[:, :, None] == given[:, None, :]).to(slope.dtype)
-        return ((slope @ slope.transpose(1, 2)) * same).sum(dim=(1, 2))
-    n_places = given.shape[1]
+        equal = (inputs[:, :, None] == inputs[:, None, :]).to(slope.dtype)
+        return ((slope @ slope.transpose(1, 2)) * equal).sum(dim=(1, 2))
+    n_places = inputs.shape[1]
     if n_places == 1:
-        square = given.square().sum(dim=(1, 2)) * slope.square().sum(dim=(1, 2))
-    elif n_places**2 < given.shape[2] * slope.shape[2]:
-        square = ((given @ given.transpose(1, 2)) * (slope @ slope.transpose(1, 2))).sum(dim=(1, 2))
+        square = inputs.square().sum(dim=(1, 2)) * slope.square().sum(dim=(1, 2))
+    elif n_places**2 < inputs.shape[2] * slope.shape[2]:
+        square = ((inputs @ inputs.transpose(1, 2)) * (slope @ slope.transpose(1, 2))).sum(dim=(1, 2))
     else:
-        square = (slope.transpose(1, 2) @ given).square().sum(dim=(1, 2))
+        square = (slope.transpose(1, 2) @ inputs).square().sum(dim=(1, 2))
     if layer.bias is not None:
         square = square + slope.sum(dim=1).square().sum(dim=1)
     return square.clamp_min(0.0)
 
 
 def _summed(
-    layer: nn.Module, given: torch.Tensor, slope: torch.Tensor, weights: torch.Tensor
+    layer: nn.Module, inputs: torch.Tensor, slope: torch.Tensor, weights: torch.Tensor
 ) -> torch.Tensor:
     """The weighted sum of the gradients of a layer's weight."""
     weight = getattr(layer, "weight")  # noqa: B009  (a module's attribute, whose type is not known)
     if isinstance(layer, nn.Embedding):
-        whole = torch.zeros_like(weight, dtype=torch.float64)
-        return whole.index_add_(0, given.flatten(), (slope * weights[:, None, None]).flatten(0, 1))
-    if given.shape[1] == 1:
-        return ((slope[:, 0] * weights[:, None]).T @ given[:, 0]).reshape(weight.shape)
-    each = slope.transpose(1, 2) @ given  # of each row, so that rounding is a share of its length
-    summed: torch.Tensor = torch.tensordot(weights, each, dims=1)
+        total = torch.zeros_like(weight, dtype=torch.float64)
+        return total.index_add_(0, inputs.flatten(), (slope * weights[:, None, None]).flatten(0, 1))
+    if inputs.shape[1] == 1:
+        return ((slope[:, 0] * weights[:, None]).T @ inputs[:, 0]).reshape(weight.shape)
+    gradients = slope.transpose(1, 2) @ inputs  # of each row, so that rounding is a share of its length
+    summed: torch.Tensor = torch.tensordot(weights, gradients, dims=1)
     return summed.reshape(weight.shape)
 
 
@@ -315,23 +317,27 @@ class _OfOneRow(nn.Module):
 def _one_by_one(
     module: nn.Module, losses: Callable[[nn.Module, torch.Tensor], torch.Tensor], rows: torch.Tensor
 ) -> RowGradients:
-    whole = _OfOneRow(module, losses)
-    parameters = {name: each.detach() for name, each in whole.named_parameters() if each.requires_grad}
+    model = _OfOneRow(module, losses)
+    parameters = {
+        name: parameter.detach() for name, parameter in model.named_parameters() if parameter.requires_grad
+    }
 
     def loss(weights: dict[str, torch.Tensor], row: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = functional_call(whole, weights, (row,))
+        out: torch.Tensor = functional_call(model, weights, (row,))
         return out
 
-    one = vmap(grad(loss), in_dims=(None, 0), randomness="different")
-    of_rows = [one(parameters, block) for block in _blocks(rows, 1)]
-    each = {name: torch.stack([of_row[name][0] for of_row in of_rows]).double() for name in parameters}
-    squares = sum(gradient.flatten(1).square().sum(dim=1) for gradient in each.values())
+    gradient_of_row = vmap(grad(loss), in_dims=(None, 0), randomness="different")
+    of_rows = [gradient_of_row(parameters, block) for block in _blocks(rows, 1)]
+    parameter = {name: torch.stack([of_row[name][0] for of_row in of_rows]).double() for name in parameters}
+    squares = sum(gradient.flatten(1).square().sum(dim=1) for gradient in parameter.values())
 
     def weighted_sum(weights: torch.Tensor) -> dict[str, torch.Tensor]:
-        kept = weights > 0
+        counted = weights > 0
         return {
-            name.removeprefix("module."): torch.tensordot(weights[kept].double(), gradient[kept], dims=1)
-            for name, gradient in each.items()
+            name.removeprefix("module."): torch.tensordot(
+                weights[counted].double(), gradient[counted], dims=1
+            )
+            for name, gradient in parameter.items()
         }
 
     return RowGradients(torch.as_tensor(squares).sqrt(), weighted_sum)
@@ -378,8 +384,8 @@ class PrivateTraining:
         TrainingDiverged
             A weight is not finite at the end. No number of the training is in the message.
         """
-        each = [parameter for module in self.modules for parameter in module.parameters()]
-        optimizer = torch.optim.Adam(each, lr=learning_rate)
+        parameters = [parameter for module in self.modules for parameter in module.parameters()]
+        optimizer = torch.optim.Adam(parameters, lr=learning_rate)
         per = max(k for k in range(1, min(steps, 50) + 1) if steps % k == 0)
 
         def batches(_: torch.Generator) -> Iterator[np.ndarray]:
@@ -395,7 +401,7 @@ class PrivateTraining:
             checkpoint=checkpoint,
             fingerprint=fingerprint,
         )
-        if not all(bool(torch.isfinite(parameter).all()) for parameter in each):
+        if not all(bool(torch.isfinite(parameter).all()) for parameter in parameters):
             raise TrainingDiverged("a weight is not finite: try a smaller learning_rate or clip")
 
     def sample(self) -> np.ndarray:
@@ -410,15 +416,13 @@ class PrivateTraining:
             # row more change that of all others
             torch.manual_seed(int(self.rng.integers(2**63)))
             for k, module in enumerate(self.modules):
-                own = self.rows[torch.from_numpy(sample[self.owners[sample] == k])]
-                some = torch.split(own, _AT_ONCE) if len(own) else ()
-                parts.append([row_gradients(module, self.losses, part) for part in some])
+                rows = self.rows[torch.from_numpy(sample[self.owners[sample] == k])]
+                blocks = torch.split(rows, _AT_ONCE) if len(rows) else ()
+                parts.append([row_gradients(module, self.losses, part) for part in blocks])
         norms = [part.norms.numpy() for of_module in parts for part in of_module]
         clip = self.noisy_clip(np.concatenate(norms) if norms else np.zeros(0))
         for of_module, k, module in zip(parts, range(len(parts)), self.modules, strict=True):
-            summed = _private_steps_summed(
-                [part.weighted_sum(_weights(part.norms, clip)) for part in of_module]
-            )
+            summed = _compensated_sum([part.weighted_sum(_weights(part.norms, clip)) for part in of_module])
             public = {} if self.public_gradient is None else self.public_gradient(module)
             for name, parameter in module.named_parameters():
                 noise = self.rng.standard_normal(parameter.shape, dtype=np.float64) * (self.sigma * clip)
@@ -444,15 +448,17 @@ def _weights(norms: torch.Tensor, clip: float) -> torch.Tensor:
     return torch.where(torch.isfinite(norms), shortened * (1 - _SLACK), torch.zeros_like(norms))
 
 
-def _private_steps_summed(parts: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+def _compensated_sum(parts: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
     """The sum of few sums, each with what its rounding lost carried along (Knuth's two-sum)."""
     total: dict[str, torch.Tensor] = {}
     lost: dict[str, torch.Tensor] = {}
     for part in parts:
-        for name, more in part.items():
-            before = total.get(name, torch.zeros_like(more))
-            after = before + more
+        for name, summand in part.items():
+            before = total.get(name, torch.zeros_like(summand))
+            after = before + summand
             back = after - before
-            lost[name] = lost.get(name, torch.zeros_like(more)) + ((before - (after - back)) + (more - back))
+            lost[name] = lost.get(name, torch.zeros_like(summand)) + (
+                (before - (after - back)) + (summand - back)
+            )
             total[name] = after
     return {name: value + lost[name] for name, value in total.items()}

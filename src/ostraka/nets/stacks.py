@@ -1,7 +1,4 @@
-"""A stack: many networks of one shape whose weights share tensors, so that one call computes all of them.
-
-The cross-entropy of each network in a stack, and its gradient.
-"""
+"""A stack: many networks of one shape whose weights share tensors, so that one call computes all of them."""
 
 from __future__ import annotations
 
@@ -77,11 +74,11 @@ class TrainingPlan:
 
     def new_stack(self, seeds: Sequence[int]) -> NetworkStack:
         """New networks with weights drawn from their own seeds."""
-        made = (
+        modules = (
             self.network.new_module(n_features=self.n_features, n_classes=self.n_classes, seed=seed)
             for seed in seeds
         )
-        return self.stack_of([weights_of(module) for module in made])
+        return self.stack_of([weights_of(module) for module in modules])
 
     def stack_of(self, networks: Sequence[Weights]) -> NetworkStack:
         """A stack of these networks on the plan's device."""
@@ -99,15 +96,17 @@ class NetworkStack(nn.Module):
         super().__init__()
         self.plan = plan
         self.size = len(networks)
-        whole = {name: torch.stack([each[name].detach() for each in networks]) for name in networks[0]}
+        stacked = {
+            name: torch.stack([weights[name].detach() for weights in networks]) for name in networks[0]
+        }
         # in the memory order of their gradients: otherwise every step copies all gradients
         self.trained = nn.ParameterList(
-            [nn.Parameter(whole[name].permute(order).contiguous()) for name, order in plan.orders.items()]
+            [nn.Parameter(stacked[name].permute(order).contiguous()) for name, order in plan.orders.items()]
         )
         self.constant = nn.ParameterList(  # buffers, and parameters that are not trained
-            [nn.Parameter(whole[name], requires_grad=False) for name in whole if name not in plan.orders]
+            [nn.Parameter(stacked[name], requires_grad=False) for name in stacked if name not in plan.orders]
         )
-        self._names = [*plan.orders, *(name for name in whole if name not in plan.orders)]
+        self._names = [*plan.orders, *(name for name in stacked if name not in plan.orders)]
         self._back = [np.argsort(order).tolist() for order in plan.orders.values()]
 
     def named(self) -> Weights:
@@ -122,11 +121,11 @@ class NetworkStack(nn.Module):
 
     def in_module_order(self, leaves: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Tensors in the memory order of ``trained``, with their axes permuted to the module's order."""
-        return [each.permute(back) for each, back in zip(leaves, self._back, strict=True)]
+        return [leaf.permute(back) for leaf, back in zip(leaves, self._back, strict=True)]
 
     def one(self, number: int) -> Weights:
         """A copy of one network's weights."""
-        return {name: whole[number].detach().cpu().clone() for name, whole in self.named().items()}
+        return {name: tensor[number].detach().cpu().clone() for name, tensor in self.named().items()}
 
     def logits(self, rows: torch.Tensor, *, training: bool) -> torch.Tensor:
         """Logits (n_networks, n_rows, n_classes) of each network's own rows, or of the same rows for all."""
@@ -135,7 +134,7 @@ class NetworkStack(nn.Module):
             module.train(training)
         if self.plan.together:
             return _through(module, self.named(), "", rows.expand(self.size, *rows.shape[-2:]))
-        alone = {name: whole[0] for name, whole in self.named().items()}
+        alone = {name: tensor[0] for name, tensor in self.named().items()}
         return _called(module, alone, rows if rows.dim() == 2 else rows[0])[None]
 
 
@@ -169,8 +168,10 @@ def _through(module: nn.Module, weights: Weights, prefix: str, rows: torch.Tenso
         merged = rows.flatten(0, 1) if kind in _BY_ROW else rows
         answer: torch.Tensor = module(merged)
         return answer.reshape(*rows.shape[:2], *answer.shape[1:]) if kind in _BY_ROW else answer
-    own = {name.removeprefix(prefix): whole for name, whole in weights.items() if name.startswith(prefix)}
-    return vmap(_called, in_dims=(None, 0, 0), randomness="different")(module, own, rows)
+    tensors = {
+        name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)
+    }
+    return vmap(_called, in_dims=(None, 0, 0), randomness="different")(module, tensors, rows)
 
 
 def _called(module: nn.Module, weights: Weights, rows: torch.Tensor) -> torch.Tensor:
@@ -199,8 +200,8 @@ class Targets(NamedTuple):
     def gradient(self, logs: torch.Tensor) -> torch.Tensor:
         """Gradient of the losses in the logits. It overwrites ``logs``."""
         gradient = logs.exp_()
-        one = gradient.new_ones(()).expand(*self.codes.shape, 1)
-        return gradient.scatter_add_(2, self.codes[:, :, None], -one).mul_(self.row_weights[:, :, None])
+        ones = gradient.new_ones(()).expand(*self.codes.shape, 1)
+        return gradient.scatter_add_(2, self.codes[:, :, None], -ones).mul_(self.row_weights[:, :, None])
 
 
 def backpropagate(stack: NetworkStack, rows: torch.Tensor, targets: Targets) -> torch.Tensor:

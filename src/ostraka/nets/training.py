@@ -1,8 +1,6 @@
-"""Checkpoints: the last good state of a training in one file.
+"""The only training loop: repeatable, resumable, and restored to the last good epoch when a loss is NaN.
 
-The only training loop: repeatable, resumable, and restored to the last good epoch when a loss is NaN.
-
-Training sets of a stack of networks, and their batches, which have one shape for all networks.
+Also its checkpoints, and the training sets of a stack of networks in batches of one shape.
 """
 
 from __future__ import annotations
@@ -51,32 +49,34 @@ class Checkpoint:
         if not self.path.exists():
             return []
         try:
-            found = torch.load(self.path, weights_only=True)
+            content = torch.load(self.path, weights_only=True)
         except Exception as error:
             raise ValueError(
                 f"{self.path} is not a checkpoint of a training: remove it to begin again"
             ) from error
-        if found["name"] != self.name:  # the message shows neither name: both contain a hash of private rows
+        if (
+            content["name"] != self.name
+        ):  # the message shows neither name: both contain a hash of private rows
             raise ValueError(
                 f"{self.path} belongs to another training (other data, seed, settings or version): "
                 "type another path, or remove the file to begin again"
             )
         for name, stateful in parts.items():
-            stateful.load_state_dict(found["state"][name])
-        return list(found["losses"])
+            stateful.load_state_dict(content["state"][name])
+        return list(content["losses"])
 
     def save(self, state: dict[str, dict[str, Any]], losses: list[float]) -> None:
         """Replace the file in one step; only its owner can read it."""
         content = {"name": self.name, "state": state, "losses": losses}
-        files.write(self.path, lambda beside: torch.save(content, beside), private=True)
+        files.write(self.path, lambda temporary: torch.save(content, temporary), private=True)
 
 
 def digest(*parts: np.ndarray | str) -> str:
     """A short hash of the content of arrays and texts."""
-    whole = hashlib.sha256()
+    content = hashlib.sha256()
     for part in parts:
-        whole.update(part.encode() if isinstance(part, str) else np.ascontiguousarray(part).tobytes())
-    return whole.hexdigest()[:16]
+        content.update(part.encode() if isinstance(part, str) else np.ascontiguousarray(part).tobytes())
+    return content.hexdigest()[:16]
 
 
 _BETWEEN_SAVES = 30.0  # seconds; saving more often would cost more time than a crash loses
@@ -229,10 +229,10 @@ class _Run:
     def epoch(self, epoch: int) -> float:
         """Train on every batch once. Return the first objective's mean loss."""
         total = 0.0
-        own = epoch_seed(self.seed, epoch)
+        seed = epoch_seed(self.seed, epoch)
         with torch.random.fork_rng():  # the caller's random numbers stay as they are
-            reseed(own)
-            for step, batch in enumerate(self.batches(torch.Generator().manual_seed(own))):
+            reseed(seed)
+            for step, batch in enumerate(self.batches(torch.Generator().manual_seed(seed))):
                 self._set_rates((epoch + step / self.steps) / self.epochs)
                 values = [self._step(objective, batch, epoch, step) for objective in self.objectives]
                 total += values[0]
@@ -267,7 +267,7 @@ class _Run:
 
 def _copied(parts: Mapping[str, Stateful], spare: Any = None) -> dict[str, dict[str, Any]]:
     copied: dict[str, dict[str, Any]] = _over(
-        {name: each.state_dict() for name, each in parts.items()}, spare
+        {name: stateful.state_dict() for name, stateful in parts.items()}, spare
     )
     return copied
 
@@ -324,23 +324,25 @@ class StackBatches:
         hold_out: bool,
         where: torch.device,
     ) -> None:
-        first = np.cumsum([0, *(len(each.codes) for each in training_sets)])[:-1]
-        parts = [_split(each, hold_out=hold_out) for each in training_sets]
-        held = self.held_rows = [start + rest for start, (_, rest) in zip(first, parts, strict=True)]
-        self.seeds, self._size = [each.seed for each in training_sets], batch_size
+        first = np.cumsum([0, *(len(member.codes) for member in training_sets)])[:-1]
+        parts = [_split(member, hold_out=hold_out) for member in training_sets]
+        held_out = self.held_rows = [
+            start + numbers for start, (_, numbers) in zip(first, parts, strict=True)
+        ]
+        self.seeds, self._size = [member.seed for member in training_sets], batch_size
         self._learned = [start + learned for start, (learned, _) in zip(first, parts, strict=True)]
         self.steps = np.array([n_steps(len(learned), batch_size) for learned in self._learned])
-        self.none_held = np.array([len(rest) == 0 for rest in held])
-        known = [np.isin(np.arange(n_classes), each.codes) for each in training_sets]
-        self.rows = torch.as_tensor(np.concatenate([each.rows for each in training_sets]), device=where)
-        self.codes = torch.as_tensor(np.concatenate([each.codes for each in training_sets]), device=where)
-        self.absent = torch.as_tensor(~np.array(known), device=where)
+        self.none_held = np.array([len(numbers) == 0 for numbers in held_out])
+        present = [np.isin(np.arange(n_classes), member.codes) for member in training_sets]
+        self.rows = torch.as_tensor(np.concatenate([member.rows for member in training_sets]), device=where)
+        self.codes = torch.as_tensor(np.concatenate([member.codes for member in training_sets]), device=where)
+        self.absent = torch.as_tensor(~np.array(present), device=where)
         lengths = np.minimum([len(learned) for learned in self._learned], batch_size)[:, None]
         self.row_weights = torch.as_tensor(
             np.float32((np.arange(batch_size) < lengths) / lengths), device=where
         )
-        chunks = range(0, max(len(rest) for rest in held), batch_size)
-        self.held_batches = [self._held_batch(held, start, where) for start in chunks]
+        chunks = range(0, max(len(numbers) for numbers in held_out), batch_size)
+        self.held_batches = [self._held_batch(held_out, start, where) for start in chunks]
 
     def numbers(self, begin: int, end: int, *, epochs: int) -> torch.Tensor:
         """Row numbers of the steps from ``begin`` to ``end``: int64 (n_steps, n_networks, batch_size).
@@ -348,14 +350,14 @@ class StackBatches:
         A network's epochs follow each other without a gap, in the order that its seed gives. A network
         that has finished gets its first row, and its update is discarded.
         """
-        whole = np.empty((end - begin, len(self.seeds), self._size), dtype=np.int64)
+        places = np.empty((end - begin, len(self.seeds), self._size), dtype=np.int64)
         for number, (learned, steps) in enumerate(zip(self._learned, self.steps, strict=True)):
-            whole[:, number] = learned[0]
+            places[:, number] = learned[0]
             for epoch in range(begin // steps, min(epochs, -(-end // steps))):
-                here, there = max(begin, epoch * steps), min(end, (epoch + 1) * steps)
-                mine = self.order(number, epoch)[here - epoch * steps : there - epoch * steps]
-                whole[here - begin : there - begin, number] = mine
-        return torch.as_tensor(whole, device=self.rows.device)
+                first, last = max(begin, epoch * steps), min(end, (epoch + 1) * steps)
+                mine = self.order(number, epoch)[first - epoch * steps : last - epoch * steps]
+                places[first - begin : last - begin, number] = mine
+        return torch.as_tensor(places, device=self.rows.device)
 
     def order(self, number: int, epoch: int) -> np.ndarray:
         """Row numbers of one network's epoch: int64 (n_steps, batch_size)."""
@@ -365,17 +367,17 @@ class StackBatches:
         return np.resize(learned[order], (self.steps[number], self._size))
 
     def _held_batch(
-        self, held: list[np.ndarray], start: int, where: torch.device
+        self, held_out: list[np.ndarray], start: int, where: torch.device
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """A batch of held-out rows from ``start`` on. A network with fewer rows repeats some at weight 0."""
         size = self._size
-        mine = [rest[start : start + size] for rest in held]
+        mine = [places[start : start + size] for places in held_out]
         numbers = [
             np.resize(part if len(part) else learned, size)
             for part, learned in zip(mine, self._learned, strict=True)
         ]
         lengths = np.array([len(part) for part in mine])[:, None]
-        weights = (np.arange(size) < lengths) / np.maximum([len(rest) for rest in held], 1)[:, None]
+        weights = (np.arange(size) < lengths) / np.maximum([len(places) for places in held_out], 1)[:, None]
         return torch.as_tensor(np.array(numbers), device=where), torch.as_tensor(
             np.float32(weights), device=where
         )
@@ -387,5 +389,5 @@ def _split(training_set: TrainingSet, *, hold_out: bool) -> tuple[np.ndarray, np
     if not hold_out:
         return np.arange(n_rows), np.arange(0)
     order = np.random.default_rng([training_set.seed, 0, 1]).permutation(n_rows)
-    held, learned = np.split(order, [n_rows // _HELD_OUT])
-    return np.sort(learned), held
+    held_out, learned = np.split(order, [n_rows // _HELD_OUT])
+    return np.sort(learned), held_out

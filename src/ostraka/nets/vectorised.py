@@ -1,6 +1,6 @@
 """Vectorised training: the networks of a stack train in the same steps, each on its own rows.
 
-Find out on made-up rows, before private rows are read, whether networks of one shape can be stacked.
+Whether networks of one shape can be stacked is found out on made-up rows, before private rows are read.
 """
 
 from __future__ import annotations
@@ -109,12 +109,12 @@ class _StackTrainer(nn.Module):
             where=where,
         )
         self.n_steps = self.batches.steps * self.network.epochs
-        self.stack = plan.new_stack([each.seed for each in training_sets])
+        self.stack = plan.new_stack([member.seed for member in training_sets])
         # networks that have stopped keep their weights while the others go on
         keeping = self.network.patience is not None or len(set(self.n_steps)) > 1
         self.kept = nn.ParameterList(
-            nn.Parameter(whole.detach().clone(), requires_grad=False)
-            for whole in (self.stack.tensors() if keeping else ())
+            nn.Parameter(tensor.detach().clone(), requires_grad=False)
+            for tensor in (self.stack.tensors() if keeping else ())
         )
         self.register_buffer("steps_done", torch.zeros((), dtype=torch.int64))
         self.register_buffer("best_loss", torch.full((many,), torch.inf, dtype=torch.float64))
@@ -137,11 +137,13 @@ class _StackTrainer(nn.Module):
 
     def loss(self, numbers: torch.Tensor) -> torch.Tensor:
         """Sum of losses, after storing gradients. Diverged networks are masked and marked failed."""
-        losses = self._attempt(partial(self._backpropagate, numbers))
+        losses = self._attempt(
+            lambda: backpropagate(self.stack, self._rows(numbers, augmented=True), self._targets(numbers))
+        )
         finite = losses < DIVERGED  # False for NaN
         self.failed.logical_or_(self._running & ~finite)  # in place, as nn.Module requires of a buffer
         if self.network.rate_schedule() is not None:
-            self._before = [whole.detach().clone() for whole in self.stack.trained]
+            self._before = [tensor.detach().clone() for tensor in self.stack.trained]
         return torch.where(finite, losses, 0.0).sum()
 
     def after_step(self) -> None:
@@ -149,9 +151,9 @@ class _StackTrainer(nn.Module):
         schedule = self.network.rate_schedule()
         if schedule is not None and self._before:
             progress = np.minimum(int(self.steps_done) / self.n_steps, 1.0)
-            shares = torch.tensor([schedule(each) for each in progress.tolist()])
-            for whole, before in zip(self.stack.trained, self._before, strict=True):
-                whole.data = before.lerp(whole.data, _broadcast(shares.to(whole.device), whole))
+            shares = torch.tensor([schedule(share) for share in progress.tolist()])
+            for tensor, before in zip(self.stack.trained, self._before, strict=True):
+                tensor.data = before.lerp(tensor.data, _broadcast(shares.to(tensor.device), tensor))
         self.steps_done.add_(1)
         if not len(self.kept):
             return
@@ -162,10 +164,10 @@ class _StackTrainer(nn.Module):
 
     def results(self) -> tuple[list[Weights], np.ndarray]:
         """The weights of each network, and which networks failed."""
-        for whole, kept in zip(self.stack.tensors(), self.kept, strict=False):
-            whole.data.copy_(kept.data)
+        for tensor, best in zip(self.stack.tensors(), self.kept, strict=False):
+            tensor.data.copy_(best.data)
         networks = [self.stack.one(number) for number in range(self.stack.size)]
-        finite = [all(bool(whole.isfinite().all()) for whole in each.values()) for each in networks]
+        finite = [all(bool(tensor.isfinite().all()) for tensor in weights.values()) for weights in networks]
         return networks, self.failed.cpu().numpy() | ~np.array(finite)
 
     def _attempt(self, work: Callable[[], torch.Tensor]) -> torch.Tensor:
@@ -189,9 +191,6 @@ class _StackTrainer(nn.Module):
             row_weights=self.batches.row_weights if row_weights is None else row_weights,
         )
 
-    def _backpropagate(self, numbers: torch.Tensor) -> torch.Tensor:
-        return backpropagate(self.stack, self._rows(numbers, augmented=True), self._targets(numbers))
-
     def _held_out_loss(self, numbers: torch.Tensor, row_weights: torch.Tensor) -> torch.Tensor:
         logits = self.stack.logits(self._rows(numbers, augmented=False), training=False)
         return self._targets(numbers, row_weights).losses(logits)[1]
@@ -202,20 +201,20 @@ class _StackTrainer(nn.Module):
         rows = self._memory.view(*numbers.shape, -1)
         if self.network.augment is None or not augmented:
             return rows
-        changed = [self._augmented(number, own) for number, own in enumerate(rows)]
+        changed = [self._augmented(number, part) for number, part in enumerate(rows)]
         self._seed(int(self.steps_done))
         return torch.stack(changed)
 
-    def _augmented(self, number: int, own: torch.Tensor) -> torch.Tensor:
+    def _augmented(self, number: int, rows: torch.Tensor) -> torch.Tensor:
         """Augment one network's rows, in a call of its own, so that an error costs one ballot only."""
         _seed_all(self.batches.seeds[number] + int(self.steps_done))
         augment = cast("Callable[[torch.Tensor], torch.Tensor]", self.network.augment)
         with contextlib.suppress(Exception):  # the text of the error may be private
-            changed = augment(own)
-            if changed.shape == own.shape:
-                return changed.to(own)
+            changed = augment(rows)
+            if changed.shape == rows.shape:
+                return changed.to(rows)
         self.failed[number] = True
-        return own
+        return rows
 
     def _seed(self, step: int) -> None:
         """Seed what the module draws from; a module in a stack draws from torch's generators only."""
@@ -225,12 +224,12 @@ class _StackTrainer(nn.Module):
         """Return which networks improved in the last epoch; stop those without progress for too long."""
         if self.network.patience is None:
             return ends & (int(self.steps_done) == self.n_steps)
-        held = np.zeros(len(ends))
+        losses = np.zeros(len(ends))
         with torch.no_grad():
             for chunk in self.batches.held_batches:
-                held += self._attempt(partial(self._held_out_loss, *chunk)).cpu().numpy()
-        better: np.ndarray = ends & ((held < self.best_loss.numpy()) | self.batches.none_held)
-        self.best_loss.copy_(torch.as_tensor(np.where(better, held, self.best_loss.numpy())))
+                losses += self._attempt(partial(self._held_out_loss, *chunk)).cpu().numpy()
+        better: np.ndarray = ends & ((losses < self.best_loss.numpy()) | self.batches.none_held)
+        self.best_loss.copy_(torch.as_tensor(np.where(better, losses, self.best_loss.numpy())))
         self.epochs_waited.copy_(torch.as_tensor(np.where(better, 0, self.epochs_waited.numpy() + ends)))
         self.stopped |= self.epochs_waited >= self.network.patience
         return better
@@ -238,8 +237,8 @@ class _StackTrainer(nn.Module):
     def _keep(self, improved: np.ndarray) -> None:
         """Copy the present weights of these networks."""
         chosen = torch.as_tensor(improved, device=self._running.device)
-        for kept, whole in zip(self.kept, self.stack.tensors(), strict=True):
-            kept.data = torch.where(_broadcast(chosen, whole), whole.detach(), kept.data)
+        for best, tensor in zip(self.kept, self.stack.tensors(), strict=True):
+            best.data = torch.where(_broadcast(chosen, tensor), tensor.detach(), best.data)
 
     def _update_running(self) -> None:
         """Recompute which networks still train; this is also needed after a checkpoint was read."""
@@ -247,9 +246,9 @@ class _StackTrainer(nn.Module):
         self._running = torch.as_tensor(running, device=self._running.device)
 
 
-def _broadcast(one_each: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
+def _broadcast(one_each: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     """One number for each network, in the shape that broadcasts over that network's weights."""
-    return one_each.view(-1, *[1] * (whole.dim() - 1))
+    return one_each.view(-1, *[1] * (tensor.dim() - 1))
 
 
 def _fingerprint(plan: TrainingPlan, training_sets: Sequence[TrainingSet]) -> str:
@@ -260,8 +259,8 @@ def _fingerprint(plan: TrainingPlan, training_sets: Sequence[TrainingSet]) -> st
         if name not in _IRRELEVANT
     }
     how = (plan.together, plan.compiled, plan.orders)
-    text = f"{settings}, {plan.module}, {how}, {[each.seed for each in training_sets]}"
-    data = [part for each in training_sets for part in (each.rows, each.codes)]
+    text = f"{settings}, {plan.module}, {how}, {[member.seed for member in training_sets]}"
+    data = [part for member in training_sets for part in (member.rows, member.codes)]
     return digest(text, *data)
 
 
@@ -342,26 +341,27 @@ def _together(alone: TrainingPlan, rows: torch.Tensor) -> TrainingPlan:
     if size == 1 or not (_equals_alone(alone, clean, rows) and _is_isolated(together, clean, rows)):
         return alone
     orders = {
-        name: (0, *sorted(range(1, found.dim()), key=lambda axis: -found.stride()[axis]))
-        for name, found in zip(alone.orders, clean["gradients"], strict=True)
+        name: (0, *sorted(range(1, gradient.dim()), key=lambda axis: -gradient.stride()[axis]))
+        for name, gradient in zip(alone.orders, clean["gradients"], strict=True)
     }
     return dataclasses.replace(together, orders=orders, size=size)
 
 
-def _compiled(found: TrainingPlan, rows: torch.Tensor) -> TrainingPlan:
+def _compiled(stacked: TrainingPlan, rows: torch.Tensor) -> TrainingPlan:
     """The plan for compiled code, if it implements such networks and its losses equal those of a stack."""
-    if not (found.together and is_compilable(found.network, found.module)):
-        return found
-    compiled = dataclasses.replace(found, compiled=True, size=max(found.size, _AT_LEAST))
-    short = clone(found.network).set_params(epochs=3, patience=None, checkpoint=None, progress=None)
+    if not (stacked.together and is_compilable(stacked.network, stacked.module)):
+        return stacked
+    compiled = dataclasses.replace(stacked, compiled=True, size=max(stacked.size, _AT_LEAST))
+    short = clone(stacked.network).set_params(epochs=3, patience=None, checkpoint=None, progress=None)
     training_sets = [
-        TrainingSet(rows=own.numpy(), codes=np.arange(len(own)) % found.n_classes, seed=number)
-        for number, own in enumerate(rows)
+        TrainingSet(rows=part.numpy(), codes=np.arange(len(part)) % stacked.n_classes, seed=number)
+        for number, part in enumerate(rows)
     ]
-    one, other = (
-        train_stack(dataclasses.replace(plan, network=short), training_sets)[2] for plan in (found, compiled)
+    losses, compiled_losses = (
+        train_stack(dataclasses.replace(plan, network=short), training_sets)[2]
+        for plan in (stacked, compiled)
     )
-    return compiled if np.allclose(one, other, rtol=1e-2) else found
+    return compiled if np.allclose(losses, compiled_losses, rtol=1e-2) else stacked
 
 
 def _equals_alone(alone: TrainingPlan, clean: dict[str, list[torch.Tensor]], rows: torch.Tensor) -> bool:
@@ -369,8 +369,8 @@ def _equals_alone(alone: TrainingPlan, clean: dict[str, list[torch.Tensor]], row
     for number in range(3):
         by_itself = _probe(alone.new_stack([number]), rows[number : number + 1])
         for part in ("logits", "gradients"):  # random numbers in training are drawn for the whole stack
-            for one, other in zip(by_itself[part], clean[part], strict=True):
-                if not torch.allclose(one[0], other[number], rtol=1e-2, atol=1e-4):
+            for a, b in zip(by_itself[part], clean[part], strict=True):
+                if not torch.allclose(a[0], b[number], rtol=1e-2, atol=1e-4):
                     return False
     return True
 
@@ -383,9 +383,9 @@ def _is_isolated(together: TrainingPlan, clean: dict[str, list[torch.Tensor]], r
         changed = rows.clone()
         changed[1] = garbage
         stack = together.new_stack(range(3))
-        for whole in stack.tensors():
-            if whole.is_floating_point():
-                whole.data[1] = garbage
+        for tensor in stack.tensors():
+            if tensor.is_floating_point():
+                tensor.data[1] = garbage
         if not _same(clean, _probe(together.new_stack(range(3)), changed), exactly=exactly):
             return False
         if not _same(clean, _probe(stack, rows), exactly=exactly):
@@ -414,7 +414,7 @@ def _probe(stack: NetworkStack, rows: torch.Tensor) -> dict[str, list[torch.Tens
         "gradients": stack.in_module_order(gradients),
         "trained": stack.in_module_order([torch.zeros_like(x) if x.grad is None else x.grad for x in leaves]),
         "losses": [losses],
-        "constant": [whole.detach() for whole in stack.constant],
+        "constant": [tensor.detach() for tensor in stack.constant],
     }
 
 
@@ -424,12 +424,14 @@ def _generator_state() -> tuple[Any, ...]:
     return random.getstate(), np.asarray(words).tobytes(), place
 
 
-def _same(one: dict[str, list[torch.Tensor]], other: dict[str, list[torch.Tensor]], *, exactly: bool) -> bool:
+def _same(
+    clean: dict[str, list[torch.Tensor]], changed: dict[str, list[torch.Tensor]], *, exactly: bool
+) -> bool:
     """Whether the first and the third network are unchanged."""
     return all(
         torch.equal(a[number], b[number]) if exactly else torch.allclose(a[number], b[number], rtol=1e-3)
-        for part in one
-        for a, b in zip(one[part], other[part], strict=True)
+        for part in clean
+        for a, b in zip(clean[part], changed[part], strict=True)
         for number in (0, 2)
     )
 

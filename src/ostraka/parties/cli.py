@@ -46,8 +46,8 @@ def dealer(
 
     with console.usage():
         agreed = Agreement.from_json(agreement.read_text(encoding="utf-8"))
-        one = Dealer(agreed, Identity.kept_at(identity))
-    server = PartyServer(one, port=port, host=host)
+        party = Dealer(agreed, Identity.kept_at(identity))
+    server = PartyServer(party, port=port, host=host)
     typer.echo(server.url)
     try:
         server.serve_forever()

@@ -39,22 +39,22 @@ class Local:
         """Return the reply to a message."""
         return self._party.answers[f"/v1/{verb}"](sealed)
 
-    def join(self, sealed: bytes, most: int) -> bytes:
+    def join(self, sealed: bytes, limit: int) -> bytes:
         """Return the result of :meth:`Party.join`."""
-        return self.ask("join", sealed, most)
+        return self.ask("join", sealed, limit)
 
-    def vote(self, sealed: bytes, most: int) -> bytes:
+    def vote(self, sealed: bytes, limit: int) -> bytes:
         """Return the result of :meth:`Party.vote`."""
-        return self.ask("vote", sealed, most)
+        return self.ask("vote", sealed, limit)
 
 
 def ask_all(names: tuple[str, ...], ask: Callable[[str], Answer]) -> dict[str, Answer]:
     """Ask all parties at once; return their replies, or raise one error that names all which failed."""
     with ThreadPoolExecutor(min(len(names), _MOST_CALLS)) as pool:
-        asked = {name: pool.submit(ask, name) for name in names}
-    failed = {name: error for name, one in asked.items() if (error := one.exception()) is not None}
+        tasks = {name: pool.submit(ask, name) for name in names}
+    failed = {name: error for name, task in tasks.items() if (error := task.exception()) is not None}
     if not failed:
-        return {name: one.result() for name, one in asked.items()}
+        return {name: task.result() for name, task in tasks.items()}
     for error in failed.values():
         if not isinstance(error, PartyError):
             raise error
@@ -72,15 +72,15 @@ _MOST_REPLY = 1024  # bytes of a reply to a call
 class Link(Protocol):
     """A link to a party or to the dealer."""
 
-    def ask(self, verb: str, body: bytes, most: int) -> bytes:
+    def ask(self, verb: str, body: bytes, limit: int) -> bytes:
         """Return the reply to a message."""
         ...
 
-    def join(self, sealed: bytes, most: int) -> bytes:
+    def join(self, sealed: bytes, limit: int) -> bytes:
         """Return the reply to a call."""
         ...
 
-    def vote(self, sealed: bytes, most: int) -> bytes:
+    def vote(self, sealed: bytes, limit: int) -> bytes:
         """Return the masked votes of a clear round."""
         ...
 
@@ -110,8 +110,8 @@ def clear_round(asker: Asker, rows: np.ndarray, names: tuple[str, ...]) -> np.nd
     replies = ask_all(names, lambda name: links[name].join(invitation, _MOST_REPLY))
     round_ = gathered(call, replies, agreement)
     request = asker.identity.seal("request", rounds.pack(call, replies, rows))
-    most = SIGNATURE_BYTES + 32 + 4 * len(rows) * len(agreement.classes)
-    sealed = ask_all(names, lambda name: links[name].vote(request, most))
+    limit = SIGNATURE_BYTES + 32 + 4 * len(rows) * len(agreement.classes)
+    sealed = ask_all(names, lambda name: links[name].vote(request, limit))
     return plausible(added(sealed, round_, secret, agreement), len(names), agreement)
 
 

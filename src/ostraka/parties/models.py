@@ -40,9 +40,9 @@ def check_supported(estimator: Any, agreement: Agreement) -> None:
         return
     *scalers, last = [step for _, step in estimator.steps] if _kind(estimator) == _PIPELINE else [estimator]
     linear, network = _kind(last) in LINEAR, _kind(last) == _MLP
-    if not all(_kind(one) in _SCALERS and not getattr(one, "clip", False) for one in scalers) or not (
-        linear or network
-    ):
+    if not all(
+        _kind(scaler) in _SCALERS and not getattr(scaler, "clip", False) for scaler in scalers
+    ) or not (linear or network):
         raise ValueError(
             "with secret questions the estimator must be LogisticRegression, RidgeClassifier, SGDClassifier, "
             "LinearSVC or MLPClassifier, or a Pipeline of StandardScaler or MinMaxScaler and one of these; "
@@ -80,14 +80,14 @@ def _layers_of(teacher: Teacher, agreement: Agreement) -> _Layers:
     low, high = secret.input_range if secret is not None else (-1.0, 1.0)
     hidden = 0 if secret is None else secret.hidden
     with np.errstate(all="ignore"):
-        found = None if teacher.model is None else _read(teacher.model, (low + high) / 2, (high - low) / 2)
-        if found is not None:
-            found = _all_classes(found, teacher.present, n_classes)
-            found = _embedded(found, hidden) if hidden else found
-    if found is None or not all(np.isfinite(each).all() for each in _flat(found)):
+        layers = None if teacher.model is None else _read(teacher.model, (low + high) / 2, (high - low) / 2)
+        if layers is not None:
+            layers = _all_classes(layers, teacher.present, n_classes)
+            layers = _embedded(layers, hidden) if hidden else layers
+    if layers is None or not all(np.isfinite(array).all() for array in _flat(layers)):
         vote = int(teacher.present[0]) if len(teacher.present) == 1 else teacher.fallback
         return _constant(vote, agreement.n_features, hidden, n_classes)
-    return found
+    return layers
 
 
 def _flat(layers: _Layers) -> list[np.ndarray]:
@@ -104,10 +104,10 @@ def _constant(vote: int, n_features: int, hidden: int, n_classes: int) -> _Layer
 def _read(model: Any, middle: float, half: float) -> _Layers | None:
     """Return a trained model's layers with its scalers merged; None if its numbers give no valid scores."""
     *scalers, last = [step for _, step in model.steps] if _kind(model) == _PIPELINE else [model]
-    found = _network(last) if _kind(last) == _MLP else _linear(last)
-    if found is None:
+    layers = _network(last) if _kind(last) == _MLP else _linear(last)
+    if layers is None:
         return None
-    weights, offsets, then = found
+    weights, offsets, then = layers
     factor, shift = np.full(len(weights), half), np.full(len(weights), middle)
     for scaler in scalers:  # each row becomes row * factor + shift
         factor, shift = (
@@ -126,8 +126,8 @@ def _scaled_by(scaler: Any, values: np.ndarray, *, moved: bool = False) -> np.nd
 
 
 def _linear(model: Any) -> _Layers | None:
-    found = linear_scores(model)
-    return None if found is None else _Layers(found[0].T.copy(), np.array(found[1]))
+    scores = linear_scores(model)
+    return None if scores is None else _Layers(scores[0].T.copy(), np.array(scores[1]))
 
 
 def _network(model: Any) -> _Layers:
@@ -193,8 +193,8 @@ def _scaled_network(layers: _Layers) -> FixedModel:
 
 
 def _whole(weights: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    found = [np.ascontiguousarray(np.rint(each).astype(np.int64)) for each in (weights, offsets)]
-    return found[0].view(np.uint64), found[1].view(np.uint64)
+    layers = [np.ascontiguousarray(np.rint(array).astype(np.int64)) for array in (weights, offsets)]
+    return layers[0].view(np.uint64), layers[1].view(np.uint64)
 
 
 def _kind(estimator: Any) -> str:

@@ -179,7 +179,7 @@ class PartyEnsemble:
                 dealer=dealing.public_key, input_range=input_range, hidden=hidden, reveals=reveals
             )
         agreement = Agreement(
-            members={name: one.public_key for name, one in identities.items()},
+            members={name: identity.public_key for name, identity in identities.items()},
             aggregator=aggregator.public_key,
             classes=tuple(classes),
             n_features=np.shape(data[0][0])[-1],

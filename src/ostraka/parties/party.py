@@ -189,18 +189,18 @@ class Party:
     @property
     def answers(self) -> dict[str, Callable[[bytes], bytes]]:
         """The handlers of messages, by address."""
-        found: dict[str, Callable[[bytes], bytes]] = {"/v1/join": self.join, "/v1/vote": self.vote}
+        verbs: dict[str, Callable[[bytes], bytes]] = {"/v1/join": self.join, "/v1/vote": self.vote}
         if self._secret is not None:
-            found |= {"/v1/ask": self.ask, "/v1/layer": self.layer}
+            verbs |= {"/v1/ask": self.ask, "/v1/layer": self.layer}
         if self.agreement.argmax_only:
-            found |= {"/v1/hold": self.hold, "/v1/argmax": self.argmax}
-        return found
+            verbs |= {"/v1/hold": self.hold, "/v1/argmax": self.argmax}
+        return verbs
 
     @property
     def most_bytes(self) -> int:
         """The length of the longest valid message to this party."""
-        more = 0 if self._secret is None else most_ask_bytes(self.agreement)
-        return rounds.most_bytes(self.agreement) + more
+        questions = 0 if self._secret is None else most_ask_bytes(self.agreement)
+        return rounds.most_bytes(self.agreement) + questions
 
     def join(self, sealed: bytes) -> bytes:
         """Join a round; return a fresh key for it, signed.
@@ -290,10 +290,10 @@ class Party:
         body = self._from_aggregator("request", sealed)
         digest, replies, data = self._checked(lambda: rounds.unpack(body))
         with self._lock:
-            found = self._open.pop(digest, None)
-        if found is None:
+            opened = self._open.pop(digest, None)
+        if opened is None:
             raise self._refusal("this round is not open: it was answered, given up, or never joined")
-        call, secret = found
+        call, secret = opened
         round_ = self._checked(lambda: Round.gather(call, replies, self.agreement))
         if round_.keys[self.name] != exchange_key(secret):
             raise self._refusal("its own key in the request is not the one it gave")

@@ -92,7 +92,7 @@ class Prompts:
         }
 
     def read(self, listed: dict[str, Any], files: SavedFiles) -> PromptEnsemble:
-        shots = [[(str(text), str(word)) for text, word in each] for each in files.json("prompts.json")]
+        shots = [[(str(text), str(word)) for text, word in prompt] for prompt in files.json("prompts.json")]
         voter = _RestoredPrompts(
             Endpoint(**listed["endpoint"]),
             classes=listed["classes"],
@@ -111,8 +111,10 @@ class _RestoredPrompts(PromptEnsemble):
         self.classes_, self._words = np.asarray(self.classes), tuple(map(str, self.words or ()))
         self._read, self._endpoint = Reader(self._words), cast("Endpoint", self.endpoint)
         self._responses = ResponseCache(None)
-        each = np.arange(len(shots))
-        self.manifest_ = Manifest(n_teachers=len(shots), unit=unit, shards=each, units=each, commitment="")
+        numbers = np.arange(len(shots))
+        self.manifest_ = Manifest(
+            n_teachers=len(shots), unit=unit, shards=numbers, units=numbers, commitment=""
+        )
         self._shots = shots
         self.notes_ = self._notes()
         return self

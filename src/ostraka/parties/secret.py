@@ -268,10 +268,10 @@ _CORRECTIONS = 128  # bytes for one number, at most
 def secret_round(asker: Asker, rows: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
     """Run one round whose rows nobody else sees: the noisy counts, or a 1 at the largest of each row."""
     round_, weights = SecretRound.opened(rows, names, asker)
-    asked = ask_all(names, lambda name: round_.asked(name, weights[name]))
-    messages = {name: message for name, (_, message) in asked.items()}
+    replies = ask_all(names, lambda name: round_.asked(name, weights[name]))
+    messages = {name: message for name, (_, message) in replies.items()}
     half = np.zeros((len(rows), len(asker.agreement.classes)), dtype=np.uint32)
-    for side, _ in asked.values():
+    for side, _ in replies.values():
         half += side.votes()
     if asker.agreement.argmax_only:
         return noisy_argmax(round_, messages, half)
@@ -317,8 +317,8 @@ class SecretRound:
         question = hidden.salted_question(hidden_question(rows, pad))
         call = replace(call, question=hidden.digest_of(question), offer=sealed.hex())
         invitation = identity.seal("call", call.body())
-        most = _SMALL_REPLY + 8 * (sizes.n_features * sizes.first + sizes.hidden * sizes.n_classes)
-        replies = ask_all(names, lambda name: asker.links[name].ask("join", invitation, most))
+        limit = _SMALL_REPLY + 8 * (sizes.n_features * sizes.first + sizes.hidden * sizes.n_classes)
+        replies = ask_all(names, lambda name: asker.links[name].ask("join", invitation, limit))
         signed, weights = _joined(agreement, call, replies)
         round_ = gathered(call, signed, agreement)
         request = identity.seal("deal", hidden.deal_request(call, signed))
@@ -341,19 +341,22 @@ class SecretRound:
     def _material(self, name: str) -> tuple[AskerSide, bytes, bytes]:
         """Fetch one party's correction words from the dealer; return this side of the computation, too."""
         signed, words, corrections = self.dealt(name)
-        own, key = self.keys.pads(self.round.transcript, name), hidden.cipher_key(self.round.transcript, name)
+        pads, key = (
+            self.keys.pads(self.round.transcript, name),
+            hidden.cipher_key(self.round.transcript, name),
+        )
 
         def side() -> AskerSide:
-            return AskerSide(key, own, self.sizes, question=self.pad, words=words, corrections=corrections)
+            return AskerSide(key, pads, self.sizes, question=self.pad, words=words, corrections=corrections)
 
         return by(DEALER, side), signed, words
 
     def dealt(self, name: str) -> tuple[bytes, bytes, bytes]:
         """Fetch what the dealer signed for a party or the holder, the words, and the corrections, opened."""
         transcript, sizes, n_words = self.round.transcript, self.sizes, words_bytes(self.sizes)
-        most = _SMALL_REPLY + n_words + _CORRECTIONS * sizes.n_rows * (sizes.hidden + sizes.n_classes)
+        limit = _SMALL_REPLY + n_words + _CORRECTIONS * sizes.n_rows * (sizes.hidden + sizes.n_classes)
         request = self.asker.identity.seal("material", hidden.pack([transcript, name.encode()]))
-        reply = self.dealer.ask("material", request, most)
+        reply = self.dealer.ask("material", request, limit)
 
         def read() -> tuple[bytes, bytes, bytes]:
             signed, words, sealed = hidden.unpack(reply, 3)
@@ -366,8 +369,8 @@ class SecretRound:
 
     def told(self, name: str, verb: str, message: bytes) -> bytes:
         """Return a party's answer to one message, after checking its signature for this round."""
-        most = _SMALL_REPLY + 9 * self.sizes.n_rows * (self.sizes.first + self.sizes.n_classes)
-        sealed = self.asker.links[name].ask(verb, message, most)
+        limit = _SMALL_REPLY + 9 * self.sizes.n_rows * (self.sizes.first + self.sizes.n_classes)
+        sealed = self.asker.links[name].ask(verb, message, limit)
         transcript = self.round.transcript.hex()
         return by(name, lambda: _bound(self.asker.agreement, name, verb, sealed, transcript))
 
@@ -376,10 +379,10 @@ class SecretRound:
 
     def votes(self, messages: Mapping[str, bytes]) -> dict[str, bytes]:
         """Return every party's masked half of its votes, still sealed; each party pays when it answers."""
-        most = SIGNATURE_BYTES + KEY_BYTES + 4 * self.sizes.n_rows * self.sizes.n_classes
+        limit = SIGNATURE_BYTES + KEY_BYTES + 4 * self.sizes.n_rows * self.sizes.n_classes
         links, identity = self.asker.links, self.asker.identity
         sealed = {name: identity.seal("turn", self.headed(message)) for name, message in messages.items()}
-        return ask_all(tuple(messages), lambda name: links[name].ask("vote", sealed[name], most))
+        return ask_all(tuple(messages), lambda name: links[name].ask("vote", sealed[name], limit))
 
 
 def _bound(agreement: Agreement, name: str, purpose: str, sealed: bytes, digest: str) -> bytes:
@@ -395,10 +398,10 @@ def _joined(
 ) -> tuple[dict[str, bytes], dict[str, bytes]]:
     """Return every party's signed reply and its masked weights."""
     signed, weights = {}, {}
-    for name, found in replies.items():
+    for name, content in replies.items():
 
-        def read(name: str = name, found: bytes = found) -> tuple[bytes, bytes]:
-            reply, sealed = hidden.unpack(found, 2)
+        def read(name: str = name, content: bytes = content) -> tuple[bytes, bytes]:
+            reply, sealed = hidden.unpack(content, 2)
             return reply, _bound(agreement, name, "weights", sealed, call.digest)
 
         signed[name], weights[name] = by(name, read)

@@ -68,10 +68,12 @@ def svg(draw: Callable[[Any], None]) -> str:
         draw(canvas.add_subplot())
         text = io.StringIO()
         canvas.savefig(text, format="svg", transparent=True, metadata={"Date": None})
-    drawn = text.getvalue()
-    drawn = drawn[drawn.index("<svg") :].replace(_INK, "currentColor")
-    prefix = f"f{hashlib.sha256(drawn.encode()).hexdigest()[:8]}-"  # ids of several drawings meet in one page
-    return re.sub(r'(id="|url\(#|href="#)', rf"\g<1>{prefix}", drawn)
+    drawing = text.getvalue()
+    drawing = drawing[drawing.index("<svg") :].replace(_INK, "currentColor")
+    prefix = (
+        f"f{hashlib.sha256(drawing.encode()).hexdigest()[:8]}-"  # ids of several drawings meet in one page
+    )
+    return re.sub(r'(id="|url\(#|href="#)', rf"\g<1>{prefix}", drawing)
 
 
 def numbers(values: Any) -> np.ndarray:
@@ -100,7 +102,7 @@ def budget_over_time(result: Result) -> Figure | None:
         return None
     answers = np.array(result.series.get("answers") or range(1, len(epsilon) + 1))
     budget = result.settings.get("epsilon")
-    many, each = _PAID.get(result.settings.get("way", "argmax"), _QUESTIONS)
+    many, unit = _PAID.get(result.settings.get("way", "argmax"), _QUESTIONS)
 
     def draw(axes: Any) -> None:
         # from no answer on, so that a run of one answer has a line, too
@@ -115,7 +117,7 @@ def budget_over_time(result: Result) -> Figure | None:
     limit = f" The budget is {budget:g}." if budget is not None else ""
     return Figure(
         title="Budget over time",
-        caption=f"Publishable ε (δ = {result.upper.get('delta') or 0:g}) after each {each}.{limit}",
+        caption=f"Publishable ε (δ = {result.upper.get('delta') or 0:g}) after each {unit}.{limit}",
         alt=(
             f"Line that grows with the number of {many}, from {epsilon[0]:.3g} after the first "
             f"to {epsilon[-1]:.3g} after {answers[-1]}.{limit}"
@@ -159,10 +161,10 @@ def bounds_against_answers(result: Result) -> Figure | None:
 
 def bounds_of_these_votes(result: Result) -> Figure | None:
     """The same with the bounds that were read off the votes. For the owner only."""
-    known = result.owner.get("bounds") or {}
+    bounds = result.owner.get("bounds") or {}
     return _bounds(
         result,
-        {**(result.upper.get("bounds") or {}), **known} if known else {},
+        {**(result.upper.get("bounds") or {}), **bounds} if bounds else {},
         title="ε for these votes",
         caption="Lines that depend on the votes lie lower where the teachers agree. They are for the owner.",
         owner_only=True,
@@ -185,11 +187,11 @@ def _bounds(
         legend_outside(axes)
 
     ends = "; ".join(f"{name} {epsilon[-1]:.3g}" for name, (_, epsilon) in lines.items())
-    most = max(int(answers[-1]) for answers, _ in lines.values())
+    last = max(int(answers[-1]) for answers, _ in lines.values())
     return Figure(
         title=title,
         caption=f"At δ = {result.upper.get('delta')}. {caption}",
-        alt=f"Lines of epsilon that grow with the number of answers. After {most:,}: {ends}.",
+        alt=f"Lines of epsilon that grow with the number of answers. After {last:,}: {ends}.",
         svg=svg(draw),
         owner_only=owner_only,
     )
@@ -336,18 +338,18 @@ def leak_against_order(result: Result) -> Figure | None:
 
 def leaks(result: Result) -> Figure | None:
     """The last line of several audits side by side, such as of several adversaries. For the owner only."""
-    findings = [each for each in result.owner.get("audit") or [] if each["measures"]]
-    last = [each["measures"][-1] for each in findings]
+    findings = [finding for finding in result.owner.get("audit") or [] if finding["measures"]]
+    last = [finding["measures"][-1] for finding in findings]
     if len(findings) < 2 or len({measure["what"] for measure in last}) > 1:
         return None
-    names = [each["name"] for each in findings]
+    names = [finding["name"] for finding in findings]
     table = np.array([numbers([m["upper"], _known(m["exact"]), m["lower"]]) for m in last])
 
     def draw(axes: Any) -> None:
         for column, (name, style) in enumerate(zip(_BOUNDS, _BOUND_LINES, strict=True)):
             place = np.arange(len(names)) + 0.27 * (1 - column)
-            drawn = np.nan_to_num(table[:, column], nan=0.0, posinf=0.0)  # the words have what is infinite
-            axes.barh(place, drawn, 0.25, label=name, color=style["color"])
+            heights = np.nan_to_num(table[:, column], nan=0.0, posinf=0.0)  # the words have what is infinite
+            axes.barh(place, heights, 0.25, label=name, color=style["color"])
         axes.set_yticks(np.arange(len(names)), [textwrap.fill(name, _WIDTH) for name in names])
         axes.set(xlabel=last[0]["what"])
         legend_outside(axes)

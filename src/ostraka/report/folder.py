@@ -52,9 +52,9 @@ def open_run(folder: Path, plan: dict[str, Any], *, tables: dict[str, Path | Non
 
 def contents(folder: Path) -> tuple[str, str]:
     """Name what is in a run's folder: what may be passed on, and what is for the owner of the data."""
-    there = {each.name: each.is_dir() for each in folder.iterdir()}
-    public = [name for name in FOR_ANYBODY if name in there]
-    owners = [name + "/" * there[name] for name in sorted(there.keys() - public)]
+    entries = {entry.name: entry.is_dir() for entry in folder.iterdir()}
+    public = [name for name in FOR_ANYBODY if name in entries]
+    owners = [name + "/" * entries[name] for name in sorted(entries.keys() - public)]
     return _listed(public), _listed(owners)
 
 
@@ -107,7 +107,7 @@ def name_of(folder: Path) -> str:
 
 def _hmac(path: Path, secret: bytes) -> str:
     if path.is_dir():  # of Parquet files
-        names = sorted(each.name for each in path.iterdir() if each.is_file())
+        names = sorted(entry.name for entry in path.iterdir() if entry.is_file())
         parts = [(name, _hmac(path / name, secret)) for name in names]
         return hmac.new(secret, json.dumps(parts).encode(), digestmod="sha256").hexdigest()
     digest = hmac.new(secret, digestmod="sha256")
@@ -127,8 +127,8 @@ def load(folder: Path) -> Result:
     from ostraka.core.result import Result
 
     if not (folder / RESULT).is_file():
-        begun = " yet: type the command that began it to finish it" if (folder / PLAN).exists() else ""
-        raise ValueError(f"{folder} holds no {RESULT}{begun or ': type the folder of a finished run'}")
+        hint = " yet: type the command that began it to finish it" if (folder / PLAN).exists() else ""
+        raise ValueError(f"{folder} holds no {RESULT}{hint or ': type the folder of a finished run'}")
     return Result.from_json((folder / RESULT).read_text())
 
 
@@ -139,9 +139,9 @@ def write_reports(
     from ostraka.report.page import privacy_label, render_html
 
     write(folder / LABEL, json.dumps(privacy_label(result), indent=2, ensure_ascii=False) + "\n")
-    shown = result.public() if public else result
+    record = result.public() if public else result
     page = folder / (PUBLIC_REPORT if public else REPORT)
-    html = render_html(shown, figures=_figures(shown), controller=controller, purpose=purpose)
+    html = render_html(record, figures=_figures(record), controller=controller, purpose=purpose)
     write(page, html)
     return page
 

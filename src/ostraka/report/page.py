@@ -57,15 +57,15 @@ def sentence(*, epsilon: float, delta: float, unit: str, relation: str | None = 
     released can multiply the odds between any two versions of that person's data by at most 2.72
     (e to the power of epsilon = 1), but for a chance of 1 in 100,000 (delta) in which nothing is promised.
     """
-    rest = "all other rows" if unit == "row" else f"every other {unit}"
-    rest = "everybody else" if unit == "person" else rest
+    others = "all other rows" if unit == "row" else f"every other {unit}"
+    others = "everybody else" if unit == "person" else others
     if not math.isfinite(epsilon):
         return f"Nothing is promised about one {unit}: no bound on what was released is known."
     versions = f"any two versions of that {unit}{_possessive(unit)}"
     if relation != "replace-one":
         versions = f"any version of that {unit}{_possessive(unit)} and none at all"
     return (
-        f"Whatever anyone believed about one {unit} beforehand, and even knowing {rest}, what was released "
+        f"Whatever anyone believed about one {unit} beforehand, and even knowing {others}, what was released "
         f"can multiply the odds between {versions} by at most "
         f"{_factor(epsilon)} (e to the power of epsilon = {at_most(epsilon)})"
         + (f", but for a chance of {_chance(delta)} (delta) in which nothing is promised." if delta else ".")
@@ -242,18 +242,18 @@ def _by_odds(log_odds: float, delta: Callable[[float], float], alarm: float) -> 
 
 def _least(function: Callable[[float], float], low: float, high: float) -> float:
     """Return the smallest value seen in a golden-section search; the function falls, then rises."""
-    left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
-    at_left, at_right = function(left), function(right)
+    low_point, high_point = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+    at_left, at_right = function(low_point), function(high_point)
     best = min(1.0, at_left, at_right)
     for _ in range(_STEPS):
         if at_left <= at_right:
-            high, right, at_right = right, left, at_left
-            left = high - _GOLDEN * (high - low)
-            at_left = function(left)
+            high, high_point, at_right = high_point, low_point, at_left
+            low_point = high - _GOLDEN * (high - low)
+            at_left = function(low_point)
         else:
-            low, left, at_left = left, right, at_right
-            right = low + _GOLDEN * (high - low)
-            at_right = function(right)
+            low, low_point, at_left = low_point, high_point, at_right
+            high_point = low + _GOLDEN * (high - low)
+            at_right = function(high_point)
         best = min(best, at_left, at_right)
     return best
 
@@ -413,7 +413,7 @@ def render_html(
     """
     rows, label = summary_table(result), privacy_label(result)
     detected = most_detected(result.upper)
-    shown = [figure for figure in figures if result.owner or not figure.owner_only]
+    figures_shown = [figure for figure in figures if result.owner or not figure.owner_only]
     return (
         environment()
         .get_template("report.html.j2")
@@ -423,8 +423,8 @@ def render_html(
             good=[(row.name, row.value) for row in rows if not row.owner_only and row.heading == _GOOD],
             scope=[(row.name, row.value) for row in rows if row.heading == _SCOPE],
             owner_rows=[(row.name, row.value) for row in rows if row.owner_only],
-            figures=[figure for figure in shown if not figure.owner_only],
-            owner_figures=[figure for figure in shown if figure.owner_only],
+            figures=[figure for figure in figures_shown if not figure.owner_only],
+            owner_figures=[figure for figure in figures_shown if figure.owner_only],
             relation=neighbours(result.settings),
             epsilon=at_most(number(result.upper.get("epsilon"))),
             delta=delta_text(result.upper.get("delta")),
@@ -468,8 +468,8 @@ def _more_accuracies(utility: dict[str, Any]) -> list[Row]:
     lines = []
     if recall:
         many = f" and {len(recall) - _SHOWN} more" if len(recall) > _SHOWN else ""
-        each = ", ".join(f"{name} {percent(value)}" for name, value in list(recall.items())[:_SHOWN])
-        lines.append(("Recall of each class", each + many))
+        values = ", ".join(f"{name} {percent(value)}" for name, value in list(recall.items())[:_SHOWN])
+        lines.append(("Recall of each class", values + many))
     if auc is not None:
         lines.append(("AUC", f"{auc:.3f}"))
     if gap is not None:
@@ -591,8 +591,8 @@ def _settings(result: Result) -> list[tuple[str, str]]:
 
 def _text(value: Any) -> str:
     if isinstance(value, list):
-        more = f" and {len(value) - _SHOWN} more" if len(value) > _SHOWN else ""
-        return ", ".join(_text(item) for item in value[:_SHOWN]) + more
+        others = f" and {len(value) - _SHOWN} more" if len(value) > _SHOWN else ""
+        return ", ".join(_text(item) for item in value[:_SHOWN]) + others
     if isinstance(value, dict):
         return ", ".join(f"{name} {_text(item)}" for name, item in value.items())
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -1,11 +1,15 @@
 """Voters: models and people that hold private rows and cast secret ballots.
 
-``teachers`` are trained on ``shards`` (with ``_voting``, ``_engines``, ``_saved``, ``_network_teachers``).
-``neighbours`` vote with their labels (``_nearest``, ``_sampled``, ``_exact``). ``parties`` keep their rows at
-home (``_party``, ``_secret_party``, ``_secret_rounds``, ``_secret_models``, over
-``ostraka.secure``). ``prompts`` show rows to a language model
-(``_requests``, ``_response_cache``, ``_endpoint``, ``_prompt_batch``, ``_template``). ``rows`` vote once
-each, for public ``cells``, ``bins`` and ``features`` (``_fixed``, ``_graph``), or in rounds (``_residuals``).
+*In* come private rows, labels, and whom each row belongs to. *Out* go votes or tables of counts, each a
+:class:`~ostraka.Private` with its adjacency, which only a mechanism opens.
+
+``teachers`` are trained on shards (``voting`` trains and counts, ``kinds`` and ``closed_form`` train many at
+once, ``networks`` those of torch, ``parquet`` where files lie). ``neighbours`` vote with their labels.
+``prompts`` show rows to a language model at an ``endpoint``. ``rows`` vote once each for public ``cells``,
+``bins`` or features, or in rounds for what a model gets wrong. ``saved`` voters are read back in one process
+or are ``split`` over several. Parties that keep their rows at home have a room of their own, ``parties``.
+
+The promise: **one unit moves the votes by what their adjacency states, and no other unit's ballot.**
 """
 
 from __future__ import annotations
