@@ -119,9 +119,8 @@ def _counted(predictions: Any, n_classes: int | None, where: str) -> np.ndarray:
         )
     n_seen = int(predictions.max()) + 1
     if predictions.min() < 0 or (n_classes is not None and n_seen > n_classes):
-        raise ValueError(
-            f"{where} must hold class numbers from 0 to {(n_classes or n_seen) - 1}: a teacher may not abstain"
-        )
+        last = (n_classes or n_seen) - 1
+        raise ValueError(f"{where} must hold class numbers from 0 to {last}: a teacher may not abstain")
     return count_votes(predictions, n_classes=max(2, n_classes or n_seen))
 
 
