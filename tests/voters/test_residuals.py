@@ -11,8 +11,7 @@ from scipy.special import softmax
 from sklearn.preprocessing import FunctionTransformer
 
 from ostraka.voters import GraphCells, RowVoter
-from ostraka.voters.rows import residual_sums, shortened
-from ostraka.voters.rows import FeatureCells
+from ostraka.voters.rows import FeatureCells, residual_sums, shortened
 
 RNG = np.random.default_rng(0)
 PUBLIC = RNG.normal(size=(40, 3))
