@@ -148,7 +148,7 @@ def test_a_folder_has_a_page_for_the_owner_and_ostraka_report_makes_one_for_all(
         (["--sigma", "-1"], "sigma must be finite and > 0"),
         (["--sigma", "4", "--delta", "0"], "delta must be"),
         (["--sigma", "4", "--first", "0"], "--first"),
-        (["--sigma", "4", "--screen", "3", "1"], "--mechanism confident"),
+        (["--sigma", "4", "--screen", "3", "1"], "takes no --screen, which is an option of confident"),
         (["--mechanism", "confident", "--sigma", "4"], "--screen AT SIGMA"),
         (["--mechanism", "lnmax", "--sigma", "4"], "--scale"),
         (["--mechanism", "interactive", "--sigma", "4", "--screen", "3", "1"], "--guesses"),

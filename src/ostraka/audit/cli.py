@@ -457,7 +457,8 @@ def make_mechanism(
         raise typer.BadParameter(f"{name} also needs {' and '.join(missing)}")
     for option, value in options.items():
         if value is not None and option not in _NEEDS[name]:
-            raise typer.BadParameter(f"{name} takes no --{option}")
+            others = " and ".join(other for other, needs in _NEEDS.items() if option in needs)
+            raise typer.BadParameter(f"{name} takes no --{option}, which is an option of {others}")
     if name == "lnmax":
         with console.usage("--scale"):
             return LNMax(scale=options["scale"])

@@ -61,12 +61,15 @@ class AccountOptions:
 @options(AccountOptions)
 def account(typed: AccountOptions) -> None:
     """Compare every bound on what answers to these votes cost. Nothing is released. Mostly for the owner."""
+    from ostraka.audit.cli import make_mechanism
     from ostraka.cli import record
     from ostraka.cli import votes as _votes
+    from ostraka.core import check
 
-    ballot = _mechanism(typed.mechanism, sigma=typed.sigma, scale=typed.scale, screen=typed.screen)
+    name: str = Kind.CONFIDENT if typed.mechanism is Kind.INTERACTIVE else typed.mechanism
+    ballot = make_mechanism(name, sigma=typed.sigma, scale=typed.scale, screen=typed.screen)
     with console.usage("--delta"):
-        _check_delta(typed.delta)
+        check.delta(typed.delta)
     for name, value in (
         ("--answers-per-query", typed.answers_per_query),
         ("--first", typed.first),
@@ -91,28 +94,6 @@ def account(typed: AccountOptions) -> None:
         record.show(result, cast.queries, costliest=typed.costliest)
 
 
-def _mechanism(
-    kind: Kind, *, sigma: float | None, scale: float | None, screen: tuple[float, float] | None
-) -> BallotMechanism:
-    from ostraka.core.mechanisms.argmax import GNMax, LNMax
-    from ostraka.core.mechanisms.screen import Confident, Threshold
-
-    screened = kind in {Kind.CONFIDENT, Kind.INTERACTIVE}
-    if (screen is not None) != screened:
-        needs = "needs --screen AT SIGMA" if screened else "takes no --screen: type --mechanism confident"
-        raise typer.BadParameter(f"--mechanism {kind} {needs}")
-    noise, unused = ("scale", sigma) if kind is Kind.LNMAX else ("sigma", scale)
-    value = scale if kind is Kind.LNMAX else sigma
-    if value is None or unused is not None:
-        raise typer.BadParameter(f"--mechanism {kind} needs --{noise} VOTES, and no other noise")
-    with console.usage(f"--{noise}"):
-        argmax = LNMax(scale=value) if kind is Kind.LNMAX else GNMax(sigma=value)
-    if screen is None:
-        return argmax
-    with console.usage("--screen"):
-        return Confident(screen=Threshold(at=screen[0], sigma=screen[1]), argmax=argmax)
-
-
 def _against_guesses(
     ballot: BallotMechanism, kind: Kind, guesses: Path | None, cast: Votes
 ) -> BallotMechanism:
@@ -127,18 +108,10 @@ def _against_guesses(
     if guesses is None:
         return ballot
     guess = _votes.read_guesses(guesses, shape=cast.counts.shape)
-    *screens, argmax = payments(ballot)
-    if not screens:
-        raise typer.BadParameter("--mechanism interactive needs --screen AT SIGMA")
+    screen, argmax = payments(ballot)
     n_teachers = math.ceil(cast.counts.sum(axis=1).max(initial=1))
-    gate = AgainstGuesses(mechanism=screens[0], guesses=guess, n_teachers=n_teachers)
+    gate = AgainstGuesses(mechanism=screen, guesses=guess, n_teachers=n_teachers)
     return Confident(screen=gate, argmax=argmax)
-
-
-def _check_delta(delta: float) -> None:
-    from ostraka.core import check
-
-    check.delta(delta)
 
 
 def _write(folder: Path, result: Result) -> None:

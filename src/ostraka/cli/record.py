@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,10 @@ _POINTS = 40  # of the figure
 _ONE_DIRECTION = "* covers one direction of the comparison only: it is what others report, not a proof"
 _WHERE_ALL_ANSWERED = "publishable numbers hold even if the screen lets every question through"
 _EXPECTED = "papernot2018 is the expected cost over the screen's noise"
+_INFINITE = (
+    "infinite: what is rounded costs a little delta an answer, more the larger epsilon is, "
+    "and here more than there is"
+)
 
 
 def record(
@@ -41,7 +46,19 @@ def record(
     order = (answers_per_query * exact_curve(ballot, cast.counts)).best_order(delta)
     cost = exact_rdp(ballot, cast.counts, orders=(order,))[:, 0] * answers_per_query
     price = dict(zip(best.orders, best.rdp, strict=True))[order] / n
-    plain = {bound.name: _plain(bound, delta) for bound in bounds}
+    plain: dict[str, dict[str, Any]] = {
+        bound.name: {
+            "says": bound.says,
+            "both_directions": bound.both_directions,
+            "answers": bound.answers,
+            "epsilon": bound.epsilon(delta),
+        }
+        for bound in bounds
+    }
+    screened = len(payments(ballot)) > 1
+    notes = [_WHERE_ALL_ANSWERED] if screened else []
+    notes += [_EXPECTED] if screened and "papernot2018" in plain else []
+    notes += [_INFINITE] if any(bound["epsilon"][-1] == math.inf for bound in plain.values()) else []
     return Result(
         kind="account",
         settings={
@@ -56,7 +73,16 @@ def record(
             **named(ballot),
         },
         upper={
-            **_upper(best, delta, n_answers=n * answers_per_query),
+            "epsilon": best.epsilon(delta),
+            "delta": delta,
+            "curve": best.to_dict(),
+            "accountant": "smallest of the publishable bounds below",
+            "noise": "none was drawn: nothing was released",
+            "horizon": f"{n * answers_per_query:,} answers and nothing else",
+            "simulation": False,
+            "not_protected": [
+                "The number of teachers, of questions and of answers, and the questions themselves."
+            ],
             "bounds": {bound.name: plain[bound.name] for bound in bounds if bound.publishable},
         },
         owner={
@@ -71,24 +97,8 @@ def record(
             "cost_order": order,
             "price": price,
         },
-        notes=_notes(screened=len(payments(ballot)) > 1, bounds=bounds, delta=delta),
+        notes=tuple(notes),
     )
-
-
-def _upper(best: Curve, delta: float, *, n_answers: int) -> dict[str, Any]:
-    """Return the sentence about the price that may be published."""
-    return {
-        "epsilon": best.epsilon(delta),
-        "delta": delta,
-        "curve": best.to_dict(),
-        "accountant": "smallest of the publishable bounds below",
-        "noise": "none was drawn: nothing was released",
-        "horizon": f"{n_answers:,} answers and nothing else",
-        "simulation": False,
-        "not_protected": [
-            "The number of teachers, of questions and of answers, and the questions themselves."
-        ],
-    }
 
 
 def show(result: Result, queries: Sequence[str], *, costliest: int) -> None:
@@ -169,28 +179,3 @@ def _publishable(bounds: Sequence[Bound]) -> Curve:
     for curve in curves[1:]:
         best = best.smaller(curve)
     return best
-
-
-def _plain(bound: Bound, delta: float) -> dict[str, Any]:
-    return {
-        "says": bound.says,
-        "both_directions": bound.both_directions,
-        "answers": bound.answers,
-        "epsilon": bound.epsilon(delta),
-    }
-
-
-def _notes(*, screened: bool, bounds: Sequence[Bound], delta: float) -> tuple[str, ...]:
-    notes = []
-    if screened:
-        notes += (
-            [_WHERE_ALL_ANSWERED, _EXPECTED]
-            if any(b.name == "papernot2018" for b in bounds)
-            else [_WHERE_ALL_ANSWERED]
-        )
-    if any(bound.epsilon(delta)[-1] == float("inf") for bound in bounds):
-        notes.append(
-            "infinite: what is rounded costs a little delta an answer, more the larger epsilon is, "
-            "and here more than there is"
-        )
-    return tuple(notes)

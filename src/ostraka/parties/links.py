@@ -1,7 +1,4 @@
-"""Links to parties in this process, and concurrent requests to all parties.
-
-The asker's side of rounds: what clear and secret ones share, and the clear round.
-"""
+"""The asker's side of rounds: links to the parties, what clear and secret rounds share, the clear round."""
 
 from __future__ import annotations
 
@@ -26,11 +23,12 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
+_MOST_REPLY = 1024  # bytes of a reply to a call
 _MOST_CALLS = 16  # parties asked at once
 
 
 class Local:
-    """A link to a party or a dealer in this process, with the interface of a remote one."""
+    """A link to a party or a dealer in this process."""
 
     def __init__(self, party: Answering) -> None:
         self._party = party
@@ -38,14 +36,6 @@ class Local:
     def ask(self, verb: str, sealed: bytes, _most: int) -> bytes:
         """Return the reply to a message."""
         return self._party.answers[f"/v1/{verb}"](sealed)
-
-    def join(self, sealed: bytes, limit: int) -> bytes:
-        """Return the result of :meth:`Party.join`."""
-        return self.ask("join", sealed, limit)
-
-    def vote(self, sealed: bytes, limit: int) -> bytes:
-        """Return the result of :meth:`Party.vote`."""
-        return self.ask("vote", sealed, limit)
 
 
 def ask_all(names: tuple[str, ...], ask: Callable[[str], Answer]) -> dict[str, Answer]:
@@ -64,24 +54,11 @@ def ask_all(names: tuple[str, ...], ask: Callable[[str], Answer]) -> dict[str, A
     raise PartyError(text, code=errors[0].code, parties=tuple(named))
 
 
-Checked = TypeVar("Checked")
-
-_MOST_REPLY = 1024  # bytes of a reply to a call
-
-
 class Link(Protocol):
     """A link to a party or to the dealer."""
 
     def ask(self, verb: str, body: bytes, limit: int) -> bytes:
         """Return the reply to a message."""
-        ...
-
-    def join(self, sealed: bytes, limit: int) -> bytes:
-        """Return the reply to a call."""
-        ...
-
-    def vote(self, sealed: bytes, limit: int) -> bytes:
-        """Return the masked votes of a clear round."""
         ...
 
 
@@ -107,11 +84,11 @@ def clear_round(asker: Asker, rows: np.ndarray, names: tuple[str, ...]) -> np.nd
         question=rounds.question(rows),
     )
     invitation = asker.identity.seal("call", call.body())
-    replies = ask_all(names, lambda name: links[name].join(invitation, _MOST_REPLY))
+    replies = ask_all(names, lambda name: links[name].ask("join", invitation, _MOST_REPLY))
     round_ = gathered(call, replies, agreement)
     request = asker.identity.seal("request", rounds.pack(call, replies, rows))
     limit = SIGNATURE_BYTES + 32 + 4 * len(rows) * len(agreement.classes)
-    sealed = ask_all(names, lambda name: links[name].vote(request, limit))
+    sealed = ask_all(names, lambda name: links[name].ask("vote", request, limit))
     return plausible(added(sealed, round_, secret, agreement), len(names), agreement)
 
 
@@ -124,7 +101,7 @@ def gathered(call: Call, replies: Mapping[str, bytes], agreement: Agreement) -> 
         raise PartyError(str(error), code="wrong_identity", parties=tuple(party)) from None
 
 
-def by(name: str, work: Callable[[], Checked]) -> Checked:
+def by(name: str, work: Callable[[], Answer]) -> Answer:
     """Turn a ValueError about a signed message into a PartyError that names its signer."""
     try:
         return work()

@@ -38,7 +38,7 @@ def check_supported(estimator: Any, agreement: Agreement) -> None:
     secret = agreement.secret
     if secret is None:
         return
-    *scalers, last = [step for _, step in estimator.steps] if _kind(estimator) == _PIPELINE else [estimator]
+    *scalers, last = _steps(estimator)
     linear, network = _kind(last) in LINEAR, _kind(last) == _MLP
     if not all(
         _kind(scaler) in _SCALERS and not getattr(scaler, "clip", False) for scaler in scalers
@@ -49,7 +49,12 @@ def check_supported(estimator: Any, agreement: Agreement) -> None:
             f"got {type(estimator).__name__}"
         )
     if network:
-        _check_network(last, secret.hidden)
+        units = tuple(np.atleast_1d(last.hidden_layer_sizes).tolist())
+        if len(units) != 1 or units[0] > secret.hidden or last.activation != "relu":
+            raise ValueError(
+                f"with secret questions an MLPClassifier must have activation='relu' and one hidden layer of "
+                f"at most {secret.hidden} units, as agreed; got activation={last.activation!r} and {units}"
+            )
     elif 0 < secret.hidden < len(agreement.classes):
         raise ValueError(
             f"a linear estimator needs as many hidden units as classes, {len(agreement.classes)}; "
@@ -57,41 +62,23 @@ def check_supported(estimator: Any, agreement: Agreement) -> None:
         )
 
 
-def _check_network(network: Any, hidden: int) -> None:
-    sizes = tuple(np.atleast_1d(network.hidden_layer_sizes).tolist())
-    if len(sizes) != 1 or sizes[0] > hidden or network.activation != "relu":
-        raise ValueError(
-            f"with secret questions an MLPClassifier must have activation='relu' and one hidden layer of at "
-            f"most {hidden} units, as agreed; got activation={network.activation!r} and {sizes}"
-        )
-
-
 def fixed_model(teacher: Teacher, agreement: Agreement) -> FixedModel:
     """Convert a teacher's model to the agreed sizes; a failed teacher always votes its fallback class."""
     if agreement.secret is None:
         raise ValueError("the agreement has no secret questions")
-    layers = _layers_of(teacher, agreement)
-    return _scaled(layers) if layers.then is None else _scaled_network(layers)
-
-
-def _layers_of(teacher: Teacher, agreement: Agreement) -> _Layers:
-    """Return the layers for rows from -1 to 1, with a score for every class."""
-    secret, n_classes = agreement.secret, len(agreement.classes)
-    low, high = secret.input_range if secret is not None else (-1.0, 1.0)
-    hidden = 0 if secret is None else secret.hidden
+    (low, high), hidden = agreement.secret.input_range, agreement.secret.hidden
+    n_classes = len(agreement.classes)
     with np.errstate(all="ignore"):
         layers = None if teacher.model is None else _read(teacher.model, (low + high) / 2, (high - low) / 2)
         if layers is not None:
             layers = _all_classes(layers, teacher.present, n_classes)
             layers = _embedded(layers, hidden) if hidden else layers
-    if layers is None or not all(np.isfinite(array).all() for array in _flat(layers)):
+    if layers is None or not all(
+        np.isfinite(array).all() for array in (layers.weights, layers.offsets, *(layers.then or ()))
+    ):
         vote = int(teacher.present[0]) if len(teacher.present) == 1 else teacher.fallback
-        return _constant(vote, agreement.n_features, hidden, n_classes)
-    return layers
-
-
-def _flat(layers: _Layers) -> list[np.ndarray]:
-    return [layers.weights, layers.offsets, *(layers.then or ())]
+        layers = _constant(vote, agreement.n_features, hidden, n_classes)
+    return _scaled(layers) if layers.then is None else _scaled_network(layers)
 
 
 def _constant(vote: int, n_features: int, hidden: int, n_classes: int) -> _Layers:
@@ -103,31 +90,18 @@ def _constant(vote: int, n_features: int, hidden: int, n_classes: int) -> _Layer
 
 def _read(model: Any, middle: float, half: float) -> _Layers | None:
     """Return a trained model's layers with its scalers merged; None if its numbers give no valid scores."""
-    *scalers, last = [step for _, step in model.steps] if _kind(model) == _PIPELINE else [model]
-    layers = _network(last) if _kind(last) == _MLP else _linear(last)
-    if layers is None:
+    *scalers, last = _steps(model)
+    if _kind(last) == _MLP:
+        weights, offsets, then = _network(last)
+    elif (scores := linear_scores(last)) is None:
         return None
-    weights, offsets, then = layers
+    else:
+        weights, offsets, then = scores[0].T.copy(), np.array(scores[1]), None
     factor, shift = np.full(len(weights), half), np.full(len(weights), middle)
     for scaler in scalers:  # each row becomes row * factor + shift
-        factor, shift = (
-            _scaled_by(scaler, factor),
-            _scaled_by(scaler, shift) + _scaled_by(scaler, np.zeros_like(shift), moved=True),
-        )
+        base, one = (scaler.transform(np.full((1, len(weights)), value))[0] for value in (0.0, 1.0))
+        factor, shift = (one - base) * factor, (one - base) * shift + base
     return _Layers(weights * factor[:, None], offsets + shift @ weights, then)
-
-
-def _scaled_by(scaler: Any, values: np.ndarray, *, moved: bool = False) -> np.ndarray:
-    """Multiply values by a scaler's factors; with ``moved``, return its output for zero."""
-    if not moved:
-        base = scaler.transform(np.zeros((1, len(values))))[0]
-        return np.asarray((scaler.transform(np.ones((1, len(values))))[0] - base) * values)
-    return np.asarray(scaler.transform(np.zeros((1, len(values))))[0])
-
-
-def _linear(model: Any) -> _Layers | None:
-    scores = linear_scores(model)
-    return None if scores is None else _Layers(scores[0].T.copy(), np.array(scores[1]))
 
 
 def _network(model: Any) -> _Layers:
@@ -195,6 +169,10 @@ def _scaled_network(layers: _Layers) -> FixedModel:
 def _whole(weights: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     layers = [np.ascontiguousarray(np.rint(array).astype(np.int64)) for array in (weights, offsets)]
     return layers[0].view(np.uint64), layers[1].view(np.uint64)
+
+
+def _steps(estimator: Any) -> list[Any]:
+    return [step for _, step in estimator.steps] if _kind(estimator) == _PIPELINE else [estimator]
 
 
 def _kind(estimator: Any) -> str:

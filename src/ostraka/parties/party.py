@@ -1,7 +1,4 @@
-"""What a party's own ledger pays for its answers, and how many secret rounds it has answered.
-
-A party: its own rows and model, and one masked ballot per row in each round that it joins.
-"""
+"""A party: its own rows and model, one masked ballot per row in each round, and the ledger that pays."""
 
 from __future__ import annotations
 
@@ -45,7 +42,8 @@ class Payments:
         self._lock = threading.Lock()
         self._left = 0
         if agreement.secret is not None:
-            self._left = agreement.secret.max_rounds - self._rounds_in(ledger)
+            keys = [] if ledger is None else [entry.key or "" for entry in ledger.scan()]
+            self._left = agreement.secret.max_rounds - sum(key.startswith(self._key(b"")) for key in keys)
 
     def afford(self, n_rows: int) -> None:
         """Refuse before the other parties pay, if this party's ledger cannot afford the round."""
@@ -61,7 +59,7 @@ class Payments:
 
         The transcript holds a fresh key of this party, so that no other round has the same name.
         """
-        key = None if transcript is None else self._name_of(transcript)
+        key = None if transcript is None else self._key(transcript)
         mechanism = self._agreement.mechanism
         self._on_ledger(
             lambda ledger: ledger.charge(mechanism, uses=n_rows, unit="party", simulation=False, key=key)
@@ -74,11 +72,7 @@ class Payments:
                 raise refused(self._name, "it has answered as many rounds as were agreed", self._name)
             self._left -= spend
 
-    def _rounds_in(self, ledger: Ledger | None) -> int:
-        keys = [] if ledger is None else [entry.key or "" for entry in ledger.scan()]
-        return sum(key.startswith(self._name_of(b"")) for key in keys)
-
-    def _name_of(self, transcript: bytes) -> str:
+    def _key(self, transcript: bytes) -> str:
         return f"{self._agreement.sha256} {transcript.hex()}"
 
     def _on_ledger(self, work: Callable[[Ledger], object]) -> None:
@@ -173,7 +167,12 @@ class Party:
         self._known: OrderedDict[str, None] = OrderedDict()
         self._lock = threading.Lock()
         check_supported(estimator, agreement)
-        shard = self._shard(estimator, X, np.asarray(y), place, random_state)
+        X, y = rows(np.asarray(X), estimator), np.asarray(y)
+        if X.shape != (len(X), agreement.n_features):
+            raise ValueError(f"X must have shape (n_rows, {agreement.n_features}), got {X.shape}")
+        codes = Labels.of(y, agreement.classes, n_rows=len(X), least=2).encode(y)
+        seed = np.random.SeedSequence(random_state, spawn_key=(place,))
+        shard = Shard(X.astype(np.float64), codes, seed, place % len(agreement.classes))
         with _ASK_ALONE:
             self._teacher: Teacher = train(estimator, [shard])[0]
         if self._teacher.failed:
@@ -299,7 +298,10 @@ class Party:
             raise self._refusal("its own key in the request is not the one it gave")
         rows = self._checked(lambda: rounds.rows_of(data, call, self.agreement))
         self._payments.pay(call.n_rows)
-        votes = self._votes(rows).astype(np.uint32)
+        n_classes = len(self.agreement.classes)
+        with _ASK_ALONE:
+            ballot = vote(rows, n_classes, [self._teacher])[0]
+        votes = count_votes(ballot.codes[None], n_classes=n_classes).astype(np.uint32)
         masked = votes + self._noise(votes.shape) + self._masks_of(round_, secret)
         return self._identity.seal("votes", round_.transcript + masked.astype("<u4").tobytes())
 
@@ -320,12 +322,6 @@ class Party:
         if session.round is None:
             raise self._refusal("the round has no participants yet")
         return self._masks_of(session.round, session.secret, aggregator=not self.agreement.argmax_only)
-
-    def _votes(self, rows: np.ndarray) -> np.ndarray:
-        n_classes = len(self.agreement.classes)
-        with _ASK_ALONE:
-            ballot = vote(rows, n_classes, [self._teacher])[0]
-        return count_votes(ballot.codes[None], n_classes=n_classes)
 
     def _noise(self, shape: tuple[int, ...]) -> np.ndarray:
         """Draw this party's share of the noise, uint32 modulo 2^32: none if the aggregator adds it."""
@@ -356,14 +352,6 @@ class Party:
 
     def _refusal(self, why: str) -> PartyError:
         return refused(self.name, why, self.name)
-
-    def _shard(self, estimator: Any, X: Any, y: np.ndarray, place: int, random_state: int | None) -> Shard:
-        X = rows(np.asarray(X), estimator)
-        if X.shape != (len(X), self.agreement.n_features):
-            raise ValueError(f"X must have shape (n_rows, {self.agreement.n_features}), got {X.shape}")
-        codes = Labels.of(y, self.agreement.classes, n_rows=len(X), least=2).encode(y)
-        seed = np.random.SeedSequence(random_state, spawn_key=(place,))
-        return Shard(X.astype(np.float64), codes, seed, place % len(self.agreement.classes))
 
     def __repr__(self) -> str:
         return f"Party(name={self.name!r})"

@@ -1,11 +1,8 @@
-"""A party's side of secret rounds: one session per round, which takes each message once, in order.
+"""Secret rounds, whose questions no party sees: the sessions of a party, and the asker's side.
 
-The end of a secret round in which the asker learns the noisy argmax and no counts.
-
-The first party that takes part holds the sum of all parties' halves, noise included, and the asker the sum
-of its own. Both compare, like a model's owner and the asker do, and what comes out is the largest alone.
-
-The asker's side of a secret round, whose questions no party sees.
+A party has one session for each round, which takes each message once, in order. Where the asker learns the
+noisy argmax and no counts, the first party that takes part holds the sum of all parties' halves, noise
+included, and the asker the sum of its own halves. Both compare, as a model's owner and the asker do.
 """
 
 from __future__ import annotations
@@ -13,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -138,7 +135,10 @@ class SecretSessions:
         session.largest = OwnerLargest(pads, hidden.cipher_key(transcript, HOLDER), levels)
         total = session.side.votes(last)
         for name, sealed in zip(others, votes, strict=True):
-            total = total + _votes_of(sealed, transcript, name, self._agreement, call.n_rows)
+            try:
+                total = total + rounds.votes_of(sealed, transcript, name, self._agreement, n_rows=call.n_rows)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
         return session, total
 
     def compared(self, session: Session, total: np.ndarray) -> bytes:
@@ -187,40 +187,7 @@ def most_ask_bytes(agreement: Agreement) -> int:
     return numbers + words_bytes(sizes) + others * votes + 4096
 
 
-def _votes_of(sealed: bytes, transcript: bytes, name: str, agreement: Agreement, n_rows: int) -> np.ndarray:
-    """Another party's masked votes, which the holder adds; ValueError names the party."""
-    try:
-        return rounds.votes_of(sealed, transcript, name, agreement, n_rows=n_rows)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
-
-
-class Dealt(Protocol):
-    """A secret round after all models were computed on."""
-
-    asker: Asker
-    round: Round
-    keys: AskerKeys
-    sizes: Sizes
-
-    def dealt(self, name: str) -> tuple[bytes, bytes, bytes]:
-        """Fetch what the dealer signed, correction words, and corrections."""
-        ...
-
-    def told(self, name: str, verb: str, message: bytes) -> bytes:
-        """Return a party's answer."""
-        ...
-
-    def headed(self, message: bytes) -> bytes:
-        """Put the round's name before a message."""
-        ...
-
-    def votes(self, messages: Mapping[str, bytes]) -> dict[str, bytes]:
-        """Return the masked votes of parties."""
-        ...
-
-
-def noisy_argmax(round_: Dealt, messages: Mapping[str, bytes], half: np.ndarray) -> np.ndarray:
+def noisy_argmax(round_: SecretRound, messages: Mapping[str, bytes], half: np.ndarray) -> np.ndarray:
     """Return 1 at each row's noisy argmax and 0 elsewhere; ``half`` is what the asker has of all votes."""
     holder, *others = messages
     seal = round_.asker.identity.seal
@@ -236,7 +203,7 @@ def noisy_argmax(round_: Dealt, messages: Mapping[str, bytes], half: np.ndarray)
     return by(holder, lambda: _ones(side.ones(), last))
 
 
-def _side(round_: Dealt) -> tuple[AskerLargest, bytes, bytes]:
+def _side(round_: SecretRound) -> tuple[AskerLargest, bytes, bytes]:
     """Fetch the holder's material; return the asker's side of the comparisons, too."""
     signed, words, corrections = round_.dealt(HOLDER)
     transcript, n_rows, n_classes = round_.round.transcript, round_.sizes.n_rows, round_.sizes.n_classes
@@ -341,10 +308,8 @@ class SecretRound:
     def _material(self, name: str) -> tuple[AskerSide, bytes, bytes]:
         """Fetch one party's correction words from the dealer; return this side of the computation, too."""
         signed, words, corrections = self.dealt(name)
-        pads, key = (
-            self.keys.pads(self.round.transcript, name),
-            hidden.cipher_key(self.round.transcript, name),
-        )
+        pads = self.keys.pads(self.round.transcript, name)
+        key = hidden.cipher_key(self.round.transcript, name)
 
         def side() -> AskerSide:
             return AskerSide(key, pads, self.sizes, question=self.pad, words=words, corrections=corrections)

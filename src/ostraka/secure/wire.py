@@ -385,14 +385,6 @@ class Remote:
         self._line = Line(url)
         self._name, self._timeout = name, timeout
 
-    def join(self, sealed: bytes, most: int) -> bytes:
-        """Send a call; return the result of :meth:`Party.join`."""
-        return self.ask("join", sealed, most)
-
-    def vote(self, sealed: bytes, most: int) -> bytes:
-        """Send a request; return the result of :meth:`Party.vote`."""
-        return self.ask("vote", sealed, most)
-
     def ask(self, verb: str, body: bytes, most: int, *, again: bool = False) -> bytes:
         """The reply to a message, of at most ``most`` bytes; PartyError names the party otherwise.
 
