@@ -34,8 +34,8 @@ MUTANTS = [
     Mutant(
         "a date and its midnight are two people",
         "data/units.py",
-        "return _day(text) if _TIME.fullmatch(text) else text",
-        "return text",
+        "    if not _TIME.fullmatch(text):\n        return text",
+        "    return text",
         _PEOPLE + "test_a_person_is_in_one_shard_however_the_name_is_written",
     ),
     Mutant(

@@ -294,8 +294,8 @@ MUTANTS = [
     Mutant(
         "an attacker is bounded by one direction of the trade-off",
         "report/page.py",
-        "return _least(lambda odds: _by_odds(odds, delta, false_alarm), -furthest, furthest)",
-        "return _least(lambda odds: _by_odds(odds, delta, false_alarm), 0.0, furthest) * 0.98",
+        "return _least(lambda odds: _detected(odds, delta(abs(odds)), false_alarm), -furthest, furthest)",
+        "return _least(lambda odds: _detected(odds, delta(abs(odds)), false_alarm), 0.0, furthest) * 0.98",
         "test_report.py::test_the_attack_is_that_of_the_exact_trade_off_curve",
     ),
     Mutant(

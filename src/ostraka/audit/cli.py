@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path  # noqa: TC003  (Typer reads it)
 from typing import TYPE_CHECKING, Annotated, Any, get_args
-from zipfile import BadZipFile
 
 import typer
 
@@ -602,13 +601,11 @@ def read_arrays(
     """Read an .npz file of finite numbers, which must hold every array that one of ``choices`` names."""
     import numpy as np
 
+    from ostraka.data import table as tables
+
     names = {*optional, *(name for choice in choices for name in choice)}
     form = " or ".join(f"numpy.savez(…, {', '.join(f'{name}=…' for name in choice)})" for choice in choices)
-    try:
-        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as saved:
-            arrays = {name: np.asarray(saved[name]) for name in saved.files if name in names}
-    except (ValueError, BadZipFile, EOFError, AttributeError, TypeError):
-        raise ValueError(f"{file} must hold plain numbers, written by {form}") from None
+    arrays = tables.read_arrays(file, how=form, only=names)
     missing = min(([name for name in choice if name not in arrays] for choice in choices), key=len)
     if missing:
         absent = " and none named ".join(missing)

@@ -86,11 +86,7 @@ def read_guesses(path: Path, *, shape: tuple[int, ...]) -> np.ndarray:
 
 def _array(path: Path, name: str | None, *, wanted: str = _COUNTS) -> tuple[str, Any]:
     """Return the array of this name, else the one with a known name, else the only one."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {key: file[key] for key in file.files}
-    except ValueError:
-        raise ValueError(f"{path} cannot be read: an .npz file of plain arrays is needed") from None
+    arrays = tables.read_arrays(path, how=f"numpy.savez(…, {wanted}=…)")
     wanted_names = (wanted,) if wanted == _GUESSES else (wanted, *_PREDICTIONS)
     if name is None:
         name = next((key for key in wanted_names if key in arrays), None)

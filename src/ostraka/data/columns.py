@@ -96,7 +96,13 @@ def understood(
             many[several].append(name)
             said.append(_SAID[several].format(repr(name), len(texts)))
     features = Features(names, tuple(numeric), fill, tuple(dates), *map(tuple, many.values()))
-    _require_numbers(asked, features)
+    for name in () if fill else features.numbers:  # of public rows; private ones are never refused
+        values, _ = column(asked, name, features)
+        if np.isnan(values).any():
+            raise ValueError(
+                f"{asked.path}: column {name!r} has no number in data row {asked.row(np.isnan(values))}: "
+                f"type --fill to put the public median there, or --drop {name}"
+            )
     return features, said
 
 
@@ -147,6 +153,7 @@ def _many_kinds(asked: Table, name: str, texts: list[str], *, n_rows: int) -> st
 def encoder(public: Table, features: Features) -> Any:
     """Fit the encoder: scaled numbers, one-hot categories, prefixes of codes, topics of texts."""
     from sklearn.compose import ColumnTransformer
+    from sklearn.feature_extraction.text import CountVectorizer
     from sklearn.impute import SimpleImputer
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -163,8 +170,9 @@ def encoder(public: Table, features: Features) -> Any:
         ("kinds", kinds, [place(name) for name in features.kinds]),
     ]
     for name in features.codes:
-        beginnings = _beginnings(public.kinds(name)[1])
-        steps += [(f"code {place(name)}:{length}", _start(length), place(name)) for length in beginnings]
+        for length in _beginnings(public.kinds(name)[1]):  # the only word is the start of a code
+            start = CountVectorizer(token_pattern=rf"(?s)^.{{{length}}}", lowercase=False, dtype=np.float64)
+            steps.append((f"code {place(name)}:{length}", start, place(name)))
     n_rows = len(public)
     steps += [(f"text {place(name)}", _topics(n_rows), place(name)) for name in features.texts]
     return ColumnTransformer(steps, sparse_threshold=0).fit(cells(public, features))
@@ -178,13 +186,6 @@ def _beginnings(texts: Sequence[str]) -> list[int]:
         if 1 < len({text[:length] for text in texts if len(text) >= length}) <= MOST_KINDS
     ]
     return sorted({found[0], found[-1]}) if found else []
-
-
-def _start(length: int) -> Any:
-    """Return a vectorizer whose only word is the first ``length`` characters of a code."""
-    from sklearn.feature_extraction.text import CountVectorizer
-
-    return CountVectorizer(token_pattern=rf"(?s)^.{{{length}}}", lowercase=False, dtype=np.float64)
 
 
 def _topics(n_rows: int) -> Any:
@@ -207,6 +208,8 @@ def matrix(
     A caller who keeps no other reference to the table needs memory for little more than the result.
     ``unread`` takes the number of cells of each column that hold something else than it: for the owner alone.
     """
+    import pyarrow as pa
+
     steps = fitted.named_transformers_
     X = np.zeros((len(table), max(part.stop for part in fitted.output_indices_.values())))
     for first in range(0, len(features.numbers), _COLUMNS_AT_ONCE):
@@ -222,7 +225,7 @@ def matrix(
             for at, values in numbers:
                 X[rows, at] = values[rows]
         table = table.without([name for _, name in some])
-        _release_unused()
+        pa.default_memory_pool().release_unused()  # what the columns held goes back to the system
     start = len(features.numbers)
     for place, name in enumerate(features.kinds):
         codes, texts = table.kinds(name)
@@ -239,28 +242,10 @@ def matrix(
     return X
 
 
-def _release_unused() -> None:
-    """Give the memory of tables that are not used any more back to the system."""
-    import pyarrow as pa
-
-    pa.default_memory_pool().release_unused()
-
-
 def column(table: Table, name: str, features: Features) -> tuple[np.ndarray, np.ndarray]:
     """A column as numbers, NaN where there is none; and the cells that hold something else."""
     forms = dict(features.dates)
     return table.days(name, forms[name]) if name in forms else table.numbers(name)
-
-
-def _require_numbers(public: Table, features: Features) -> None:
-    """Refuse public rows without a number where nothing is put instead; private ones never are."""
-    for name in () if features.fill else features.numbers:
-        values, _ = column(public, name, features)
-        if np.isnan(values).any():
-            raise ValueError(
-                f"{public.path}: column {name!r} has no number in data row {public.row(np.isnan(values))}: "
-                f"type --fill to put the public median there, or --drop {name}"
-            )
 
 
 def _scaled(values: np.ndarray, step: Any, place: int) -> np.ndarray:

@@ -31,7 +31,11 @@ def transforms(shape: tuple[int, int], invariances: Sequence[str]) -> list[scipy
             _warp(shape, identity, move) for move in ((0, right), (0, -right), (down, 0), (-down, 0))
         ]
     if "rotate" in invariances:
-        matrices += [_warp(shape, _rotation(sign * _ANGLE), (0, 0)) for sign in (1, -1)]
+        cosine, sine = math.cos(_ANGLE), math.sin(_ANGLE)
+        matrices += [
+            _warp(shape, np.array([[cosine, -sign * sine], [sign * sine, cosine]]), (0, 0))
+            for sign in (1, -1)
+        ]
     if "scale" in invariances:
         matrices += [_warp(shape, identity / factor, (0, 0)) for factor in _FACTORS]
     if "shear" in invariances:
@@ -42,10 +46,6 @@ def transforms(shape: tuple[int, int], invariances: Sequence[str]) -> list[scipy
 def augmented(rows: np.ndarray, changes: Sequence[scipy.sparse.csr_array]) -> np.ndarray:
     """All rows under each change in turn, shape (n_changes * n_rows, n_pixels)."""
     return np.concatenate([np.asarray(rows @ change) for change in changes])
-
-
-def _rotation(angle: float) -> np.ndarray:
-    return np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
 
 
 def _warp(shape: tuple[int, int], linear: np.ndarray, move: tuple[float, float]) -> scipy.sparse.csr_array:

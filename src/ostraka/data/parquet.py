@@ -132,8 +132,9 @@ def files_of(path: Path) -> list[Path]:
     inner = [entry for entry in path.iterdir() if entry.is_dir()] if path.is_dir() else []
     if inner:
         raise ValueError(f"{path} has a folder in it, {inner[0].name}: put all Parquet files into one folder")
-    files = sorted(entry for entry in path.iterdir() if _is_parquet(entry)) if path.is_dir() else [path]
-    if not files or not all(map(_is_parquet, files)):
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    files = [file for file in files if file.suffix.lower() in _ENDINGS]
+    if not files:
         raise ValueError(f"{path} must be a Parquet file or a folder of Parquet files (.parquet or .pq)")
     return files
 
@@ -215,10 +216,6 @@ def hashed(files: Sequence[Path]) -> str:
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
-
-
-def _is_parquet(path: Path) -> bool:
-    return path.suffix.lower() in _ENDINGS
 
 
 def _numbers(table: Any, _piece: Piece) -> np.ndarray:

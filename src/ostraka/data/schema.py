@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ostraka.core import check
+from ostraka.data.parquet import schema_of
 from ostraka.data.table import MISSING, cells_of, named, numbers, text_of, word
 
 if TYPE_CHECKING:
@@ -119,8 +120,12 @@ class Column:
             kinds, places = _kinds(cells)
             place = {category: code for code, category in enumerate(self.categories)}
             words = [word(kind) for kind in kinds]
-            spelled = ([text, *_older(kind)] for text, kind in zip(words, kinds, strict=True))
-            of_kinds = [next((place[text] for text in texts if text in place), -1) for texts in spelled]
+            of_kinds = []
+            for text, kind in zip(words, kinds, strict=True):
+                # older schemas wrote a whole float with a point, and a date with microseconds
+                moment = [kind.isoformat(timespec="microseconds")] if isinstance(kind, dt.datetime) else []
+                spellings = [text, str(kind).strip(), *moment]
+                of_kinds.append(next((place[spelling] for spelling in spellings if spelling in place), -1))
             codes = np.array(of_kinds, dtype=np.int64)[places]
             known, absent = codes >= 0, np.array([not text for text in words], dtype=bool)[places]
         other = self.categories.index(OTHER) if OTHER in self.categories else None
@@ -363,18 +368,11 @@ def encoded(schema: Schema, frame: Any, *, most: int) -> np.ndarray:
 
 
 def _opened(path: Path, schema: Schema) -> Any:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     if not path.is_file():
         raise ValueError(f"frame must be a table or a Parquet file, but {path} is no file")
-    try:
-        names = pq.read_schema(path).names
-    except pa.ArrowInvalid:
-        names = None
-    if names is None:
-        raise ValueError(f"{path} must be a Parquet file")
-    schema.require(names)
+    schema.require(schema_of([path]).names)
     return pq.ParquetFile(path, read_dictionary=[c.name for c in schema.columns if c.categories])
 
 
@@ -397,12 +395,6 @@ def _absent(cells: np.ndarray) -> np.ndarray:
     if cells.dtype.kind in "biuf":
         return np.asarray(cells != cells)  # noqa: PLR0124  (NaN differs from itself)
     return np.array([word(cell).lower() in MISSING for cell in cells.tolist()], dtype=bool)
-
-
-def _older(kind: Any) -> list[str]:
-    """How an older schema may write a value: a whole float with a point, a date with microseconds."""
-    moment = isinstance(kind, dt.datetime)
-    return [str(kind).strip(), *([kind.isoformat(timespec="microseconds")] if moment else [])]
 
 
 def _kinds(cells: np.ndarray) -> tuple[list[Any], np.ndarray]:

@@ -15,6 +15,7 @@ import io
 import itertools
 import math
 import re
+import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Container, Iterable, Iterator, Sequence
 
 MISSING = ("", "na", "n/a", "nan", "null", "none", "?")  # lower case; where a number is expected
 _SPELLINGS = (*MISSING, "NA", "N/A", "NaN", "Null", "NULL", "None", "NONE")
@@ -246,19 +247,20 @@ class Table:
 
     def split(self, chosen: np.ndarray) -> tuple[Table, Table]:
         """The rows where a boolean mask is false, and those where it is true."""
-        rest, taken = (
-            self._with(self.frame.filter(mask), self.numbering[mask]) for mask in (~chosen, chosen)
+        outside, inside = (
+            replace(self, frame=self.frame.filter(mask), numbering=self.numbering[mask])
+            for mask in (~chosen, chosen)
         )
-        return rest, taken
+        return outside, inside
 
     def part(self, rows: slice) -> Table:
         """Return a range of rows."""
         start, stop, _ = rows.indices(len(self))
-        return self._with(self.frame.slice(start, stop - start), self.numbering[rows])
+        return replace(self, frame=self.frame.slice(start, stop - start), numbering=self.numbering[rows])
 
     def without(self, names: Iterable[str]) -> Table:
         """Return the other columns."""
-        return self._with(self.frame.drop_columns(list(names)), self.numbering)
+        return replace(self, frame=self.frame.drop_columns(list(names)))
 
     def require(self, name: str, *, option: str) -> None:
         """Raise unless there is a column of that name."""
@@ -334,7 +336,7 @@ class Table:
         if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
             return _days(column.cast(pa.timestamp("s"), safe=False)), np.zeros(len(column), dtype=bool)
         codes, texts = self.kinds(name)
-        known = [None if text.lower() in self.missing else text for text in texts]
+        dates = [None if text.lower() in self.missing else text for text in texts]
 
         def parsed(cells: list[str | None]) -> Any:
             text = pa.array(cells, pa.string())
@@ -342,11 +344,17 @@ class Table:
                 return compute.cast(text, pa.timestamp("s"))
             return compute.strptime(text, format=form, unit="s")
 
+        def day(text: str | None) -> float:
+            try:
+                return float(_days(parsed([text]))[0])
+            except pa.ArrowInvalid:
+                return math.nan
+
         try:
-            values = _days(parsed(known))
+            values = _days(parsed(dates))
         except pa.ArrowInvalid:
-            values = np.array([_day(parsed, text) for text in known])
-        strange = np.isnan(values) & np.array([text is not None for text in known], dtype=bool)
+            values = np.array([day(text) for text in dates])
+        strange = np.isnan(values) & np.array([text is not None for text in dates], dtype=bool)
         return values[codes], strange[codes]
 
     def strings(self, name: str) -> Any:
@@ -378,8 +386,21 @@ class Table:
         """The number of the first row of a mask, for messages about public rows."""
         return int(self.numbering[mask.argmax()])
 
-    def _with(self, frame: Any, numbering: np.ndarray) -> Table:
-        return replace(self, frame=frame, numbering=numbering)
+
+def read_arrays(path: Path, *, how: str, only: Container[str] | None = None) -> dict[str, np.ndarray]:
+    """The arrays of an ``.npz`` file by name, or those named in ``only``; ``how`` says how to write one.
+
+    Raises
+    ------
+    ValueError
+        It is not such a file, or holds pickled objects, which are not opened.
+    """
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files if only is None or name in only}
+    except (ValueError, zipfile.BadZipFile, EOFError, AttributeError, TypeError):
+        pass  # its message may quote what is in the file
+    raise ValueError(f"{path} cannot be read as .npz with plain arrays: write it by {how}")
 
 
 def read(
@@ -667,16 +688,13 @@ def _parquet(path: Path) -> Any:
     import pyarrow as pa
     from pyarrow import parquet
 
+    from ostraka.data.parquet import schema_of
+
+    schema_of([path])  # refuses two columns of one name, of which read_table would lose one
     try:
-        names = parquet.read_schema(path).names
-        table = None if len(set(names)) < len(names) else parquet.read_table(path)
+        return parquet.read_table(path)
     except (pa.ArrowException, OSError):
-        raise ValueError(
-            f"{path} cannot be read as Parquet: is it complete, and is that its format?"
-        ) from None
-    if table is None:
-        raise ValueError(f"{path} has two columns of one name: rename one")
-    return table
+        raise ValueError(f"{path} cannot be read as Parquet: is it complete?") from None
 
 
 def _excel(path: Path, form: Format) -> Any:
@@ -740,15 +758,6 @@ def _days(stamps: Any) -> np.ndarray:
     if isinstance(seconds, pa.ChunkedArray):
         seconds = seconds.combine_chunks()
     return np.array(seconds.to_numpy(zero_copy_only=False)) / _DAY
-
-
-def _day(parsed: Any, text: str | None) -> float:
-    import pyarrow as pa
-
-    try:
-        return float(_days(parsed([text]))[0])
-    except pa.ArrowInvalid:
-        return math.nan
 
 
 def rows(X: Any, estimator: Any) -> Any:

@@ -6,7 +6,6 @@ of rows (numbers, images or sparse), labels, and optionally people.
 
 from __future__ import annotations
 
-import zipfile
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,18 @@ import numpy as np
 from ostraka.data import columns as encoding
 from ostraka.data.findings import Cells, findings, form_findings, label_findings, require_settled
 from ostraka.data.look import look, titles_of
-from ostraka.data.table import EXCEL, MISSING, UNDECLARED, Format, Table, is_utf8, read, sheets, word
+from ostraka.data.table import (
+    EXCEL,
+    MISSING,
+    UNDECLARED,
+    Format,
+    Table,
+    is_utf8,
+    read,
+    read_arrays,
+    sheets,
+    word,
+)
 from ostraka.data.units import numbered
 
 if TYPE_CHECKING:
@@ -512,7 +522,7 @@ def _arrays(path: Path, columns: Columns, *, private: bool) -> Rows:
     ValueError
         No ``.npz`` file of plain arrays, no or several arrays of rows, or not a label for each row.
     """
-    found = _loaded(path)
+    found: dict[str, Any] = read_arrays(path, how=_SAVE)
     aside = {name: found.pop(name, None) for name in (columns.label, columns.person) if name is not None}
     for name, option in ((columns.label, "--label"), (columns.person, "--person")):
         if private and name is not None and aside[name] is None:
@@ -536,19 +546,24 @@ def _arrays(path: Path, columns: Columns, *, private: bool) -> Rows:
 
 
 def _dense(private: Rows, public: Rows) -> tuple[np.ndarray, np.ndarray, Any]:
-    """Return both as dense arrays, and the step, fitted on public rows, which reduced wide sparse rows."""
+    """Return both as dense arrays, and the step, fitted on public rows, which reduced wide sparse rows.
+
+    Where a private number is not finite stands the public mean of its column, or zero in a sparse matrix.
+    """
     if private.X.shape[1] != public.X.shape[1]:
         raise ValueError(
             f"{private.path} has {private.X.shape[1]:,} numbers a row and {public.path} "
             f"{public.X.shape[1]:,}: both must have the same"
         )
-    private = private._replace(X=_filled(private.X, public.X))
-    if not hasattr(private.X, "toarray") and not hasattr(public.X, "toarray"):
-        return private.X, public.X, None
-    if private.X.shape[1] <= _WIDE:
-        return *(
-            each.X.toarray() if hasattr(each.X, "toarray") else each.X for each in (private, public)
-        ), None
+    if hasattr(private.X, "toarray"):
+        private.X.data[~np.isfinite(private.X.data)] = 0.0
+    else:
+        means = np.asarray(public.X.mean(axis=0)).ravel()
+        private = private._replace(X=np.where(np.isfinite(private.X), private.X, means))
+    sparse = [hasattr(part.X, "toarray") for part in (private, public)]
+    if not any(sparse) or private.X.shape[1] <= _WIDE:
+        parts = zip((private, public), sparse, strict=True)
+        return *(part.X.toarray() if is_sparse else part.X for part, is_sparse in parts), None
     from sklearn.decomposition import TruncatedSVD
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
@@ -556,15 +571,6 @@ def _dense(private: Rows, public: Rows) -> tuple[np.ndarray, np.ndarray, Any]:
     n_topics = max(1, min(_TOPICS, public.X.shape[0] - 1))
     step = make_pipeline(TruncatedSVD(n_components=n_topics, random_state=0), StandardScaler()).fit(public.X)
     return step.transform(private.X), step.transform(public.X), step
-
-
-def _loaded(path: Path) -> dict[str, Any]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (ValueError, zipfile.BadZipFile, EOFError):
-        pass  # its message may quote what is in the file
-    raise ValueError(f"{path} cannot be read as .npz with plain arrays: write it by {_SAVE}")
 
 
 def _rows(path: Path, found: dict[str, Any]) -> tuple[str, Any]:
@@ -601,15 +607,6 @@ def _checked(path: Path, name: str, X: Any, *, private: bool) -> Any:
             "as the public median"
         )
     return X.astype(np.float64)
-
-
-def _filled(X: Any, public: Any) -> Any:
-    """The public mean of the column, or zero in a sparse matrix, where a private number is not finite."""
-    if hasattr(X, "toarray"):
-        X.data[~np.isfinite(X.data)] = 0.0
-        return X
-    bad = ~np.isfinite(X)
-    return np.where(bad, np.asarray(public.mean(axis=0)).ravel(), X)
 
 
 def _head(folder: Path, columns: Columns) -> Table:

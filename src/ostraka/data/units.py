@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ostraka.core import check
-from ostraka.core import check as _check
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -55,7 +54,12 @@ def named(units: Any, *, version: int) -> tuple[np.ndarray, list[str]]:
         A row names nobody; or it names a person by a truth value or by a float above 2**53, in which several
         people would be one, and one person two.
     """
-    array = _cells(units)
+    if isinstance(units, list | tuple) and not any(isinstance(cell, list | tuple) for cell in units):
+        # each cell keeps its type, where an array would make all of them text
+        array = np.fromiter(units, dtype=object, count=len(units))
+    else:
+        array = np.asarray(units)
+        array = np.where(np.isnat(array), "", array.astype(np.str_)) if array.dtype.kind == "M" else array
     if array.ndim != 1 or not len(array):
         raise ValueError(f"units must name the person of each row, in one dimension, got shape {array.shape}")
     # two spellings of one person must not be two units: joining two people is safe, splitting one is not
@@ -71,14 +75,6 @@ def named(units: Any, *, version: int) -> tuple[np.ndarray, list[str]]:
     return codes[places], names.tolist()
 
 
-def _cells(units: Any) -> np.ndarray:
-    """One-dimensional cells; a list keeps the type of each, where an array would make all of them text."""
-    if isinstance(units, list | tuple) and not any(isinstance(cell, list | tuple) for cell in units):
-        return np.fromiter(units, dtype=object, count=len(units))
-    array = np.asarray(units)
-    return np.where(np.isnat(array), "", array.astype(np.str_)) if array.dtype.kind == "M" else array
-
-
 def _one_form(value: Any) -> str:
     """The one spelling of version 3: no invisible characters, and a date is the same as its midnight."""
     if isinstance(value, bool | np.bool_) or (isinstance(value, float) and abs(value) >= _LARGEST):
@@ -89,12 +85,9 @@ def _one_form(value: Any) -> str:
     text = _canonical(value)
     if not (text.isascii() and text.isprintable()):
         text = _canonical("".join(c for c in text if unicodedata.category(c) not in {"Cf", "Cc"}))
-    return _day(text) if _TIME.fullmatch(text) else text
-
-
-def _day(text: str) -> str:
-    """A date in ISO 8601; with the time of day in UTC, unless that is midnight."""
-    try:
+    if not _TIME.fullmatch(text):
+        return text
+    try:  # a date in ISO 8601; with the time of day in UTC, unless that is midnight
         moment = dt.datetime.fromisoformat(text)
         moment = moment.astimezone(dt.UTC).replace(tzinfo=None) if moment.tzinfo else moment
     except (ValueError, OverflowError):
@@ -190,7 +183,7 @@ class Manifest:
     version: int = LATEST
 
     def __post_init__(self) -> None:
-        _check.integer(n_teachers=self.n_teachers, least=1)
+        check.integer(n_teachers=self.n_teachers, least=1)
         if self.version not in _VERSIONS:
             raise ValueError(f"version must be one of {[*_VERSIONS]}, got {self.version!r}")
         if self.unit not in {"row", "person"}:
@@ -239,7 +232,19 @@ class Manifest:
             A row without a shard, an empty shard, shards whose numbers of units differ by more
             than one, a unit in two shards; or ``units`` are other rows or other people.
         """
-        self._check_alone()
+        if self.shards.ndim != 1 or self.shards.shape != self.units.shape or not len(self.shards):
+            raise ValueError(f"a manifest must hold one shard and one unit a row, got {self.shards.shape}")
+        if self.units.min() < 0 or (np.bincount(self.units) == 0).any():
+            raise ValueError("the units of a manifest must be numbered from 0 without gaps")
+        if self.shards.min() < 0 or self.shards.max() >= self.n_teachers:
+            raise ValueError(f"every row must belong to one of {self.n_teachers} shards")
+        shard_of = np.empty(self.n_units, dtype=np.int32)
+        shard_of[self.units] = self.shards
+        if (shard_of[self.units] != self.shards).any():
+            raise ValueError(f"a {self.unit} must lie in one shard, but one lies in two")
+        sizes = np.bincount(shard_of, minlength=self.n_teachers)
+        if sizes.min() == 0 or sizes.max() - sizes.min() > 1:
+            raise ValueError(f"{self.n_teachers} shards must share the units equally, and none may be empty")
         if units is None:
             return
         codes, _, unit = numbered(units)
@@ -292,21 +297,6 @@ class Manifest:
             "commitment": self.commitment,
         }
 
-    def _check_alone(self) -> None:
-        if self.shards.ndim != 1 or self.shards.shape != self.units.shape or not len(self.shards):
-            raise ValueError(f"a manifest must hold one shard and one unit a row, got {self.shards.shape}")
-        if self.units.min() < 0 or (np.bincount(self.units) == 0).any():
-            raise ValueError("the units of a manifest must be numbered from 0 without gaps")
-        if self.shards.min() < 0 or self.shards.max() >= self.n_teachers:
-            raise ValueError(f"every row must belong to one of {self.n_teachers} shards")
-        shard_of = np.empty(self.n_units, dtype=np.int32)
-        shard_of[self.units] = self.shards
-        if (shard_of[self.units] != self.shards).any():
-            raise ValueError(f"a {self.unit} must lie in one shard, but one lies in two")
-        sizes = np.bincount(shard_of, minlength=self.n_teachers)
-        if sizes.min() == 0 or sizes.max() - sizes.min() > 1:
-            raise ValueError(f"{self.n_teachers} shards must share the units equally, and none may be empty")
-
     def __repr__(self) -> str:
         sizes = f"n_teachers={self.n_teachers}, n_rows={self.n_rows}, n_units={self.n_units}"
         return f"Manifest({sizes}, unit={self.unit!r})"
@@ -345,7 +335,7 @@ def partition(units: Any, *, n_teachers: int, key: bytes | None = None, version:
     >>> partition(1297, n_teachers=100).rows()[0].shape
     (13,)
     """
-    _check.integer(n_teachers=n_teachers, least=1)
+    check.integer(n_teachers=n_teachers, least=1)
     key = os.urandom(32) if key is None else key
     if not isinstance(key, bytes) or not _KEY_BYTES[0] <= len(key) <= _KEY_BYTES[1]:
         raise ValueError(f"key must be {_KEY_BYTES[0]} to {_KEY_BYTES[1]} bytes, or None for a new one")

@@ -1,12 +1,7 @@
-"""One style for all figures, and the drawing as inline SVG.
+"""Figures of a saved Result, as inline SVG for light and dark pages, made from the record and nothing else.
 
-Figures of a run: what it cost and what its answers are worth.
-
-Figures of audits: what was promised, what is exact, what was seen.
-
-Figures of a saved Result: inline SVG for light and dark pages, made from the record and nothing else.
-
-The figure of an attack: true against false positive rate, both on logarithmic axes.
+They show what a run cost and what its answers are worth; what an audit was promised, what is exact, and what
+was seen; and of an attack, true against false positive rates on logarithmic axes.
 """
 
 from __future__ import annotations
@@ -70,9 +65,8 @@ def svg(draw: Callable[[Any], None]) -> str:
         canvas.savefig(text, format="svg", transparent=True, metadata={"Date": None})
     drawing = text.getvalue()
     drawing = drawing[drawing.index("<svg") :].replace(_INK, "currentColor")
-    prefix = (
-        f"f{hashlib.sha256(drawing.encode()).hexdigest()[:8]}-"  # ids of several drawings meet in one page
-    )
+    # ids of several drawings meet in one page
+    prefix = f"f{hashlib.sha256(drawing.encode()).hexdigest()[:8]}-"
     return re.sub(r'(id="|url\(#|href="#)', rf"\g<1>{prefix}", drawing)
 
 
@@ -265,10 +259,7 @@ def repeated_questions(result: Result) -> Figure | None:
     if not panel.get("repeats"):
         return None
     repeats = numbers(panel["repeats"])
-    wrong, easiest = (
-        100 * numbers(panel["share_wrong"]),
-        100 * numbers(panel["share_wrong_least"]),
-    )
+    wrong, easiest = 100 * numbers(panel["share_wrong"]), 100 * numbers(panel["share_wrong_least"])
 
     def draw(axes: Any) -> None:
         axes.plot(repeats, wrong, color=BLUE, marker="o", linewidth=2)
@@ -299,8 +290,7 @@ def repeated_questions(result: Result) -> Figure | None:
 
 
 _WIDTH = 26  # letters of a name in one line beside its bars
-# three numbers of an audit
-_BOUNDS = ("promised", "exact", "seen")
+_BOUNDS = ("promised", "exact", "seen")  # the three numbers of an audit
 _BOUND_LINES: Any = (
     {"color": GREY, "linestyle": "--"},
     {"color": BLUE, "linestyle": "-"},
@@ -311,8 +301,9 @@ _BOUND_LINES: Any = (
 def leak_against_order(result: Result) -> Figure | None:
     """Promised, exact and seen Rényi divergence of one audit, at each order. For the owner only."""
     findings = result.owner.get("audit") or []
-    rows = [_order_row(m) for m in findings[0]["measures"]] if len(findings) == 1 else []
-    table = np.array([row for row in rows if row is not None])
+    measures = findings[0]["measures"] if len(findings) == 1 else []
+    lines = [(m["what"].partition(" "), m["upper"], _known(m["exact"]), m["lower"]) for m in measures]
+    table = np.array([numbers([order, *line]) for (word, _, order), *line in lines if word == "order"])
     if len(table) < 2:
         return None
 
@@ -362,14 +353,6 @@ def leaks(result: Result) -> Figure | None:
         svg=svg(draw),
         owner_only=True,
     )
-
-
-def _order_row(measure: dict[str, Any]) -> tuple[float, ...] | None:
-    """Order, promised, exact and seen, if the line of the audit is about an order."""
-    word, _, order = measure["what"].partition(" ")
-    if word != "order":
-        return None
-    return tuple(float(v) for v in (order, measure["upper"], _known(measure["exact"]), measure["lower"]))
 
 
 def _known(value: Any) -> Any:

@@ -1,8 +1,7 @@
-"""Numbers and bounds in words: upper bounds are rounded up, lower bounds down.
+"""Reports of a Result: a table, a label, and a page for a data protection officer.
 
-The advantage of an attacker over guessing, by the trade-off curve of a bound, and a drawing of it.
-
-Reports of a Result: a table, a label, and a page for a data protection officer.
+Bounds stand there in words, upper ones rounded up and lower ones down, beside the advantage of an attacker
+over guessing, which the trade-off curve of the bound gives.
 """
 
 from __future__ import annotations
@@ -162,9 +161,10 @@ def most_detected(upper: Mapping[str, Any], *, false_alarm: float = FALSE_ALARM)
         return None
     delta = _deltas(upper)
     if delta is None:
-        return _detected(float(upper["epsilon"]), float(upper.get("delta") or 0.0), false_alarm)
+        log_odds, point = min(float(upper["epsilon"]), _LARGEST), float(upper.get("delta") or 0.0)
+        return min(_detected(sign * log_odds, point, false_alarm) for sign in (1, -1))
     furthest = min(4 * float(upper["epsilon"]) + 4, _LARGEST)
-    return _least(lambda odds: _by_odds(odds, delta, false_alarm), -furthest, furthest)
+    return _least(lambda odds: _detected(odds, delta(abs(odds)), false_alarm), -furthest, furthest)
 
 
 def fair_guess(upper: Mapping[str, Any]) -> float | None:
@@ -228,16 +228,13 @@ def _deltas(upper: Mapping[str, Any]) -> Callable[[float], float] | None:
     return Curve.from_dict(upper["curve"]).delta if "curve" in upper else None
 
 
-def _detected(epsilon: float, delta: float, alarm: float) -> float:
-    """Bound the chance of a true alarm by one (epsilon, delta)."""
-    odds = math.exp(min(epsilon, _LARGEST))
-    return min(1.0, odds * alarm + delta, 1 - (1 - delta - alarm) / odds)
+def _detected(log_odds: float, delta: float, alarm: float) -> float:
+    """Bound the chance of a true alarm by the delta of one epsilon, the size of ``log_odds``.
 
-
-def _by_odds(log_odds: float, delta: Callable[[float], float], alarm: float) -> float:
-    """The same for one of the two directions: convex in the odds, which are below 1 for the other one."""
-    odds, at = math.exp(log_odds), delta(abs(log_odds))
-    return min(1.0, odds * alarm + (at if log_odds >= 0 else 1 - odds + odds * at))
+    The sign is that of the direction of the comparison; the bound is convex in the odds.
+    """
+    odds = math.exp(log_odds)
+    return min(1.0, odds * alarm + (delta if log_odds >= 0 else 1 - odds + odds * delta))
 
 
 def _least(function: Callable[[float], float], low: float, high: float) -> float:
@@ -376,8 +373,13 @@ def privacy_label(result: Result) -> dict[str, Any]:
     upper, settings = result.upper, result.settings
     simulation = bool(upper.get("simulation"))
     epsilon, delta = (None, None) if simulation else (upper.get("epsilon"), upper.get("delta"))
+    if simulation:
+        claim = f"{_SIMULATION}: the noise came from a generator that anyone with the seed can repeat"
+    else:
+        unit, relation = settings.get("unit", "unit"), settings.get("relation")
+        claim = sentence(epsilon=number(epsilon), delta=delta or 0.0, unit=unit, relation=relation)
     return {
-        "claim": _claim(result),
+        "claim": claim,
         "epsilon": epsilon,
         "delta": delta,
         "unit": settings.get("unit"),
@@ -413,6 +415,7 @@ def render_html(
     """
     rows, label = summary_table(result), privacy_label(result)
     detected = most_detected(result.upper)
+    recall, confusion = result.utility.get("recall"), result.series.get("confusion") or []
     figures_shown = [figure for figure in figures if result.owner or not figure.owner_only]
     return (
         environment()
@@ -430,14 +433,18 @@ def render_html(
             delta=delta_text(result.upper.get("delta")),
             lower=_lower(result),
             lower_from=_lower_from(result),
-            attack=_attack(detected),
+            attack=None if detected is None else f"{math.ceil(100 * detected - 1e-9)} of 100",
             drawing=attack_drawing(result.upper, what=guess(result.settings), detected=detected),
             guess=guess(result.settings),
-            confusion=_confusion(result),
+            confusion=(list(recall), confusion) if recall and 0 < len(confusion) <= _SHOWN else None,
             steps=_next_steps(result),
             controller=controller,
             purpose=purpose,
-            settings=_settings(result),
+            settings=[
+                (_SETTINGS.get(name, name.replace("_", " ").capitalize()), _text(value))
+                for name, value in result.settings.items()
+                if value is not None
+            ],
             notes=[note for note in result.notes if note not in result.upper.get("not_protected", [])],
             bounds=_side_by_side(result.upper),
             owner_bounds=_side_by_side(result.owner),
@@ -455,16 +462,12 @@ def _side_by_side(part: dict[str, Any]) -> list[tuple[str, str, str, bool]]:
 
 def _accuracies(result: Result) -> list[Row]:
     utility = {**result.utility, **result.owner.get("utility", {})}
-    return [
+    rows = [
         Row(name=text, value=percent(utility[name]), heading=_GOOD, owner_only=name not in result.utility)
         for name, text in _UTILITY.items()
         if name in utility
-    ] + _more_accuracies(result.utility)
-
-
-def _more_accuracies(utility: dict[str, Any]) -> list[Row]:
-    """Recall, AUC and calibration, where they were measured."""
-    recall, auc, gap = (utility.get(name) for name in ("recall", "auc", "calibration_error"))
+    ]
+    recall, auc, gap = (result.utility.get(name) for name in ("recall", "auc", "calibration_error"))
     lines = []
     if recall:
         many = f" and {len(recall) - _SHOWN} more" if len(recall) > _SHOWN else ""
@@ -474,7 +477,7 @@ def _more_accuracies(utility: dict[str, Any]) -> list[Row]:
         lines.append(("AUC", f"{auc:.3f}"))
     if gap is not None:
         lines.append(("Calibration error", f"{percent(gap)} (mean gap between confidence and accuracy)"))
-    return [Row(name=name, value=value, heading=_GOOD) for name, value in lines]
+    return rows + [Row(name=name, value=value, heading=_GOOD) for name, value in lines]
 
 
 def _bounds(result: Result) -> list[Row]:
@@ -519,14 +522,6 @@ def of_table(table: Mapping[str, Any]) -> str:
     return f"epsilon at most {epsilon} at delta {delta_text(table['delta'])}, by {many}{others}"
 
 
-def _claim(result: Result) -> str:
-    if result.upper.get("simulation"):
-        return f"{_SIMULATION}: the noise came from a generator that anyone with the seed can repeat"
-    unit, relation = result.settings.get("unit", "unit"), result.settings.get("relation")
-    delta = result.upper.get("delta") or 0.0
-    return sentence(epsilon=number(result.upper.get("epsilon")), delta=delta, unit=unit, relation=relation)
-
-
 def _lower(result: Result) -> str:
     if result.lower is None:
         return "not audited yet"
@@ -540,19 +535,6 @@ def _lower_from(result: Result) -> str:
     trials = result.lower.get("trials")
     words = "An audit" if trials is None else f"An audit: {trials:,} simulated runs in each of two worlds"
     return ". ".join([words, *(text.rstrip(".") for text in [result.lower.get("note")] if text)])
-
-
-def _attack(detected: float | None) -> str | None:
-    """Return the largest power of a test with 5 % false alarms, by the trade-off curve of the bound."""
-    return None if detected is None else f"{math.ceil(100 * detected - 1e-9)} of 100"
-
-
-def _confusion(result: Result) -> tuple[list[str], list[list[int]]] | None:
-    """Names of the classes and counts, a row for each true class; None where unknown or too large to read."""
-    confusion, recall = result.series.get("confusion"), result.utility.get("recall")
-    if not confusion or not recall or len(confusion) > _SHOWN:
-        return None
-    return list(recall), confusion
 
 
 def _next_steps(result: Result) -> list[str]:
@@ -579,14 +561,6 @@ def _next_steps(result: Result) -> list[str]:
     )
     steps.append("Any further release from the same data adds to epsilon: charge it to the same ledger.")
     return steps
-
-
-def _settings(result: Result) -> list[tuple[str, str]]:
-    plain = {name: value for name, value in result.settings.items() if value is not None}
-    return [
-        (_SETTINGS.get(name, name.replace("_", " ").capitalize()), _text(value))
-        for name, value in plain.items()
-    ]
 
 
 def _text(value: Any) -> str:
