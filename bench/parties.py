@@ -23,6 +23,7 @@ from ostraka.secure.dealer import deal_model
 from ostraka.secure.pads import Stream, words
 from ostraka.secure.two_party import AskerSide, OwnerSide, hidden_question, words_bytes
 from ostraka.voters import Agreement, Dealer, Identity, Party, PartyEnsemble, PartyServer, SecretQuestions
+from ostraka.voters.voting import vote
 
 __all__ = ["main"]
 
@@ -156,8 +157,8 @@ def wrong_votes(units: int) -> int:
     answer = owner.first(hidden_question(fixed, pad), side.first(weights))
     answer = owner.layer(side.layer(answer)) if units else answer
     votes = owner.votes(side.wins(answer)) + side.votes()
-    clear = party._votes(rows)  # noqa: SLF001
-    return int((votes.argmax(axis=1) != clear.argmax(axis=1)).sum())
+    clear = vote(rows, len(agreement.classes), [party._teacher])[0]  # noqa: SLF001
+    return int((votes.argmax(axis=1) != clear.codes).sum())
 
 
 def main() -> None:

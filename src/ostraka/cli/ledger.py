@@ -330,7 +330,7 @@ def _witnesses(addresses: list[str] | None) -> list[Witness]:
     if not addresses:
         return []
     secret = _witness_secret()
-    return [witness_at(each, secret) for each in addresses]
+    return [witness_at(address, secret) for address in addresses]
 
 
 def _witness_secret() -> bytes:

@@ -112,10 +112,10 @@ class Column:
         """The codes, and the values which the schema does not list."""
         cells = cells_of(values)
         if self.edges:
-            found = _days(cells) if self.date else numbers(cells)
-            absent, known = _absent(cells), np.isfinite(found)
+            floats = _days(cells) if self.date else numbers(cells)
+            absent, listed = _absent(cells), np.isfinite(floats)
             inner = np.asarray(self.edges[1:-1], dtype=np.float64)
-            codes = np.searchsorted(inner, np.where(known, found, 0.0), side="right").astype(np.int64)
+            codes = np.searchsorted(inner, np.where(listed, floats, 0.0), side="right").astype(np.int64)
         else:
             kinds, places = _kinds(cells)
             place = {category: code for code, category in enumerate(self.categories)}
@@ -127,29 +127,29 @@ class Column:
                 spellings = [text, str(kind).strip(), *moment]
                 of_kinds.append(next((place[spelling] for spelling in spellings if spelling in place), -1))
             codes = np.array(of_kinds, dtype=np.int64)[places]
-            known, absent = codes >= 0, np.array([not text for text in words], dtype=bool)[places]
-        other = self.categories.index(OTHER) if OTHER in self.categories else None
+            listed, absent = codes >= 0, np.array([not text for text in words], dtype=bool)[places]
+        fallback = self.categories.index(OTHER) if OTHER in self.categories else None
         unlisted = self.n_values if self.missing else 0
-        codes[~known] = unlisted if other is None else other
-        codes[absent & ~known] = self.n_values if self.missing else other or 0
-        return codes, ~known & ~(absent & self.missing)
+        codes[~listed] = unlisted if fallback is None else fallback
+        codes[absent & ~listed] = self.n_values if self.missing else fallback or 0
+        return codes, ~listed & ~(absent & self.missing)
 
     def decode(self, codes: np.ndarray, *, rng: np.random.Generator) -> np.ndarray:
         """Values for codes: categories as text, numbers drawn evenly within their bin, None if missing."""
         codes = np.asarray(codes, dtype=np.int64)
         absent = codes >= self.n_values
-        known = np.where(absent, 0, codes)
+        inner = np.where(absent, 0, codes)
         if self.categories:
-            values: np.ndarray = np.array(self.categories, dtype=object)[known]
+            values: np.ndarray = np.array(self.categories, dtype=object)[inner]
         else:
             edges = np.asarray(self.edges, dtype=np.float64)
-            low, high = edges[known], edges[known + 1]
+            low, high = edges[inner], edges[inner + 1]
             # a sum of floats may be rounded up to the next bin
-            drawn = np.minimum(low + rng.random(codes.shape) * (high - low), np.nextafter(high, low))
-            whole = np.floor(drawn).astype(np.int64) if self.whole or self.date else drawn
-            values = whole.astype(object)
+            numbers = np.minimum(low + rng.random(codes.shape) * (high - low), np.nextafter(high, low))
+            rounded = np.floor(numbers).astype(np.int64) if self.whole or self.date else numbers
+            values = rounded.astype(object)
             if self.date:
-                values = np.array([_written(day) for day in whole.tolist()], dtype=object)
+                values = np.array([_written(day) for day in rounded.tolist()], dtype=object)
         values[absent] = None
         return values
 
@@ -192,7 +192,7 @@ class Schema:
 
         Edges may be dates; so they are in TOML.
         """
-        made = []
+        columns = []
         for name, fields in record.items():
             unknown = sorted(set(fields) - set(_FIELDS[:-1]))
             if unknown:
@@ -201,7 +201,7 @@ class Schema:
                 _ordinal(edge) if isinstance(edge, dt.date) else edge for edge in fields.get("edges", ())
             ]
             dates = any(isinstance(edge, dt.date) for edge in fields.get("edges", ()))
-            made.append(
+            columns.append(
                 Column(
                     name=name,
                     categories=tuple(str(value) for value in fields.get("categories", ())),
@@ -211,7 +211,7 @@ class Schema:
                     whole=bool(fields.get("whole", False)),
                 )
             )
-        return cls(tuple(made))
+        return cls(tuple(columns))
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Schema:
@@ -256,8 +256,8 @@ class Schema:
         ((0.0, 1.0, 500.0, 1001.0), True)
         """
         check.integer(n_bins=n_bins, least=2)
-        cells, known = named(frame), dictionary or {}
-        for name, fields in known.items():
+        cells, facts = named(frame), dictionary or {}
+        for name, fields in facts.items():
             unknown = sorted(set(fields) - set(_FIELDS))
             if unknown or name not in cells:
                 raise ValueError(
@@ -266,7 +266,7 @@ class Schema:
                 )
         return cls(
             tuple(
-                _public_column(name, values, n_bins, most_categories, known.get(name, {}))
+                _public_column(name, values, n_bins, most_categories, facts.get(name, {}))
                 for name, values in cells.items()
             )
         )
@@ -402,10 +402,10 @@ def _kinds(cells: np.ndarray) -> tuple[list[Any], np.ndarray]:
     if cells.dtype.kind != "O":
         values, places = np.unique(cells, return_inverse=True)
         return values.tolist(), places.ravel()
-    seen: dict[tuple[type, Any], int] = {}
+    ranks: dict[tuple[type, Any], int] = {}
     keys = [(type(cell), cell if cell.__hash__ else str(cell)) for cell in cells.tolist()]
-    codes = np.array([seen.setdefault(key, len(seen)) for key in keys], dtype=np.int64)
-    return [cell for _, cell in seen], codes
+    codes = np.array([ranks.setdefault(key, len(ranks)) for key in keys], dtype=np.int64)
+    return [cell for _, cell in ranks], codes
 
 
 def _ordinal(day: dt.date) -> int:
@@ -434,46 +434,46 @@ def _days(cells: np.ndarray) -> np.ndarray:
 
 
 def _public_column(
-    name: str, values: np.ndarray, n_bins: int, most_categories: int, known: Mapping[str, Any]
+    name: str, values: np.ndarray, n_bins: int, most_categories: int, facts: Mapping[str, Any]
 ) -> Column:
     absent = _absent(values)
-    missing = bool(known.get("missing", absent.any()))
-    if "categories" in known or "edges" in known:
-        return Schema.from_dict({name: {"missing": missing} | dict(known)}).columns[0]
+    missing = bool(facts.get("missing", absent.any()))
+    if "categories" in facts or "edges" in facts:
+        return Schema.from_dict({name: {"missing": missing} | dict(facts)}).columns[0]
     finite = numbers(values[~absent])
     days = np.zeros(0) if np.isfinite(finite).all() else _days(values[~absent])
     date = bool(days.size and np.isfinite(days).all())
     if not date and not np.isfinite(finite).all():
         return _of_words(name, values, most_categories, missing=missing)
     finite = days if date else finite
-    whole = bool(known.get("whole", (finite == np.floor(finite)).all()))
-    edges = _edges(finite, n_bins, whole=whole)
-    if "range" in known:
-        low, high = (float(end) for end in known["range"])
+    integral = bool(facts.get("whole", (finite == np.floor(finite)).all()))
+    edges = _edges(finite, n_bins, whole=integral)
+    if "range" in facts:
+        low, high = (float(end) for end in facts["range"])
         if not low < high:
             raise ValueError(
-                f"range of column {name!r} must be two increasing numbers, got {known['range']!r}"
+                f"range of column {name!r} must be two increasing numbers, got {facts['range']!r}"
             )
         inner = edges[1:-1]
-        edges = np.concatenate([[low], inner[(inner > low) & (inner < high)], [high + whole]])
+        edges = np.concatenate([[low], inner[(inner > low) & (inner < high)], [high + integral]])
     return Column(
-        name=name, edges=tuple(edges.tolist()), missing=missing, whole=whole and not date, date=date
+        name=name, edges=tuple(edges.tolist()), missing=missing, whole=integral and not date, date=date
     )
 
 
-def _of_words(name: str, values: np.ndarray, most: int, *, missing: bool) -> Column:
+def _of_words(name: str, values: np.ndarray, most_categories: int, *, missing: bool) -> Column:
     """Categories of public words: all of them, or the most frequent ones and the rest as other."""
     words = [text for text in map(word, values.tolist()) if text]
     kinds, counts = np.unique(words, return_counts=True)
     several = len(kinds) > _FEW and OTHER not in kinds
-    if len(kinds) > most:
+    if len(kinds) > most_categories:
         if len(kinds) > _UNIQUE * len(words):
             raise ValueError(
-                f"column {name!r} must have at most {most} categories, got {len(kinds)} in the public rows, "
-                "most of them once. A column that names rows is none for a copy: leave it out, or raise "
-                "most_categories"
+                f"column {name!r} must have at most {most_categories} categories, got {len(kinds)} in the "
+                "public rows, most of them once. A column that names rows is none for a copy: leave it out, "
+                "or raise most_categories"
             )
-        kinds = kinds[np.sort(np.argsort(-counts, kind="stable")[: most - 1])]
+        kinds = kinds[np.sort(np.argsort(-counts, kind="stable")[: most_categories - 1])]
     return Column(name=name, categories=(*kinds.tolist(), *([OTHER] * several)), missing=missing)
 
 
@@ -489,9 +489,9 @@ def _edges(values: np.ndarray, n_bins: int, *, whole: bool) -> np.ndarray:
     edges = [kinds[0], last]
     for spike in spikes:
         edges += [spike, spike + 1 if whole else np.nextafter(spike, np.inf)]
-    rest = values[~np.isin(values, spikes)]
-    n_rest = max(1, round((n_bins - len(spikes)) * (rest.size / values.size) ** (1 / 3)))
-    cuts = np.quantile(rest, np.linspace(0, 1, n_rest + 1), method="nearest")[1:-1]
+    others = values[~np.isin(values, spikes)]
+    n_rest = max(1, round((n_bins - len(spikes)) * (others.size / values.size) ** (1 / 3)))
+    cuts = np.quantile(others, np.linspace(0, 1, n_rest + 1), method="nearest")[1:-1]
     edges += cuts.tolist()
     every = np.unique(edges)
     return np.asarray(every[every <= last])
