@@ -233,7 +233,8 @@ class ImageAugment:
         """The amount of an operation in each image, shape (n_images, n); 0 where it was not drawn."""
         if name not in on:
             return torch.zeros(len(images), n, device=images.device)
-        return on[name][:, None] * _between(images, (len(images), n), largest * self.strength)
+        uniform = 2 * torch.rand((len(images), n), device=images.device) - 1
+        return on[name][:, None] * (uniform * (largest * self.strength))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,11 +288,6 @@ class TableAugment:
         others = torch.randint(len(rows), rows.shape, device=rows.device)
         swap = torch.rand(rows.shape, device=rows.device) < self.swapped
         return torch.where(swap, rows.gather(0, others), rows)
-
-
-def _between(like: torch.Tensor, size: int | tuple[int, int], largest: float) -> torch.Tensor:
-    """Uniform numbers between -most and most."""
-    return (2 * torch.rand(size, device=like.device) - 1) * largest
 
 
 def _require_share(value: float, *, name: str) -> None:

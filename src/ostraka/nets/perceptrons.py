@@ -207,25 +207,17 @@ def _is_perceptron(module: nn.Module) -> bool:
     """Whether a module consists of linear layers with ReLU between them, all trained, without hooks."""
     layers = list(module) if type(module) is nn.Sequential else []
     linear, between = layers[::2], layers[1::2]
+    children = [name for name, layer in module.named_children() if type(layer) is nn.Linear]
+    names = [f"{name}.{part}" for name in children for part in ("weight", "bias")]
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return (
         len(layers) % 2 == 1
         and all(type(layer) is nn.Linear and layer.bias is not None for layer in linear)
         and all(type(layer) is nn.ReLU for layer in between)
         and len(set(module.parameters())) == 2 * len(linear)
-        and list(weights_of(module)) == _names(module)
+        and list(weights_of(module)) == names
         and all(
             parameter.requires_grad and parameter.dtype is torch.float32 for parameter in module.parameters()
         )
-        and not any(_hooked(part) for part in module.modules())
+        and not any(getattr(part, hook) for part in module.modules() for hook in hooks)
     )
-
-
-def _names(module: nn.Module) -> list[str]:
-    """Names of the weights and biases, in their order in a perceptron's vector."""
-    linear = [name for name, layer in module.named_children() if type(layer) is nn.Linear]
-    return [f"{name}.{part}" for name in linear for part in ("weight", "bias")]
-
-
-def _hooked(module: nn.Module) -> bool:
-    names = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    return any(getattr(module, name) for name in names)

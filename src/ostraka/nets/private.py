@@ -69,20 +69,15 @@ def row_gradients(
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return _row_gradients(module, losses, rows)
+        layers = {
+            layer: name
+            for name, layer in module.named_modules()
+            if any(parameter.requires_grad for parameter in layer.parameters(recurse=False))
+        }
+        ghost = _ghost(module, losses, rows, layers) if all(map(_is_known, layers)) else None
+        return _one_by_one(module, losses, rows) if ghost is None else ghost
     finally:
         torch.set_num_threads(threads)
-
-
-def _row_gradients(
-    module: nn.Module, losses: Callable[[nn.Module, torch.Tensor], torch.Tensor], rows: torch.Tensor
-) -> RowGradients:
-    layers = {layer: name for name, layer in module.named_modules() if _trained(layer)}
-    if all(_is_known(layer) for layer in layers):
-        ghost = _ghost(module, losses, rows, layers)
-        if ghost is not None:
-            return ghost
-    return _one_by_one(module, losses, rows)
 
 
 def _blocks(rows: torch.Tensor, n_rows: int) -> Iterator[torch.Tensor]:
@@ -91,10 +86,6 @@ def _blocks(rows: torch.Tensor, n_rows: int) -> Iterator[torch.Tensor]:
         block = torch.zeros((n_rows + _PADDING, *rows.shape[1:]), dtype=rows.dtype, device=rows.device)
         block[: len(part)] = part
         yield block
-
-
-def _trained(layer: nn.Module) -> bool:
-    return any(parameter.requires_grad for parameter in layer.parameters(recurse=False))
 
 
 def _is_known(layer: nn.Module) -> bool:

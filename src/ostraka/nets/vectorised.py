@@ -313,7 +313,8 @@ def plan(network: TorchClassifier, *, n_features: int, n_classes: int) -> Traini
     )
     made_up = torch.Generator().manual_seed(0)
     rows = torch.rand(3, network.batch_size, n_features, generator=made_up).to(where)
-    with _isolated(network.n_threads):
+    with warnings.catch_warnings(), preserve_generators(), threads(network.n_threads):
+        warnings.simplefilter("ignore")
         try:
             trial = clone(network)
             trial.classes_, trial.module_ = np.arange(n_classes), module
@@ -474,11 +475,3 @@ def _activations(module: nn.Module, rows: torch.Tensor) -> int:
     for hook in hooks:
         hook.remove()
     return sum(numbers)
-
-
-@contextlib.contextmanager
-def _isolated(n_threads: int | None) -> Iterator[None]:
-    """Suppress warnings, limit threads, and restore the global generators."""
-    with warnings.catch_warnings(), preserve_generators(), threads(n_threads):
-        warnings.simplefilter("ignore")
-        yield

@@ -119,8 +119,11 @@ class FromPublicRows(BaseEstimator):
     _source: Any = None
 
     def is_of(self, X: Any) -> bool:
-        """Return whether the cells were fitted on the same rows."""
-        return _same_rows(self._source, X)
+        """Return whether the cells were fitted on the same rows: the same memory, or equal values."""
+        source = self._source
+        if not (isinstance(source, np.ndarray) and isinstance(X, np.ndarray)):
+            return source is X
+        return np.shares_memory(source, X) or (source.shape == X.shape and bool((source == X).all()))
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without the public rows, which only :meth:`is_of` needs."""
@@ -210,12 +213,21 @@ class GraphCells(FromPublicRows):
             raise ValueError(f"X must have more than n_neighbors={self.n_neighbors} rows, got {len(table)}")
         self.n_features_in_ = table.shape[1]
         self._fixed = FixedPoint.of(table)
-        self._versions = [self._fixed.integers(version) for version in self._changed(table)]
+        versions = [table]
+        if self.image_shape is not None:
+            changes = transforms(self.image_shape, self.invariances)
+            versions = [np.asarray(table @ change) for change in changes]
+        self._versions = [self._fixed.integers(version) for version in versions]
         self._weights = affinity(*self._neighbours())
         values, vectors = smooth(self._weights, min(self.n_features, len(table) - 1))
         self._vectors = vectors
         self.features_ = _unit(vectors * np.exp(self.time * (values - 1) / 2))
-        self.codebooks_ = [self._codebook()]
+        if self.n_cells is None:
+            book = np.rint(self.features_ * self.resolution)
+        else:
+            labels = self.clusters(self.n_cells)
+            book = np.eye(labels.max() + 1)[labels]
+        self.codebooks_ = [np.asarray(book, dtype=np.int64)]
         self.sha256_ = digest(self.codebooks_)
         self._source = X
         return self
@@ -267,18 +279,6 @@ class GraphCells(FromPublicRows):
         versions = (squared_distances(rows, version, *pairs) for version in self._versions)
         return places, np.minimum.reduce(list(versions)).reshape(places.shape)
 
-    def _codebook(self) -> np.ndarray:
-        if self.n_cells is None:
-            return np.asarray(np.rint(self.features_ * self.resolution), dtype=np.int64)
-        labels = self.clusters(self.n_cells)
-        return np.asarray(np.eye(labels.max() + 1, dtype=np.int64)[labels])
-
-    def _changed(self, table: np.ndarray) -> list[np.ndarray]:
-        """The public rows under each small change."""
-        if self.image_shape is None:
-            return [table]
-        return [np.asarray(table @ change) for change in transforms(self.image_shape, self.invariances)]
-
     def _rows(self, X: Any, *, finite: bool = True) -> np.ndarray:
         table = numbers(X, "X", finite=finite)
         if self.image_shape is not None and table.shape[1] != math.prod(self.image_shape):
@@ -302,15 +302,6 @@ class Cells(Protocol):
     def is_of(self, X: Any) -> bool:
         """Return whether the cells were made from the same rows."""
         ...
-
-
-def _same_rows(fitted: Any, X: Any) -> bool:
-    """Return whether two tables share memory or hold equal values."""
-    if fitted is X:
-        return True
-    if not (isinstance(fitted, np.ndarray) and isinstance(X, np.ndarray)):
-        return False
-    return np.shares_memory(fitted, X) or (fitted.shape == X.shape and bool((fitted == X).all()))
 
 
 def check_resolution(resolution: int, *, least: int = 1) -> None:

@@ -94,8 +94,12 @@ def fit_together(estimator: Any, X: Sequence[Any], codes: Sequence[np.ndarray]) 
             with np.errstate(all="ignore"):  # a shard that overflows has no solution here
                 solutions = list(solve(estimator, shards))
             for number, attributes in zip(part, solutions, strict=True):
-                if attributes is not None and all(np.isfinite(value).all() for value in attributes.values()):
-                    models[number] = _filled(model, attributes)
+                if attributes is None or not all(np.isfinite(value).all() for value in attributes.values()):
+                    continue
+                models[number] = copy.copy(model)
+                for attribute, value in attributes.items():  # in scikit-learn's shape, in no other's memory
+                    shape = np.shape(getattr(model, attribute))
+                    setattr(models[number], attribute, np.array(value).reshape(shape)[()])
     return models
 
 
@@ -104,14 +108,6 @@ def _made_up(estimator: Any, n_classes: int, n_features: int) -> Any:
     codes = np.arange(3 * n_classes) % n_classes
     rows = np.random.default_rng(0).normal(size=(len(codes), n_features))
     return copy.copy(estimator).fit(rows, codes)
-
-
-def _filled(fitted: Any, attributes: dict[str, Any]) -> Any:
-    """Return a copy with these attributes, each in scikit-learn's shape and in no memory of other shards."""
-    model = copy.copy(fitted)
-    for name, value in attributes.items():
-        setattr(model, name, np.array(value).reshape(np.shape(getattr(fitted, name)))[()])
-    return model
 
 
 def _parts(numbers: list[int], X: Sequence[np.ndarray]) -> Iterator[list[int]]:

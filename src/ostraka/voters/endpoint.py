@@ -365,7 +365,12 @@ class RequestRun:
         """
         done = 0
         if self._probe.name not in self._responses:
-            self._send_probe()
+            got = self._client.ask([self._probe.prompt], self._stop)
+            if isinstance(got, Failure):
+                raise EndpointError(
+                    f"{_NO_ANSWER}: {got.reason}; nothing private was sent{_hint(got.reason)}"
+                )
+            self._responses.record([(self._probe.name, got[0])])
             done = 1
         waiting = (request for request in requests if request.name != self._probe.name)
         pool = ThreadPoolExecutor(self._client.concurrency, thread_name_prefix="ostraka-ask")
@@ -382,7 +387,13 @@ class RequestRun:
                 wait(under_way, return_when=FIRST_COMPLETED)
                 for future in [future for future in under_way if future.done()]:
                     under_way.remove(future)
-                    done += self._counted(future.result())
+                    outcome = future.result()
+                    if isinstance(outcome, Failure):
+                        raise EndpointError(
+                            f"{_NO_ANSWER}: {outcome.reason}; vote again to continue; answers that arrived "
+                            f"are stored{_hint(outcome.reason)}"
+                        )
+                    done += outcome
                 self._on_progress(done)
         finally:
             self._stop.set()
@@ -421,21 +432,6 @@ class RequestRun:
             return 0 if self._stop.is_set() else again
         self._responses.record([(request.name, None if isinstance(again, Failure) else again[0])])
         return 1
-
-    def _send_probe(self) -> None:
-        """Send the public probe before anything private is sent."""
-        got = self._client.ask([self._probe.prompt], self._stop)
-        if isinstance(got, Failure):
-            raise EndpointError(f"{_NO_ANSWER}: {got.reason}; nothing private was sent{_hint(got.reason)}")
-        self._responses.record([(self._probe.name, got[0])])
-
-    def _counted(self, outcome: int | Failure) -> int:
-        if isinstance(outcome, Failure):
-            raise EndpointError(
-                f"{_NO_ANSWER}: {outcome.reason}; vote again to continue; answers that arrived are stored"
-                f"{_hint(outcome.reason)}"
-            )
-        return outcome
 
 
 _NO_ANSWER = "the language model does not answer, not even a prompt without private text"

@@ -490,10 +490,11 @@ class PromptEnsemble(BaseEstimator):
             manifest=manifest,
             key=self._responses.secret("deal"),
         )
-        self._shots = [
-            [(texts[row], self._words[codes[row]]) for row in self._chosen(rows)]
-            for rows in self.manifest_.rows()
-        ]
+        order = self.manifest_.units
+        self._shots = []
+        for rows in self.manifest_.rows():  # a shard's demonstrations are its first units in the keyed order
+            first = rows[np.argsort(order[rows], kind="stable")[: self.n_shots]]
+            self._shots.append([(texts[row], self._words[codes[row]]) for row in first])
         self.notes_ = self._notes()
         return self
 
@@ -586,10 +587,6 @@ class PromptEnsemble(BaseEstimator):
         """
         check_is_fitted(self, "manifest_")
         return self._estimated(self._prompt_batch(self._shots, check_texts(texts)))
-
-    def _chosen(self, rows: np.ndarray) -> np.ndarray:
-        """Return the demonstrations of a shard: its first units in the keyed order."""
-        return rows[np.argsort(self.manifest_.units[rows], kind="stable")[: self.n_shots]]
 
     def _notes(self) -> list[str]:
         note = f"{len(self._shots)} prompts show at most {self.n_shots} private rows each."

@@ -161,7 +161,10 @@ class RowVoter(BaseEstimator):
             Cells which were not fitted, or were fitted on these very rows; codes outside of the codebooks;
             wrong shapes; a class not declared; a manifest of other data.
         """
-        self._check_settings()
+        check.one_of(person=self.person, allowed=("shared", "sampled"))
+        check.integer(units=self.units, least=1)
+        check_relation(self.relation)
+        check_is_fitted(self.cells, "reach_" if own_features(self.cells) else "codebooks_")
         codes = self._lines_of(X) if own_features(self.cells) else self._codes_of(X)
         if groups is not None and len(groups) != len(codes):
             raise ValueError(f"groups must name one person a row: got {len(groups)} for {len(codes)} rows")
@@ -292,12 +295,6 @@ class RowVoter(BaseEstimator):
                 f"{self.n_units_}, not {self.manifest.n_teachers}"
             )
         return self.manifest
-
-    def _check_settings(self) -> None:
-        check.one_of(person=self.person, allowed=("shared", "sampled"))
-        check.integer(units=self.units, least=1)
-        check_relation(self.relation)
-        check_is_fitted(self.cells, "reach_" if own_features(self.cells) else "codebooks_")
 
     def _lines_of(self, X: Any) -> np.ndarray:
         """Lines of the private rows. Two of them, and so their sums of one ballot, are within the reach."""

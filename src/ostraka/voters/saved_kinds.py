@@ -89,11 +89,12 @@ class _Teachers:
     def read(self, listed: dict[str, Any], files: SavedFiles) -> TeacherEnsemble:
         n_features = listed["n_features"]
         estimator = files.model("estimator.skops", n_features=n_features)
-        teachers = [
-            _teacher(plain)
-            for name in files.mine("teachers-")
-            for plain in files.model(name, n_features=n_features)
-        ]
+        teachers = []
+        for name in files.mine("teachers-"):
+            for plain in files.model(name, n_features=n_features):
+                seed = np.random.SeedSequence(int(plain["entropy"]), spawn_key=tuple(plain["spawn_key"]))
+                present = np.asarray(plain["present"])
+                teachers.append(Teacher(plain["model"], present, seed, plain["fallback"]))
         files.require(teachers, listed["n_teachers"])
         return restored(estimator, teachers, listed)
 
@@ -104,19 +105,33 @@ class _Networks(_Teachers):
     name = "networks"
 
     def check(self, voter: TeacherEnsemble) -> None:
-        _check_weights(voter.teachers_)
+        try:
+            _weights(voter.teachers_)
+        except TypeError:
+            raise ValueError(
+                "weights must be of types that NumPy has: convert the networks to float32"
+            ) from None
 
     def write(self, voter: TeacherEnsemble, folder: Path) -> dict[str, Any]:
         for start in range(0, len(voter.teachers_), _A_FILE):
             part = voter.teachers_[start : start + _A_FILE]
             write_arrays(folder / f"networks-{start // _A_FILE:04}.npz", _weights(part))
+        network = as_network(voter.estimator)
+        assert network is not None  # noqa: S101  (the kind says so)
+        settings = {
+            "module": network.module if isinstance(network.module, str) else None,  # else it is given again
+            "batch_size": int(network.batch_size),
+            "n_threads": network.n_threads,
+        }
         sizes = {"n_teachers": len(voter.teachers_), "n_features": self.width(voter)}
-        return {"unit": voter.unit_, **sizes, "network": _settings(voter.estimator)}
+        return {"unit": voter.unit_, **sizes, "network": settings}
 
     def read(self, listed: dict[str, Any], files: SavedFiles) -> TeacherEnsemble:
         plan = _plan_of(listed, files.network)
-        parts = [files.arrays(name) for name in files.mine("networks-")]
-        teachers = [teacher for part in parts for teacher in _networks(part, plan)]
+        teachers = []
+        for arrays in map(files.arrays, files.mine("networks-")):
+            numbers = sorted({int(name.partition("/")[0]) for name in arrays})
+            teachers += [_network(arrays, number, plan) for number in numbers]
         files.require(teachers, listed["n_teachers"])
         return restored(plan.network, teachers, listed)
 
@@ -225,28 +240,7 @@ def _plain(teacher: Teacher) -> dict[str, Any]:
     }
 
 
-def _teacher(plain: dict[str, Any]) -> Teacher:
-    seed = np.random.SeedSequence(int(plain["entropy"]), spawn_key=tuple(plain["spawn_key"]))
-    return Teacher(plain["model"], np.asarray(plain["present"]), seed, plain["fallback"])
-
-
 _OF_TEACHER = "present", "fallback", "trained"
-
-
-def _check_weights(saved: Sequence[Teacher]) -> None:
-    """Raise ValueError if a weight is of a type that NumPy lacks."""
-    try:
-        _weights(saved)
-    except TypeError:
-        raise ValueError("weights must be of types that NumPy has: convert the networks to float32") from None
-
-
-def _settings(estimator: Any) -> dict[str, Any]:
-    """What reading the weights needs to know of a network; a module of one's own is given again then."""
-    network = as_network(estimator)
-    assert network is not None  # noqa: S101  (the kind says so)
-    module = network.module if isinstance(network.module, str) else None
-    return {"module": module, "batch_size": int(network.batch_size), "n_threads": network.n_threads}
 
 
 def _weights(saved: Sequence[Teacher]) -> dict[str, np.ndarray]:
@@ -281,12 +275,6 @@ def _plan_of(listed: dict[str, Any], network: TorchClassifier | None) -> Trainin
     if network is None:
         network = TorchClassifier(how["module"], batch_size=how["batch_size"], n_threads=how["n_threads"])
     return plan(network, n_features=listed["n_features"], n_classes=len(listed["classes"]))
-
-
-def _networks(arrays: Mapping[str, np.ndarray], plan: TrainingPlan) -> list[Teacher]:
-    """The teachers of one file, in order."""
-    numbers = sorted({int(name.partition("/")[0]) for name in arrays})
-    return [_network(arrays, number, plan) for number in numbers]
 
 
 def _network(arrays: Mapping[str, np.ndarray], number: int, plan: TrainingPlan) -> Teacher:

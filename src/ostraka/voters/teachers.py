@@ -137,10 +137,12 @@ class TeacherEnsemble(BaseEstimator):
         self.manifest_ = deal(units, n_rows=len(codes), n_teachers=self.n_teachers, manifest=manifest)
         self.unit_ = self.manifest_.unit
         self._report("shards", 1, 1)
-        stored = isinstance(X, ParquetRows)
+        stored, state = isinstance(X, ParquetRows), self.random_state
+        entropy = state if state is None or isinstance(state, int | np.integer) else state.randint(2**31 - 1)
+        seeds = np.random.SeedSequence(entropy).spawn(self.n_teachers)
         shards = [
             Shard(rows if stored else selected(X, rows), codes[rows], seed, number % len(self.classes_))
-            for number, (rows, seed) in enumerate(zip(self.manifest_.rows(), self._seeds(), strict=True))
+            for number, (rows, seed) in enumerate(zip(self.manifest_.rows(), seeds, strict=True))
         ]
         on_progress = partial(self._report, "teachers")
         if stored:
@@ -272,11 +274,6 @@ class TeacherEnsemble(BaseEstimator):
         """
         check_is_fitted(self, "teachers_")
         return int(self._failed.sum())
-
-    def _seeds(self) -> list[np.random.SeedSequence]:
-        state = self.random_state
-        entropy = state if state is None or isinstance(state, int | np.integer) else state.randint(2**31 - 1)
-        return np.random.SeedSequence(entropy).spawn(self.n_teachers)
 
     def _spread(self, work: Callable[[Sequence[Any]], list[Any]], items: list[Any], stage: str) -> list[Any]:
         return spread(

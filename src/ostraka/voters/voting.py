@@ -151,10 +151,11 @@ def train(estimator: Any, shards: Sequence[Shard]) -> list[Teacher]:
 def vote(X: Any, n_classes: int, teachers: Sequence[Teacher]) -> list[Predictions]:
     """Every teacher's predictions; a teacher that fails votes its fallback."""
     smallest = np.min_scalar_type(n_classes)
-    together = _linear_codes(X, n_classes, teachers)
-    if together is not None:
-        cast = zip(together.astype(smallest), teachers, strict=True)
-        return [Predictions(codes, teacher.failed) for codes, teacher in cast]
+    if isinstance(X, np.ndarray) and X.dtype == np.float64 and np.isfinite(X).all():
+        linear = LinearTeachers.of(teachers, n_classes=n_classes, n_features=X.shape[1])
+        if linear is not None:  # one product gives the scores of all teachers
+            cast = zip(linear.predictions(X).astype(smallest), teachers, strict=True)
+            return [Predictions(codes, teacher.failed) for codes, teacher in cast]
     predictions = []
     with _quiet():
         for teacher in teachers:
@@ -165,14 +166,6 @@ def vote(X: Any, n_classes: int, teachers: Sequence[Teacher]) -> list[Prediction
                 codes, failed = teacher.codes(X), teacher.failed
             predictions.append(Predictions(codes.astype(smallest), failed))
     return predictions
-
-
-def _linear_codes(X: Any, n_classes: int, teachers: Sequence[Teacher]) -> np.ndarray | None:
-    """The class indices of all teachers by one product; None if they have no scores of that form."""
-    if not isinstance(X, np.ndarray) or X.dtype != np.float64 or not np.isfinite(X).all():
-        return None
-    linear = LinearTeachers.of(teachers, n_classes=n_classes, n_features=X.shape[1])
-    return None if linear is None else linear.predictions(X)
 
 
 def dry_run(estimator: Any, X: Any, codes: np.ndarray) -> None:
