@@ -102,7 +102,7 @@ def test_a_value_outside_the_schema_ends_nothing_and_moves_no_other_row(tmp_path
     ("content", "words"),
     [
         (None, "is no file"),
-        (b"word,code\na,1\n", "must be a Parquet file"),
+        (b"word,code\na,1\n", "cannot be read as Parquet"),
         ({"word": ["a"]}, "it lacks code"),
     ],
 )
