@@ -112,7 +112,7 @@ def test_files_that_cannot_be_attacked_are_refused_in_a_sentence(tmp_path, capsy
 def test_a_file_of_something_else_and_a_defence_without_a_name_are_refused(tmp_path, files, capsys):
     (tmp_path / "text.npz").write_text("nothing")
     assert run("property", tmp_path / "text.npz") == 1
-    assert "plain numbers" in capsys.readouterr().err
+    assert "plain arrays" in capsys.readouterr().err
     assert run("membership", files["membership", "leaks"], "--defended", "noname.npz") == 2
     assert "NAME=FILE" in capsys.readouterr().err
 
