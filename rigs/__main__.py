@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from rigs import (
     big,
     container,
+    dripping,
     edges,
     faults,
     fuzz,
@@ -73,6 +74,9 @@ RIGS: dict[str, Callable[[float], Finding]] = {
     "outages-disk": lambda scale: outages.find("disk", times=round(100 * scale)),
     "outages-restart": lambda scale: outages.find("restart", times=round(100 * scale)),
     "strangers": lambda scale: strangers.find(strangers=round(2_000 * scale), questions=500),
+    "strangers-tls": lambda scale: dripping.find_tls(strangers=round(6_000 * scale), questions=200),
+    "strangers-roles": lambda scale: dripping.find(strangers=round(1_500 * scale), questions=40),
+    "client": lambda scale: dripping.find_client(times=round(10 * scale)),
     "container": lambda _: container.find(),
     "page": lambda scale: page.find(entries=round(10**6 * scale), questions=500),
     "soak": lambda scale: soak.find(seconds=7_200 * scale),

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import ipaddress
 import os
+import resource
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -15,6 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from ostraka import Budget, GNMax, Ledger, TeacherEnsemble
 from ostraka.consistent import Consistent
@@ -28,9 +36,10 @@ from rigs.finding import REPOSITORY
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["COLUMNS", "Service", "running"]
+__all__ = ["COLUMNS", "DESCRIPTORS", "Service", "certify", "running"]
 
 PEPPER = b"p" * 32
+DESCRIPTORS = "OSTRAKA_RIG_DESCRIPTORS"
 COLUMNS = ("age", "hours", "weight")
 BUDGET = Budget(epsilon=50.0, delta=1e-5)
 
@@ -58,7 +67,9 @@ def prepare(folder: Path, *, sigma: float) -> dict[str, str]:
 
 
 def serve(folder: Path, port: int) -> None:
-    """Serve until killed."""
+    """Serve until killed: with TLS where there is a certificate, and as few descriptors as DESCRIPTORS."""
+    if most := int(os.environ.get(DESCRIPTORS, "0")):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     there = Deployment.open(
         saved=SavedTeachers.load(folder / "teachers"),
         folder=folder / "service",
@@ -68,7 +79,22 @@ def serve(folder: Path, port: int) -> None:
         environment={},
         pepper=PEPPER,
     )
-    _server.run(Application(there), host="127.0.0.1", port=port)
+    pair = [folder / name if (folder / name).exists() else None for name in ("cert.pem", "key.pem")]
+    _server.run(Application(there), host="127.0.0.1", port=port, cert=pair[0], key=pair[1])
+
+
+def certify(folder: Path) -> ssl.SSLContext:
+    """Make a certificate of this machine in a folder; what a client of it trusts."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), dt.datetime.now(dt.UTC)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "rigs")])
+    where = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    made = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    made = made.not_valid_before(now - dt.timedelta(hours=1)).not_valid_after(now + dt.timedelta(days=1))
+    certificate = made.add_extension(where, critical=False).sign(key, hashes.SHA256())
+    (folder / "cert.pem").write_bytes(certificate.public_bytes(Encoding.PEM))
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (folder / "key.pem").write_bytes(private)
+    return ssl.create_default_context(cafile=str(folder / "cert.pem"))
 
 
 @dataclass(slots=True)
@@ -79,10 +105,11 @@ class Service:
     keys: dict[str, str]
     port: int
     process: subprocess.Popen[bytes] | None = None
+    tls: ssl.SSLContext | None = None  # what a client trusts
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
 
     def start(self) -> None:
         command = [sys.executable, "-m", "rigs.serving", str(self.folder), str(self.port)]
@@ -91,7 +118,7 @@ class Service:
         until = time.monotonic() + 300
         while time.monotonic() < until and self.process.poll() is None:
             try:
-                with urllib.request.urlopen(self.url + "/health", timeout=5):
+                with urllib.request.urlopen(self.url + "/health", timeout=5, context=self.tls):
                     return
             except (urllib.error.URLError, ConnectionError, TimeoutError):
                 time.sleep(0.05)
@@ -135,13 +162,14 @@ class Service:
 
 
 @contextmanager
-def running(folder: Path, *, sigma: float = 4_000.0) -> Iterator[Service]:
+def running(folder: Path, *, sigma: float = 4_000.0, tls: bool = False) -> Iterator[Service]:
     """A service in ``folder``, killed at the end."""
     keys = prepare(folder, sigma=sigma)
+    trust = certify(folder) if tls else None
     with socket.socket() as held:  # for as long as it runs: nobody else is given the port between two starts
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind(("127.0.0.1", 0))
-        service = Service(folder, keys, held.getsockname()[1])
+        service = Service(folder, keys, held.getsockname()[1], tls=trust)
         try:
             service.start()
             yield service

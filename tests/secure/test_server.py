@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 import datetime as dt
+import gc
 import ipaddress
 import json
 import re
@@ -184,6 +185,19 @@ def test_a_request_that_is_read_in_one_piece_may_be_as_long_as_one_in_several(ah
             part = one.recv(1 << 16)
             assert part, got[:200]
             got += part
+
+
+def test_who_leaves_in_the_middle_of_a_body_leaves_no_trace(caplog):
+    with served(Echo()) as (port, server, _):
+        for _ in range(5):
+            stranger(port, HEAD + b"x").close()
+            until = time.monotonic() + PATIENCE
+            time.sleep(0.05)
+            while server.open and time.monotonic() < until:
+                time.sleep(0.01)
+        assert not server.open
+    gc.collect()  # of tasks whose exception nobody asked for
+    assert not caplog.records
 
 
 def test_a_body_has_time_for_its_length_and_no_more():

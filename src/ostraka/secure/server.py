@@ -762,7 +762,10 @@ class _Conversation(asyncio.Protocol):
         now = self._server.loop.time()
         if self._in_message and self.transport.can_write_eof():  # to end now could reset the reply
             self.deadline = now + _LINGER
-            self.transport.write_eof()
+            try:
+                self.transport.write_eof()
+            except OSError:  # it has reset the connection, which is noticed here first
+                self.drop()
         else:
             self.deadline = now + self._limits.write_seconds
             self.transport.close()

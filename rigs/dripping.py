@@ -1,0 +1,319 @@
+"""Strangers who are silent, half through a handshake, or dripping; and a client before a server that drips.
+
+``tls``: a service with TLS and few descriptors, before more silent strangers than it has room for, while a
+client with a key asks on new connections. ``role``: a tally, a keeper, a party or a dealer, before many who
+send one byte of a body a second. ``find_client`` measures how long after its deadline the
+one client waits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import json
+import multiprocessing
+import os
+import resource
+import socket
+import tempfile
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ostraka.collect import Histogram, Keeper, Tally, Task
+from ostraka.secure.keys import Identity
+from ostraka.secure.wire import Late, Line, PartyServer
+from ostraka.voters import Agreement, Dealer, Party, SecretQuestions
+from rigs import serving
+from rigs.finding import Finding, apart
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["find", "find_client", "find_tls"]
+
+ROLES = ("tally", "keeper", "party", "dealer")
+HALF_HELLO = b"\x16\x03\x01\x02\x00"
+HEAD = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: 2000\r\n\r\n"
+SOURCES = 50  # addresses that strangers come from
+SECONDS, PATIENCE = 2.0, 30.0
+
+
+class Crowd:
+    """Sockets that say a little, and go on dripping if they shall; those that are dropped come again."""
+
+    def __init__(self, port: int, size: int, said: Callable[[int], bytes], *, drips: bool) -> None:
+        self._port, self._said, self._drips, self._done = port, said, drips, threading.Event()
+        self.dropped = 0
+        self._sockets = [self._new(number) for number in range(size)]
+        self._thread = threading.Thread(target=self._go_on, daemon=True)
+        self._thread.start()
+
+    def _new(self, number: int) -> socket.socket | None:
+        with contextlib.suppress(OSError):
+            source = (f"127.0.1.{1 + number % SOURCES}", 0)
+            one = socket.create_connection(("127.0.0.1", self._port), timeout=10, source_address=source)
+            one.setblocking(False)
+            with contextlib.suppress(OSError):
+                one.send(self._said(number))
+            return one
+        return None
+
+    def _go_on(self) -> None:
+        while not self._done.wait(1):
+            for number, one in enumerate(self._sockets):
+                try:
+                    if one is None:
+                        raise ConnectionError
+                    if self._drips:
+                        one.send(b"x")
+                    if not one.recv(1):
+                        raise ConnectionError
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    self.dropped += 1
+                    if one is not None:
+                        one.close()
+                    self._sockets[number] = self._new(number)
+
+    def close(self) -> None:
+        self._done.set()
+        self._thread.join()
+        for one in self._sockets:
+            if one is not None:
+                one.close()
+
+
+def asked(line: Line, path: str, times: int, **request: Any) -> tuple[int, list[float]]:
+    """How many of so many requests on new connections were answered, and their milliseconds."""
+    answered, took = 0, []
+    for number in range(times):
+        begun = time.perf_counter()
+        with contextlib.suppress(Late):
+            more = {name: value(number) for name, value in request.items()}
+            line.ask("POST", path, seconds=PATIENCE, most=2**20, fresh=True, **more)
+            answered += 1
+        took.append(1e3 * (time.perf_counter() - begun))
+        time.sleep(0.05)
+    return answered, sorted(took)
+
+
+# A service with TLS
+
+
+def find_tls(*, strangers: int, questions: int) -> Finding:
+    found = apart("dripping", "tls", strangers, questions)
+    return Finding(
+        tried=f"{strangers:,} strangers, half of them with five bytes of a handshake, 4,096 descriptors; "
+        f"{found['answered']} of {questions} questions answered, median {found['p50']:.0f} ms, 99 % "
+        f"{found['p99']:.0f} ms",
+        wrong=+Counter({"question without an answer": questions - found["answered"]}),
+        control=f"{found['dropped']:,} connections of strangers were ended by the service",
+        blind=not found["dropped"],
+    )
+
+
+def tls(strangers: int, questions: int) -> dict[str, Any]:
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (min(20_000, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),) * 2
+    )
+    os.environ[serving.DESCRIPTORS] = "4096"
+    with tempfile.TemporaryDirectory() as folder, serving.running(Path(folder), tls=True) as service:
+        crowd = Crowd(service.port, strangers, lambda n: HALF_HELLO if n % 2 else b"", drips=False)
+        time.sleep(2)
+        headers = {"Authorization": f"Bearer {service.keys['alice']}", "Content-Type": "application/json"}
+        os.environ["SSL_CERT_FILE"] = str(Path(folder) / "cert.pem")
+        line = Line(service.url, headers=headers)
+        answered, took = asked(
+            line,
+            "/v1/label",
+            questions,
+            body=lambda number: json.dumps({"row": [number / 10, 1.0, 2.0]}).encode(),
+            headers=lambda number: {"Idempotency-Key": f"s{number}"},
+        )
+        crowd.close()
+    p50, p99 = (took[min(len(took) - 1, int(part * len(took)))] for part in (0.5, 0.99))
+    return {"answered": answered, "p50": p50, "p99": p99, "dropped": crowd.dropped}
+
+
+# Tally, keeper, party, dealer
+
+
+def find(*, strangers: int, questions: int) -> Finding:
+    found = {role: apart("dripping", "role", strangers, questions, "--role", role) for role in ROLES}
+    told = ", ".join(f"{role} {each['answered']} of {questions}" for role, each in found.items())
+    lost = sum(questions - each["answered"] for each in found.values())
+    slowest = max(each["p99"] for each in found.values())
+    dropped = sum(each["dropped"] for each in found.values())
+    return Finding(
+        tried=f"{strangers:,} strangers of {SOURCES} addresses that send a byte of a body a second; answered "
+        f"{told}; 99 % within {slowest:.0f} ms",
+        wrong=+Counter({"message without an answer": lost}),
+        control=f"{dropped:,} connections of strangers were ended by the servers",
+        blind=not dropped,
+    )
+
+
+def made(role: str) -> Any:
+    """Somebody in this role."""
+    me, keepers = Identity.fresh(), [Identity.fresh() for _ in range(2)]
+    task = Task(
+        Histogram(0, 10, cells=5),
+        sigma=5.0,
+        tally=me.public_key,
+        keepers=tuple(Keeper.key(each) for each in keepers),
+        honest=1,
+        least=3,
+    )
+    if role == "tally":
+        return Tally(task, me, keepers=[Keeper(task, each) for each in keepers])
+    if role == "keeper":
+        return Keeper(task, keepers[0])
+    names = {
+        name: Identity(hashlib.sha256(name.encode()).digest())
+        for name in ("asker", "dealer", "p0", "p1", "p2")
+    }
+    questions = SecretQuestions(
+        dealer=names["dealer"].public_key, input_range=(0, 1), hidden=0, max_rounds=100, reveals="counts"
+    )
+    agreement = Agreement(
+        members={name: names[name].public_key for name in ("p0", "p1", "p2")},
+        aggregator=names["asker"].public_key,
+        classes=range(2),
+        n_features=2,
+        sigma=4.0,
+        noise="parties",
+        max_rows=16,
+        secret=questions if role == "dealer" else None,
+    )
+    if role == "dealer":
+        return Dealer(agreement, names["dealer"])
+    from sklearn.linear_model import RidgeClassifier  # only a party needs it
+
+    X, y = [[0.0, 1.0], [1.0, 0.0]] * 4, [0, 1] * 4
+    return Party(RidgeClassifier(), X, y, agreement=agreement, identity=names["p0"], random_state=0)
+
+
+def role_served(role: str, end: Any) -> None:
+    """Serve a role in a process of its own until told to stop."""
+    one = made(role)
+    with PartyServer(one) as server:
+        end.send((server.url, min(one.answers)))
+        end.recv()
+
+
+def role_asked(role: str, strangers: int, questions: int) -> dict[str, Any]:
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=role_served, args=(role, there))
+    process.start()
+    try:
+        url, path = here.recv()
+        port, head = int(url.rpartition(":")[2]), HEAD % path.encode()
+        crowd = Crowd(port, strangers, lambda _: head, drips=True)
+        time.sleep(2)
+        answered, took = asked(Line(url), path, questions, body=lambda number: b"message %d" % number)
+        crowd.close()
+        here.send("done")
+    finally:
+        process.join(20)
+        process.kill()
+    p99 = took[min(len(took) - 1, int(0.99 * len(took)))]
+    return {"answered": answered, "p99": p99, "dropped": crowd.dropped}
+
+
+# The client
+
+
+def find_client(*, times: int) -> Finding:
+    over = {kind: max(overshoot(kind) for _ in range(times)) for kind in ("silent", "head", "body")}
+    late = {kind: seconds for kind, seconds in over.items() if seconds > 0.5}
+    told = ", ".join(f"{1e3 * seconds:.0f} ms ({kind})" for kind, seconds in over.items())
+    return Finding(
+        tried=f"{times} × a server that is silent, drips its head, drips its body, before a client with "
+        f"{SECONDS:g} s; beyond them at most {told}",
+        wrong=Counter({f"client waited too long ({kind})": 1 for kind in late}),
+        control=f"a time limit of each read alone still waits after {plain():.0f} s",
+    )
+
+
+def drips(kind: str) -> Iterator[bytes]:
+    """What a server sends, one piece each tenth of a second."""
+    if kind == "silent":
+        return
+    if kind == "body":
+        yield b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"
+    else:
+        yield b"HTTP/1.1 200 OK\r\nX: "
+    while True:
+        yield b"x"
+
+
+@contextlib.contextmanager
+def server_that(kind: str) -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        done = threading.Event()
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                peer, _ = listening.accept()
+                with peer:
+                    for piece in drips(kind):
+                        peer.sendall(piece)
+                        if done.wait(0.1):
+                            return
+                    done.wait(PATIENCE)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            done.set()
+            thread.join()
+
+
+def overshoot(kind: str) -> float:
+    """Seconds that the client waits beyond its deadline."""
+    with server_that(kind) as port:
+        begun = time.monotonic()
+        with contextlib.suppress(Late):
+            Line(f"http://127.0.0.1:{port}").ask("GET", "/", seconds=SECONDS, most=2**20)
+        return time.monotonic() - begun - SECONDS
+
+
+def plain() -> float:
+    """For how long the standard library waits under the same limit, at most three times it."""
+    import http.client  # the control alone needs it
+
+    with server_that("body") as port:
+        begun = time.monotonic()
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
+        connection.request("GET", "/")
+        reader = connection.getresponse()
+        while time.monotonic() - begun < 3 * SECONDS and reader.read(1):
+            pass
+        connection.close()
+        return time.monotonic() - begun
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(prog="python -m rigs.dripping")
+    options.add_argument("what", choices=("tls", "role"))
+    options.add_argument("strangers", type=int)
+    options.add_argument("questions", type=int)
+    options.add_argument("--role", choices=ROLES)
+    chosen = options.parse_args()
+    if chosen.what == "tls":
+        found = tls(chosen.strangers, chosen.questions)
+    else:
+        found = role_asked(chosen.role, chosen.strangers, chosen.questions)
+    print(json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    main()
