@@ -45,8 +45,11 @@ SECONDS, PATIENCE = 2.0, 30.0
 class Crowd:
     """Sockets that say a little, and go on dripping if they shall; those that are dropped come again."""
 
-    def __init__(self, port: int, size: int, said: Callable[[int], bytes], *, drips: bool) -> None:
+    def __init__(
+        self, port: int, size: int, said: Callable[[int], bytes], *, every: float, drips: bool
+    ) -> None:
         self._port, self._said, self._drips, self._done = port, said, drips, threading.Event()
+        self._every = every  # seconds between two looks
         self.dropped = 0
         self._sockets = [self._new(number) for number in range(size)]
         self._thread = threading.Thread(target=self._go_on, daemon=True)
@@ -63,7 +66,7 @@ class Crowd:
         return None
 
     def _go_on(self) -> None:
-        while not self._done.wait(1):
+        while not self._done.wait(self._every):
             for number, one in enumerate(self._sockets):
                 try:
                     if one is None:
@@ -123,7 +126,7 @@ def tls(strangers: int, questions: int) -> dict[str, Any]:
     )
     os.environ[serving.DESCRIPTORS] = "4096"
     with tempfile.TemporaryDirectory() as folder, serving.running(Path(folder), tls=True) as service:
-        crowd = Crowd(service.port, strangers, lambda n: HALF_HELLO if n % 2 else b"", drips=False)
+        crowd = Crowd(service.port, strangers, lambda n: HALF_HELLO if n % 2 else b"", every=7, drips=False)
         time.sleep(2)
         headers = {"Authorization": f"Bearer {service.keys['alice']}", "Content-Type": "application/json"}
         os.environ["SSL_CERT_FILE"] = str(Path(folder) / "cert.pem")
@@ -214,7 +217,7 @@ def role_asked(role: str, strangers: int, questions: int) -> dict[str, Any]:
     try:
         url, path = here.recv()
         port, head = int(url.rpartition(":")[2]), HEAD % path.encode()
-        crowd = Crowd(port, strangers, lambda _: head, drips=True)
+        crowd = Crowd(port, strangers, lambda _: head, every=1, drips=True)
         time.sleep(2)
         answered, took = asked(Line(url), path, questions, body=lambda number: b"message %d" % number)
         crowd.close()

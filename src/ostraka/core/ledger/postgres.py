@@ -351,6 +351,8 @@ class PostgresStore(Store):
             self.own(alone=True)
         with self._explained():
             lineage = self._lineage = self._execute(f"SELECT {HERE}").fetchone()
+            # nobody waits for this program, and to count what many lost answers cost may take seconds
+            self._execute("SET idle_in_transaction_session_timeout = 0")
         self._alone = self._writes = True
         return f"system {lineage[0]}, timeline {lineage[1]}"
 
