@@ -176,7 +176,7 @@ def find(*, entries: int) -> Finding:
         shutil.rmtree(folder)
     return Finding(
         tried=f"{entries} entries lost; of 40 questions answered after rows were deleted in place "
-        f"{in_place}, after a failover to a standby that lags {lagged}; the first after a failover without loss "
+        f"{in_place}, after a failover to a standby that lags {lagged}; the first after one without loss "
         f"came {first:.2f} s after it, without an operator; one of three witnesses was killed each time",
         wrong=+wrong,
         control=f"without witnesses {control} of 40 are answered after rows were deleted",
