@@ -31,6 +31,7 @@ from mutants import (
     _plain,
     _rows,
     _secret,
+    _text,
 )
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ MUTANTS: list[Mutant] = [
     *_attacks.MUTANTS,
     *_rows.MUTANTS,
     *_durable.MUTANTS,
+    *_text.MUTANTS,
 ]
 PASSED, FAILED = 0, 1  # what pytest's exit status must be one of: anything else is no verdict
 

@@ -2,6 +2,7 @@ import itertools
 import math
 from fractions import Fraction
 
+import mpmath
 import numpy as np
 import pytest
 from scipy import stats
@@ -26,20 +27,63 @@ def plausible(hits, wanted):
     return stats.chisquare(hits, wanted * hits.sum()).pvalue > FALSE_ALARM
 
 
-def test_candidates_are_chosen_as_often_as_the_definition_says_and_not_as_a_slightly_wrong_one():
+@pytest.mark.parametrize("trials", [TRIALS, pytest.param(2_000_000, marks=pytest.mark.slow)])
+def test_candidates_are_chosen_as_often_as_the_definition_says_and_not_as_a_slightly_wrong_one(trials):
     rng = np.random.default_rng(3)
     mechanism = Selection(epsilon=0.8)
-    hits = np.bincount([mechanism.choose(SCORES, rng=rng) for _ in range(TRIALS)], minlength=3)
+    rate = Fraction(0.8) / 2
+    hits = np.bincount(selection.choices(SCORES, trials, rate=rate, rng=rng), minlength=3)
+    one_by_one = np.bincount([mechanism.choose(SCORES, rng=rng) for _ in range(TRIALS // 10)], minlength=3)
+    assert plausible(one_by_one, law(SCORES, 0.8))
     assert plausible(hits, law(SCORES, 0.8))
     assert not plausible(hits, law(SCORES, 0.9))
     assert not plausible(hits, law(SCORES, 0.7))
 
 
-@pytest.mark.parametrize("exponent", [Fraction(0), Fraction(1, 3), Fraction(1), Fraction(7, 2)])
-def test_acceptance_has_the_exponential_chance(exponent):
-    rng = np.random.default_rng(5)
-    hits = sum(selection._accepted(exponent, rng) for _ in range(TRIALS))
-    assert stats.binomtest(hits, TRIALS, math.exp(-exponent)).pvalue > FALSE_ALARM
+class Bits:
+    """A generator whose further bits are these."""
+
+    def __init__(self, *words):
+        self.words = list(words)
+
+    def integers(self, *_):
+        return self.words.pop(0)
+
+
+@pytest.mark.parametrize(
+    "exponent", [Fraction(1, 3), Fraction(1), Fraction(7, 2), Fraction(60), Fraction(300)]
+)
+def test_where_the_first_bits_do_not_decide_further_ones_do_as_multi_precision_says(exponent):
+    with mpmath.workprec(8000):
+        chance = mpmath.exp(-mpmath.mpf(exponent.numerator) / exponent.denominator)
+        words, rest = [], chance
+        while len(words) < 100:
+            rest = mpmath.ldexp(rest, 62)
+            words.append(int(mpmath.floor(rest)))
+            rest -= words[-1]
+    undecided = next(i for i, word in enumerate(words) if word) + 3  # words that agree with the chance
+    below, above = ([*words[:undecided], words[undecided] + side] for side in (-1, 1))
+    assert selection.is_below(below[0], exponent, Bits(*below[1:], 0)) is True
+    assert selection.is_below(above[0], exponent, Bits(*above[1:], 0)) is False
+    assert selection.is_below(2**62 - 1, Fraction(0), Bits()) is True
+
+
+def test_scores_at_the_ends_of_their_type_do_not_wrap():
+    for scores in (
+        np.array([-(2**63), 2**63 - 1]),
+        np.array([0, 2**64 - 1], dtype=np.uint64),
+        np.array([0, 255], dtype=np.uint8),
+    ):
+        assert (selection.choices(scores, 50, rate=Fraction(1), rng=np.random.default_rng(0)) == 1).all()
+
+
+def test_floats_decide_only_beside_their_error(monkeypatch):
+    # at this exponent the chance is 2^-60 or less, so bits that are all 0 do not decide
+    asked = []
+    monkeypatch.setattr(selection, "is_below", lambda *at: asked.append(at) or len(asked) > 5)
+    rng = type("", (), {"integers": lambda _, most, size: np.full(size, 0 if most > 3 else 1)})()
+    assert selection.choices(np.array([100, 0]), 1, rate=Fraction(1), rng=rng).tolist() == [1]
+    assert {at[:2] for at in asked} == {(0, Fraction(100))}
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import MIN_EMIN, Decimal, localcontext
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,9 @@ from ostraka.core.private import Adjacency
 
 if TYPE_CHECKING:
     from ostraka.core.private import Private
+
+_BITS = 62  # drawn at a time
+_PROPOSALS, _MOST_PROPOSALS = 32, 1 << 16  # made at once: for each choice, and in all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +45,7 @@ class Selection:
     ``epsilon``-DP, and a bounded range of ``epsilon``, so (order epsilon² / 8) of Rényi divergence at every
     order: ``curve()`` takes the smaller, and records the range, by which choices compose exactly
     (docs/composition.md). Drawn exactly: a candidate is proposed uniformly and accepted with
-    probability exp(-epsilon (best - score) / 2 Delta), by comparisons of whole numbers.
+    probability exp(-epsilon (best - score) / 2 Delta): more bits are drawn until floats decide.
     Source: McSherry and Talwar 2007, doi:10.1109/FOCS.2007.66, Theorem 6; Cesar and Rogers 2021,
     arXiv:2004.07223, Lemma 3.2 (bounded range implies epsilon² / 8 of zero-concentrated DP); Dong, Durfee and
     Rogers 2020, arXiv:1909.13830 (composition of bounded ranges).
@@ -79,52 +83,64 @@ class Selection:
 
     def uses(self, private: Private) -> int:
         """One use for all candidates together."""
-        _scores(private.open())
+        scores_of(private.open())
         return 1
 
     def release(self, private: Private, *, rng: np.random.Generator) -> np.ndarray:
         """The chosen candidate, int64 of shape (1,)."""
-        return np.array([self.choose(_scores(private.open()), rng=rng)], dtype=np.int64)
+        return np.array([self.choose(scores_of(private.open()), rng=rng)], dtype=np.int64)
 
     def choose(self, scores: np.ndarray, *, rng: np.random.Generator) -> int:
         """Return the index of the chosen score. ``scores``: private integers of shape (n_candidates,)."""
-        best = int(scores.max())
-        rate = Fraction(self.epsilon) / (2 * self.sensitivity)
-        while True:
-            k = int(rng.integers(len(scores)))
-            if _accepted(rate * (best - int(scores[k])), rng):
-                return k
+        return choose(scores, rate=Fraction(self.epsilon) / (2 * self.sensitivity), rng=rng)
 
 
-def _scores(values: np.ndarray) -> np.ndarray:
+def choose(scores: np.ndarray, *, rate: Fraction, rng: np.random.Generator) -> int:
+    """Return k with probability proportional to exp(rate score_k), exactly. ``scores``: private integers."""
+    return int(choices(scores, 1, rate=rate, rng=rng)[0])
+
+
+def choices(scores: np.ndarray, size: int, *, rate: Fraction, rng: np.random.Generator) -> np.ndarray:
+    """So many choices, independent; int64 of shape (size,).
+
+    A candidate is proposed uniformly, and accepted if a uniform number is below exp(-rate (best - score)).
+    Its first 62 bits decide, beside the error of that chance in floats; else more bits are drawn.
+    """
+    gaps = scores.max().astype(np.uint64) - scores.astype(np.uint64)  # also where they wrap
+    exponents = gaps * float(rate)
+    chances = np.exp(-exponents)
+    doubts = chances * (8 + 4 * exponents) * 2.0**-52 + 2.0**-60
+    chosen: list[int] = []
+    while len(chosen) < size:
+        block = min(_MOST_PROPOSALS, _PROPOSALS * (size - len(chosen)))
+        proposed, drawn = rng.integers(len(scores), size=block), rng.integers(1 << _BITS, size=block)
+        above = drawn * 2.0**-_BITS - chances[proposed]
+        accepted = above < 0
+        for place in np.flatnonzero(np.abs(above) <= doubts[proposed] + 2.0**-52 * chances[proposed]):
+            exponent = rate * int(gaps[proposed[place]])
+            accepted[place] = is_below(int(drawn[place]), exponent, rng)
+        chosen += proposed[accepted].tolist()
+    return np.array(chosen[:size], dtype=np.int64)
+
+
+def is_below(first: int, exponent: Fraction, rng: np.random.Generator) -> bool:
+    """Whether a uniform number with these first bits is below exp(-exponent): further bits decide."""
+    low, wide, digits = first, 1 << _BITS, 40
+    while True:
+        with localcontext() as context:
+            context.prec, context.Emin = digits, MIN_EMIN
+            rounded = Decimal(exponent.numerator) / Decimal(exponent.denominator)
+            chance = Fraction((-rounded).exp())  # correctly rounded; what the exponent was rounded by counts
+            doubt = chance * (2 + 2 * Fraction(exponent)) / 10 ** (digits - 1)
+        if Fraction(low + 1, wide) <= chance - doubt or exponent == 0:
+            return True
+        if Fraction(low, wide) >= chance + doubt:
+            return False
+        low, wide, digits = (low << _BITS) + int(rng.integers(1 << _BITS)), wide << _BITS, digits + 40
+
+
+def scores_of(values: np.ndarray) -> np.ndarray:
+    """Raise unless the values are a row of integers."""
     if values.ndim != 1 or not values.size or not np.issubdtype(values.dtype, np.integer):
         raise ValueError(f"scores must be integers of shape (n_candidates,), got shape {values.shape}")
     return values
-
-
-def _accepted(exponent: Fraction, rng: np.random.Generator) -> bool:
-    """True with probability exp(-exponent), exactly (Canonne et al. 2020, arXiv:2004.00010, Algorithm 1)."""
-    while exponent > 1:
-        if not _below_one(Fraction(1), rng):
-            return False
-        exponent -= 1
-    return _below_one(exponent, rng)
-
-
-def _below_one(exponent: Fraction, rng: np.random.Generator) -> bool:
-    """The same for an exponent in [0, 1], by the parity of the first failure of Bernoulli(exponent / k)."""
-    k = 1
-    while _bernoulli(exponent / k, rng):
-        k += 1
-    return k % 2 == 1
-
-
-def _bernoulli(chance: Fraction, rng: np.random.Generator) -> bool:
-    """Return True with probability ``chance``; draw uniform bits until that is decided."""
-    low, wide = 0, 1
-    while True:
-        low, wide = (low << 62) + int(rng.integers(1 << 62)), wide << 62
-        if (low + 1) * chance.denominator <= chance.numerator * wide:
-            return True
-        if low * chance.denominator >= chance.numerator * wide:
-            return False
