@@ -8,7 +8,51 @@ __all__ = ["MUTANTS"]
 
 _DRAW, _CHOICE = "mechanisms/test_tokens.py::", "mechanisms/test_selection.py::"
 
+_WRITER, _METER = "text/test_writer.py::", "text/test_meter.py::"
+
 MUTANTS = [
+    Mutant(
+        "candidates are those of a private prompt",
+        "text/writer.py",
+        "[answer] = self._answers([self.prompt.of(label)], tokens)",
+        "[answer] = self._answers([self.prompt.of(label, self._fitted()[self.classes.index(label)][0][0])], tokens)",
+        _WRITER + "test_candidates_and_public_numbers_do_not_depend_on_documents",
+    ),
+    Mutant(
+        "a run that goes on draws its tokens again",
+        "text/writer.py",
+        'stored = self._log.get(f"{name} {t}")',
+        "stored = None",
+        _WRITER + "test_a_run_that_was_killed_goes_on_with_the_stored_tokens_and_pays_nothing_twice",
+    ),
+    Mutant(
+        "a store that is lost is not noticed: the same key gives other tokens at no price",
+        "text/writer.py",
+        "self._keyed(json.dumps(self._batches)).hex(),",
+        '"",',
+        _WRITER + "test_a_store_that_is_lost_and_other_documents_are_charged_anew",
+    ),
+    Mutant(
+        "a batch pays for one of its texts",
+        "text/writer.py",
+        "uses = rounds * self.n_tokens",
+        "uses = self.n_tokens",
+        _WRITER + "test_disjoint_batches_cost_as_much_as_one_and_more_texts_of_a_batch_cost_more",
+    ),
+    Mutant(
+        "a document is metered by what it tells beside the others",
+        "core/mechanisms/tokens.py",
+        "cost = self.draw.cost(contributions)",
+        "cost = self.draw.cost(contributions - contributions.mean(axis=0).astype(int))",
+        _METER + "test_what_one_document_may_say_does_not_depend_on_the_others",
+    ),
+    Mutant(
+        "a document that is over its limit goes on",
+        "core/mechanisms/tokens.py",
+        "fits = spent + cost <= self.limit",
+        "fits = spent <= self.limit",
+        _METER + "test_a_greedy_document_stops_at_its_limit_and_quiet_ones_go_on",
+    ),
     Mutant(
         "one document counts as much as it likes, and only the mean is in bounds",
         "core/mechanisms/tokens.py",

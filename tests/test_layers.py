@@ -27,6 +27,7 @@ ROOMS_IN_ORDER = (
     "parties",
     "audit",
     "synth",
+    "text",
     "learn",
     "serve",
     "cli",
@@ -60,7 +61,7 @@ HEAVY = {
     "torch": {"audit", "learn", "nets"},
     "typer": {
         *("audit", "cli", "collect", "console", "data", "learn"),
-        *("parties", "report", "serve", "synth", "voters"),
+        *("parties", "report", "serve", "synth", "text", "voters"),
     },
     "uvicorn": {"serve"},
 }

@@ -150,6 +150,17 @@ def test_choices_beside_a_gaussian_cost_more_than_one_loss_and_hardly_more(size,
     assert by_one_loss(size, uses, 0.98 * epsilon, mu) > DELTA
 
 
+@pytest.mark.parametrize("size", [1e-7, 3.9, 4.1, 12.0, 39.0])
+def test_ranges_of_any_size_compose_with_others_and_more_uses_cost_more(size):
+    several = [
+        tables.of(tuple(sorted([Law(BOUNDED_RANGE, size, n), Law(BOUNDED_RANGE, 0.1, 3)])))
+        for n in (1, 2, 900)
+    ]
+    epsilons = [table.epsilon(DELTA) for table in several]
+    assert epsilons[0] <= epsilons[1] <= epsilons[2]
+    assert (2 * Selection(epsilon=size).curve()).epsilon(delta=DELTA) <= 2 * size * (1 + 1e-12)
+
+
 def test_choices_compose_with_every_other_kind_and_each_part_costs_something():
     laws = [Law(BOUNDED_RANGE, 0.2, 16), Law(BOUNDED_RANGE, 0.1, 8), Law(GAUSSIAN, 0.1), Law(PURE, 0.3, 2)]
     laws += [Law(ARGMAX, 0.03, 60), Law.sampled(0.05, 1.0)._replace(uses=30)]

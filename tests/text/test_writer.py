@@ -1,0 +1,284 @@
+import stat
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ostraka import Budget, BudgetExceeded, Ledger
+from ostraka.text import Prompt, Writer
+from tests.text.conftest import documents
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def budget(epsilon=60.0):
+    return Budget(epsilon=epsilon, delta=1e-5, adaptive=False)
+
+
+# What is written -----------------------------------------------------------------------------------------
+
+
+def test_texts_say_what_the_documents_of_their_class_agree_on_and_less_so_at_a_small_price(written):
+    plain = {epsilon: written(epsilon=epsilon, n_documents=24, n_tokens=4) for epsilon in (60.0, 0.01)}
+    texts, labels = ["the acting is warm", "the plot is dull"], ["good", "bad"]
+    rich, poor = (each.score(texts, labels, plan=each.plan(2)) for each in plain.values())
+    assert rich.bits == pytest.approx(rich.without_privacy, abs=0.05)
+    assert rich.bits < poor.bits - 0.3
+    assert poor.bits == pytest.approx(poor.public, abs=0.08)
+    assert (rich.n_tokens, rich.candidates) == (8, 1.0)
+    found = written(clip=40.0, n_documents=24, n_tokens=6).write(80, rng=rng())
+    warm = [sum("warm" in each.text for each in found if each.label == label) for label in ("bad", "good")]
+    assert warm[1] > 3 * warm[0]
+
+
+def test_a_text_ends_with_the_token_that_ends_it(written):
+    lengths = [len(each.text.split()) for each in written(n_tokens=12).write(40, rng=rng())]
+    assert max(lengths) <= 12
+    assert len(set(lengths)) > 2
+
+
+# What is paid --------------------------------------------------------------------------------------------
+
+
+def test_disjoint_batches_cost_as_much_as_one_and_more_texts_of_a_batch_cost_more(written):
+    writer = written()
+    assert writer.plan(4).n_batches == (2, 2)
+    few, some, many = (writer.plan(n) for n in (2, 4, 5))
+    assert few.uses == some.uses == 5
+    assert many.uses == 10
+    assert many.draw.clip < some.draw.clip
+    for plan in (few, some, many):
+        assert 29.9 < plan.epsilon <= 30.0
+        assert (plan.uses * plan.draw.curve()).epsilon(1e-5) == plan.epsilon
+
+
+def test_a_document_that_may_be_replaced_has_half_the_clip(written):
+    clips = [written(relation=relation).plan(2).draw.clip for relation in ("zero-out", "replace-one")]
+    assert clips[0] / clips[1] == pytest.approx(2, rel=1e-3)
+
+
+def test_all_is_charged_once_before_the_first_private_prompt(written, asked, tmp_path):
+    model = asked(fails_after=3)
+    with Ledger(tmp_path / "ledger", budget=budget()) as ledger:
+        writer = written(model, store=tmp_path / "store")
+        with pytest.raises(KeyboardInterrupt):
+            writer.write(2, ledger=ledger, rng=rng())
+        [entry] = ledger.entries()
+        assert (entry.uses, ledger.unit) == (5, "document (zero-out)")
+        assert ledger.epsilon() == pytest.approx(writer.plan(2).epsilon)
+    assert all(len(prompts) == 1 for prompts, _ in model.calls[:2])  # public ones
+
+
+def test_what_the_budget_does_not_hold_is_refused_before_any_private_prompt(written, asked):
+    model = asked()
+    with Ledger(":memory:", budget=budget(5.0)) as ledger:
+        with pytest.raises(BudgetExceeded):
+            written(model).write(2, ledger=ledger, rng=rng())
+        assert not ledger.entries()
+    assert {len(prompts) for prompts, _ in model.calls} == {1}
+
+
+def test_the_record_says_what_is_promised(written):
+    writer = written()
+    writer.write(2, rng=rng())
+    result = writer.result_
+    assert result.upper["epsilon"] == writer.plan(2).epsilon
+    assert result.upper["simulation"] is True
+    assert result.settings["relation"] == "zero-out"
+    assert any("many documents share" in line for line in result.upper["not_protected"])
+
+
+# What continues ------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_was_killed_goes_on_with_the_stored_tokens_and_pays_nothing_twice(
+    written, asked, tmp_path
+):
+    store, where = tmp_path / "store", tmp_path / "ledger"
+    with Ledger(where, budget=budget()) as ledger, pytest.raises(KeyboardInterrupt):
+        written(asked(fails_after=9), store=store).write(2, ledger=ledger, rng=rng(1))
+    first = stored(store)
+    assert 2 <= len(first) < 8
+    model = asked()
+    with Ledger(where) as ledger:
+        texts = written(model, store=store).write(2, ledger=ledger, rng=rng(2))
+        assert len(ledger.entries()) == 1
+        assert {key: stored(store)[key] for key in first} == first
+        known = {tuple(map(tuple, tokens)) for prompts, tokens in model.calls if len(prompts) > 1}
+        assert len(known) + len(first) == len(stored(store))  # nothing is computed again
+        calls = len(model.calls)
+        assert written(model, store=store).write(2, ledger=ledger, rng=rng(3)) == texts
+        assert all(len(prompts) == 1 for prompts, _ in model.calls[calls:])
+
+
+def stored(path):
+    from ostraka.secure.log import Log
+    from ostraka.text import writer
+
+    log = Log(path, name=writer._LOG)
+    try:
+        return {key: body for key, body in log.entries() if key.startswith("texts ")}
+    finally:
+        log.close()
+
+
+@pytest.mark.parametrize("change", ["another store", "other documents", "another length"])
+def test_a_store_that_is_lost_and_other_documents_are_charged_anew(written, tmp_path, change):
+    with Ledger(tmp_path / "ledger", budget=budget(90.0)) as ledger:
+        written(store=tmp_path / "store").write(2, ledger=ledger, rng=rng())
+        store = tmp_path / ("other" if change == "another store" else "store")
+        texts, labels = documents()
+        if change == "other documents":
+            texts[0] = "zebra"
+        longer = {"n_tokens": 6} if change == "another length" else {}
+        written(texts=texts, labels=labels, store=store, **longer).write(2, ledger=ledger, rng=rng())
+        assert len(ledger.entries()) == 2
+
+
+def test_store_and_cache_are_for_their_owner_only(written, tmp_path):
+    store, cache = tmp_path / "store", tmp_path / "cache"
+    writer = written(store=store, response_cache=cache)
+    writer.write(1, rng=rng())
+    for path in (store, cache):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert b"acting" not in store.read_bytes() + cache.read_bytes().replace(b"6163", b"")
+    store.chmod(0o644)
+    with pytest.raises(ValueError, match="chmod 600"):
+        written(store=store)
+
+
+def test_with_a_cache_nothing_is_computed_twice_and_the_laws_are_the_same(written, asked, tmp_path):
+    plain, cached = written(), written(response_cache=tmp_path / "cache")
+    texts, labels = ["the acting was fine"], ["good"]
+    first = plain.score(texts, labels, plan=plain.plan(2))
+    model = asked()
+    again = written(model, response_cache=tmp_path / "cache", store=None)
+    assert cached.score(texts, labels, plan=cached.plan(2)).n_tokens == first.n_tokens
+    calls = len(model.calls)
+    again.score(texts, labels, plan=again.plan(2))
+    done = len(model.calls)
+    again.score(texts, labels, plan=replace(again.plan(2), draw=again.plan(2).draw.at([])))
+    assert len(model.calls) == done > calls
+
+
+# What steers ---------------------------------------------------------------------------------------------
+
+
+def test_candidates_and_public_numbers_do_not_depend_on_documents(written):
+    texts, labels = documents()
+    others = ["zebra quartz zebra quartz"] * len(texts)
+    for tokens in ([], written().model.tokens("the"), written().model.tokens("the plot zebra")):
+        places = [
+            written(texts=each, labels=labels, n_candidates=4).position(1, tokens) for each in (texts, others)
+        ]
+        assert places[0].candidates == places[1].candidates
+        assert (places[0].public == places[1].public).all()
+        assert places[0].differences.shape == places[1].differences.shape
+    assert not (places[0].differences == places[1].differences).all()
+
+
+def test_a_document_counts_the_same_whatever_the_others_say(written, asked, tmp_path):
+    writer = written(store=tmp_path / "store")
+    mine = writer._batches[1][0][3]
+    alone = writer.position(1, []).differences[3]
+    writer._batches[1][0] = ["zebra " * 90 if each != mine else each for each in writer._batches[1][0]]
+    again = writer.position(1, []).differences
+    assert any((row == alone).all() for row in again)
+
+
+def test_a_document_that_the_model_refuses_is_silent_and_nobody_is_told(written, asked):
+    texts, labels = documents()
+    texts[5] = "quartz"
+    writer = written(asked(refuses="quartz"), texts=texts, labels=labels)
+    [batch] = [k for k, batch in enumerate(writer._batches[1]) if "quartz" in batch]
+    rows = writer.position(1, writer.model.tokens("the"), batch=batch).differences
+    assert [not row.any() for row in rows] == [each == "quartz" for each in writer._batches[1][batch]]
+    assert len(writer.write(4, rng=rng())) == 4
+
+
+def test_what_is_not_shown_counts_as_the_last_that_is(written):
+    few, every = written(shown=2), written()
+    few._batches = every._batches
+    short, whole = few.position(1, []), every.position(1, [])
+    assert short.candidates == whole.candidates
+    for row, full in zip(short.differences, whole.differences, strict=True):
+        logs = np.sort(full + whole.public)[::-1]
+        known = full + whole.public >= logs[1]
+        assert np.isclose(row, full)[known].sum() >= 2
+        rest = np.minimum(logs[1] - whole.public, 0.0)
+        assert (np.isclose(row, full) | np.isclose(row, rest)).all()
+
+
+# Who is protected ----------------------------------------------------------------------------------------
+
+
+def test_each_document_is_in_one_batch_and_a_person_in_one_prompt(written):
+    texts = [f"{word} {k}" for k in range(20) for word in ("warm", "dull", "fine")]
+    labels = ["good" if k % 4 else "bad" for k in range(20) for _ in range(3)]
+    labels[1] = "good"  # a person of two classes has the first
+    writer = written(texts=texts, labels=labels, groups=np.repeat(np.arange(20), 3), n_documents=5)
+    assert writer.unit_ == "person"
+    assert [len(batches) for batches in writer._batches] == [1, 3]
+    prompts = [each.split("\n") for batches in writer._batches for batch in batches for each in batch]
+    people = [{line.split()[1] for line in lines} for lines in prompts]
+    assert all(len(each) == 1 for each in people)
+    assert len(set().union(*people)) == len(people) == 20
+    assert sum(len(lines) for lines in prompts) == len(texts) - 1  # the row of the other class is left out
+
+
+def test_batches_are_dealt_by_a_secret_of_the_store(written, tmp_path):
+    deals = [written(store=tmp_path / name)._batches for name in ("a", "a", "b")]
+    assert deals[0] == deals[1] != deals[2]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"labels": ["bad"] * 47 + ["canary-7f3a"]}, "declared classes only"),
+        ({"labels": ["bad"] * 3}, "one for each"),
+        ({"texts": ["a", None], "labels": ["bad", "good"]}, "sequence of str"),
+        ({"groups": np.arange(3)}, "one person for each row"),
+    ],
+)
+def test_documents_that_do_not_fit_are_refused_without_a_word_of_them(written, wrong, message):
+    texts, labels = documents()
+    with pytest.raises(ValueError, match=message) as refused:
+        written(**{"texts": texts, "labels": labels} | wrong)
+    assert "canary" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"classes": []}, "classes must"),
+        ({"n_documents": 0}, "n_documents must"),
+        ({"relation": "add-or-remove"}, "relation must"),
+        ({"paid": 3, "relation": "replace-one"}, "zero-out"),
+        ({"epsilon": 0.0}, "epsilon must"),
+        ({"delta": 1.0}, "delta must"),
+    ],
+)
+def test_settings_out_of_range_are_refused_at_once(asked, wrong, message):
+    with pytest.raises(ValueError, match=message):
+        Writer(asked(), **{"classes": ["a"]} | wrong)
+
+
+def test_a_class_without_documents_and_a_writer_without_any_are_refused(written, asked):
+    with pytest.raises(ValueError, match="none of good"):
+        written(texts=["dull"], labels=["bad"]).plan(2)
+    with pytest.raises(ValueError, match="call fit"):
+        Writer(asked(), classes=["a"]).plan(1)
+
+
+@pytest.mark.parametrize("wrong", [{"ask": "{word}"}, {"document": "no field"}, {"ask": "{"}])
+def test_templates_with_other_fields_are_refused(wrong):
+    with pytest.raises(ValueError, match="must have the fields"):
+        Prompt(**wrong)
+
+
+def test_public_examples_stand_before_every_prompt():
+    prompt = Prompt(ask="{label}:", document="{label}: {document}\n", examples=("fine",))
+    assert prompt.of("film") == "film: fine\nfilm:"
+    assert prompt.of("film", "warm {x}") == "film: fine\nfilm: warm {x}\nfilm:"
