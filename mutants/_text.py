@@ -15,7 +15,7 @@ MUTANTS = [
         "candidates are those of a private prompt",
         "text/writer.py",
         "[answer] = self._answers([self.prompt.of(label)], tokens)",
-        "[answer] = self._answers([self.prompt.of(label, self._fitted()[self.classes.index(label)][0][0])], tokens)",
+        "[answer] = self._answers([self.prompt.of(label, self._batches[0][0][0])], tokens)",
         _WRITER + "test_candidates_and_public_numbers_do_not_depend_on_documents",
     ),
     Mutant(

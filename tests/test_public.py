@@ -16,7 +16,7 @@ ROOT = Path(ostraka.__file__).parent
 PUBLIC_MODULES = [
     "ostraka",
     *sorted(f"ostraka.{path.stem}" for path in ROOT.glob("*.pyi")),
-    *(f"ostraka.{name}" for name in ("cli", "collect", "networks", "report", "secure", "synth", "voters")),
+    *(f"ostraka.{name}" for name in ("cli", "collect", "networks", "report", "secure", "synth", "text", "voters")),
 ]
 MODULES_OF_BEFORE = {"ostraka.plots", "ostraka.report"}  # which keep other names, too
 PACKAGES = [

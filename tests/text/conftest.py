@@ -11,7 +11,7 @@ class Asked(WordModel):
     """A WordModel that writes down what it is asked, and fails after so many calls."""
 
     def __init__(self, *, fails_after=None, refuses=""):
-        super().__init__(WORDS)
+        super().__init__(WORDS, weight=30.0)
         self.calls, self.fails_after, self.refuses = [], fails_after, refuses
 
     def next_tokens(self, prompts, tokens, *, shown):

@@ -29,7 +29,7 @@ def test_texts_say_what_the_documents_of_their_class_agree_on_and_less_so_at_a_s
     assert poor.bits == pytest.approx(poor.public, abs=0.08)
     assert (rich.n_tokens, rich.candidates) == (8, 1.0)
     found = written(clip=40.0, n_documents=24, n_tokens=6).write(80, rng=rng())
-    warm = [sum("warm" in each.text for each in found if each.label == label) for label in ("bad", "good")]
+    warm = [sum("is warm" in each.text for each in found if each.label == label) for label in ("bad", "good")]
     assert warm[1] > 3 * warm[0]
 
 
