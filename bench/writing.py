@@ -75,7 +75,7 @@ def positions(writer: Writer) -> list[list[tuple[Any, Token]]]:
             : N_TEXTS // 2
         ]:
             tokens = [*writer.model.tokens(" " + text), END][:N_TOKENS]
-            places += [(writer.position(code, tokens[:t]), token) for t, token in enumerate(tokens)]
+            places += [(writer.position(tokens[:t], code=code), token) for t, token in enumerate(tokens)]
         found.append(places)
     return found
 
@@ -126,10 +126,8 @@ def main() -> None:
     places = positions(writer_of(model, largest, cache))
     whole = [each for part in places for each in part]
     known = [(place, place.candidates.index(token)) for place, token in whole if token in place.candidates]
-    share = len(known) / len(whole)
-    print(
-        f"{len(whole)} tokens, {share:.0%} of them candidates; {time.process_time() - start:.0f} s of processor"
-    )
+    share, spent = len(known) / len(whole), time.process_time() - start
+    print(f"{len(whole)} tokens, {share:.0%} of them candidates; {spent:.0f} s of processor")
     public = np.mean([bits(place.public, k) for place, k in known])
     print(f"| documents | public | {' | '.join(f'ε = {e:g}' for e in EPSILONS)} | no privacy |")
     for n in BATCHES:

@@ -16,7 +16,10 @@ ROOT = Path(ostraka.__file__).parent
 PUBLIC_MODULES = [
     "ostraka",
     *sorted(f"ostraka.{path.stem}" for path in ROOT.glob("*.pyi")),
-    *(f"ostraka.{name}" for name in ("cli", "collect", "networks", "report", "secure", "synth", "text", "voters")),
+    *(
+        f"ostraka.{name}"
+        for name in ("cli", "collect", "networks", "report", "secure", "synth", "text", "voters")
+    ),
 ]
 MODULES_OF_BEFORE = {"ostraka.plots", "ostraka.report"}  # which keep other names, too
 PACKAGES = [
@@ -26,7 +29,7 @@ PACKAGES = [
 ]
 DOCS = Path(__file__).parents[1] / "docs"
 REFERENCE = "\n".join(page.read_text() for page in sorted((DOCS / "reference").glob("*.md")))
-MOST_NAMES = 121
+MOST_NAMES = 130
 
 
 def exported() -> list[tuple[str, str]]:
@@ -75,8 +78,10 @@ def shown_elsewhere(value) -> bool:
 
 
 # Callables without an example of their own, and what shows them.
+MODELS = ("LlamaCpp", "ServedModel", "Transformers")
 NEEDS_NO_EXAMPLE = {
     "ostraka.cli.main": "tests/test_docs.py: its help pages",
+    **{f"ostraka.text.models.{name}": "tests/text/test_models.py: it needs a model" for name in MODELS},
     **{name: "what raises or returns it" for name, value in CALLABLES.items() if shown_elsewhere(value)},
     **{
         name: "figures(), which draws all"
@@ -99,6 +104,7 @@ MAY_BE_POSITIONAL = {
     "ostraka.synth.kmeans.PrivateKMeans.sample": "how many rows: what a call to sample is about",
     "ostraka.synth.tables.TableGenerator.sample": "how many rows: what a call to sample is about",
     "ostraka.synth.tables.TableGenerator.sample_codes": "as sample",
+    "ostraka.text.writer.Writer.write": "how many texts: what a call is about",
     "ostraka.core.ledger.ledger.Ledger.record": "an entry by the number that charge() gave it",
 }
 

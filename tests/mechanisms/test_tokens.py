@@ -41,7 +41,7 @@ def test_tokens_are_drawn_as_often_as_their_law_says_and_not_as_a_slightly_wrong
     private = Private(draw.contributions(DOCUMENTS).sum(axis=0), draw.promise)
     few = np.bincount([draw.release(private, rng=rng)[0] for _ in range(4000)], minlength=4)
     assert plausible(few, law(draw, DOCUMENTS))
-    hits = np.bincount(draw.tokens(private, 1_000_000, rng=rng), minlength=4)
+    hits = np.bincount(draw.tokens(private, size=1_000_000, rng=rng), minlength=4)
     assert plausible(hits, law(draw, DOCUMENTS))
     for wrong in (draw_of(temperature=0.9), draw_of(n_documents=4), draw_of(clip=1.0)):
         assert not plausible(hits, law(wrong, DOCUMENTS))

@@ -171,7 +171,8 @@ def test_candidates_and_public_numbers_do_not_depend_on_documents(written):
     others = ["zebra quartz zebra quartz"] * len(texts)
     for tokens in ([], written().model.tokens("the"), written().model.tokens("the plot zebra")):
         places = [
-            written(texts=each, labels=labels, n_candidates=4).position(1, tokens) for each in (texts, others)
+            written(texts=each, labels=labels, n_candidates=4).position(tokens, code=1)
+            for each in (texts, others)
         ]
         assert places[0].candidates == places[1].candidates
         assert (places[0].public == places[1].public).all()
@@ -182,9 +183,9 @@ def test_candidates_and_public_numbers_do_not_depend_on_documents(written):
 def test_a_document_counts_the_same_whatever_the_others_say(written, asked, tmp_path):
     writer = written(store=tmp_path / "store")
     mine = writer._batches[1][0][3]
-    alone = writer.position(1, []).differences[3]
+    alone = writer.position([], code=1).differences[3]
     writer._batches[1][0] = ["zebra " * 90 if each != mine else each for each in writer._batches[1][0]]
-    again = writer.position(1, []).differences
+    again = writer.position([], code=1).differences
     assert any((row == alone).all() for row in again)
 
 
@@ -193,7 +194,7 @@ def test_a_document_that_the_model_refuses_is_silent_and_nobody_is_told(written,
     texts[5] = "quartz"
     writer = written(asked(refuses="quartz"), texts=texts, labels=labels)
     [batch] = [k for k, batch in enumerate(writer._batches[1]) if "quartz" in batch]
-    rows = writer.position(1, writer.model.tokens("the"), batch=batch).differences
+    rows = writer.position(writer.model.tokens("the"), code=1, batch=batch).differences
     assert [not row.any() for row in rows] == [each == "quartz" for each in writer._batches[1][batch]]
     assert len(writer.write(4, rng=rng())) == 4
 
@@ -201,7 +202,7 @@ def test_a_document_that_the_model_refuses_is_silent_and_nobody_is_told(written,
 def test_what_is_not_shown_counts_as_the_last_that_is(written):
     few, every = written(shown=2), written()
     few._batches = every._batches
-    short, whole = few.position(1, []), every.position(1, [])
+    short, whole = few.position([], code=1), every.position([], code=1)
     assert short.candidates == whole.candidates
     for row, full in zip(short.differences, whole.differences, strict=True):
         logs = np.sort(full + whole.public)[::-1]

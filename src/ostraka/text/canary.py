@@ -72,11 +72,11 @@ def audit_canary(
     check.positive(order=order - 1)
     divergence, losses = np.zeros(2), []
     for t in range(len(tokens)):
-        place = writer.position(code, tokens[:t])
+        place = writer.position(tokens[:t], code=code)
         silent = plan.draw.contributions(place.differences)
         silent[0] = 0
         planted = silent.copy()
-        planted[0] = plan.draw.contributions(writer.differences(code, canary, tokens[:t])[None])[0]
+        planted[0] = plan.draw.contributions(writer.differences(canary, tokens[:t], code=code)[None])[0]
         draw = plan.draw.at(place.public)
         p, q = (draw.log_outcomes(each.sum(axis=0)) for each in (planted, silent))
         for way, (a, b) in enumerate(((p, q), (q, p))):

@@ -433,13 +433,13 @@ class Writer:
             tokens = [*self.model.tokens(text), END][: self.n_tokens]
             n_tokens += len(tokens)
             for t, token in enumerate(tokens):
-                place = self.position(code, tokens[:t])
+                place = self.position(tokens[:t], code=code)
                 if token in place.candidates:
                     bits.append(_bits(place, place.candidates.index(token), plan.draw))
         drawn, public, free = np.mean(bits, axis=0).tolist() if bits else (math.nan,) * 3
         return Score(drawn, public, free, n_tokens, len(bits) / max(1, n_tokens))
 
-    def position(self, code: int, tokens: Sequence[Token], *, batch: int = 0) -> Position:
+    def position(self, tokens: Sequence[Token], *, code: int = 0, batch: int = 0) -> Position:
         """Candidates, public log probabilities, and private differences after these tokens. For the owner."""
         label = self.classes[code]
         public = self._public(label, tokens)
@@ -450,7 +450,7 @@ class Writer:
         rows = [self._differences(answer, candidates, logs) for answer in answers]
         return Position(candidates, logs, np.array(rows).reshape(len(rows), len(candidates)))
 
-    def differences(self, code: int, document: str, tokens: Sequence[Token]) -> np.ndarray:
+    def differences(self, document: str, tokens: Sequence[Token], *, code: int = 0) -> np.ndarray:
         """What one document makes more or less likely after these tokens; shape (n_candidates,). Private."""
         label = self.classes[code]
         public = self._public(label, tokens)
@@ -583,7 +583,7 @@ class Writer:
         for t in range(self.n_tokens):
             stored = self._log.get(f"{name} {t}")
             if stored is None:
-                place = self.position(code, tokens, batch=batch)
+                place = self.position(tokens, code=code, batch=batch)
                 counted, spent = meter.admit(plan.draw.contributions(place.differences))
                 private = Private(counted.sum(axis=0), self._adjacency(plan.draw))
                 draw = plan.draw.at(place.public)

@@ -169,9 +169,9 @@ class TokenDraw:
 
     def release(self, private: Private, *, rng: np.random.Generator) -> np.ndarray:
         """The drawn candidate, int64 of shape (1,)."""
-        return self.tokens(private, 1, rng=rng)
+        return self.tokens(private, size=1, rng=rng)
 
-    def tokens(self, private: Private, size: int, *, rng: np.random.Generator) -> np.ndarray:
+    def tokens(self, private: Private, *, size: int, rng: np.random.Generator) -> np.ndarray:
         """So many independent draws, int64 of shape (size,): each costs :meth:`curve`."""
         sums = scores_of(private.open())
         return choices(sums + self._public(len(sums)), size, rate=self._rate, rng=rng)
