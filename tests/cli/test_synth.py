@@ -6,7 +6,7 @@ import pytest
 
 from ostraka.cli import main
 from ostraka.ledger import Ledger
-from ostraka.synth import TableGenerator
+from ostraka.synth import Schema, TableGenerator
 
 SCHEMA = """
 [smokes]
@@ -128,3 +128,57 @@ def test_three_rows_have_a_page_too(folder):
     (folder / "private.csv").write_text("smokes,age,who\nno,10,1\nyes,70,2\nno,20,3\n")
     run(folder, "--target", "smokes")
     assert "too few rows" in (folder / "run" / "report.html").read_text()
+
+
+# --- questions, more rows, other methods, schemas ---
+
+
+def command(*arguments, code=0):
+    with pytest.raises(SystemExit) as left:
+        main(["synth", *map(str, arguments)])
+    assert left.value.code == code
+
+
+@pytest.mark.parametrize("method", ["particles", "forest", "kmeans", "dpgm", "evolution"])
+def test_every_method_writes_rows_and_a_generator_that_can_be_asked(folder, capsys, method):
+    run(folder, "--target", "smokes", "--epsilon", "4", "--method", method)
+    said = capsys.readouterr()
+    assert "generator fitted" in said.err
+    command("query", folder / "run", "age>=60, smokes")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["smokes", "count", "low", "high"]
+    assert [line.split()[0] for line in lines[1:]] == ["no", "yes"]
+    command("query", folder / "run" / "generator.json", "age", "--json")
+    assert len(json.loads(capsys.readouterr().out)["rows"]) == 3
+    command("sample", folder / "run", "--rows", "9", "--seed", "1", "--out", folder / "more.csv")
+    assert len((folder / "more.csv").read_text().splitlines()) == 10
+    command("sample", folder / "run", "--out", folder / "more.csv", code=2)
+
+
+def test_a_schema_is_written_from_a_public_table_and_read(folder, capsys):
+    (folder / "known.toml").write_text("[age]\nrange = [0, 120]\n")
+    table = folder / "private.csv"  # stands for a public one
+    command("schema", table, "--out", folder / "made.toml", "--dictionary", folder / "known.toml")
+    assert "look it over" in capsys.readouterr().out
+    made = Schema.from_toml(folder / "made.toml")
+    assert made.columns[made.place("age")].edges[-1] == 121
+    assert made.columns[made.place("smokes")].categories == ("no", "yes")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["query", "nowhere.json", "age"], "is not a file"),
+        (["query", "run", "income"], "must have a column 'income'"),
+        (
+            ["private.csv", "--schema", "schema.toml", "--out", "new", "--method", "gan"],
+            "must be one of auto",
+        ),
+    ],
+)
+def test_what_cannot_be_asked_is_said_in_a_sentence(folder, capsys, monkeypatch, arguments, words):
+    monkeypatch.chdir(folder)
+    run(folder)
+    capsys.readouterr()
+    command(*arguments, code=2)
+    assert words in " ".join(capsys.readouterr().err.split())

@@ -7,10 +7,13 @@ can end a fit, or change how another is read.
 from __future__ import annotations
 
 import datetime as dt
+import json
+import math
 import os
 import re
 import tomllib
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,6 +106,23 @@ class Column:
     def encode(self, values: Any) -> np.ndarray:
         """Codes of the values, int64 of shape (n,). Each code depends on its own value alone."""
         return self._codes(values)[0]
+
+    def number(self, text: str) -> float:
+        """A value as the number that is compared with the edges: days of a date; NaN if it is none."""
+        return float((_days if self.date else numbers)(cells_of([text]))[0])
+
+    def values(self) -> list[str]:
+        """A name for each code: a category, the ends of a bin, or ``"missing"``."""
+        if self.categories:
+            names = list(self.categories)
+        else:
+            ends = [_written(math.floor(edge)) or "" if self.date else f"{edge:.6g}" for edge in self.edges]
+            alone = [self.whole and high == low + 1 for low, high in pairwise(self.edges)]
+            names = [
+                low if one else f"{low} to {high}"
+                for (low, high), one in zip(pairwise(ends), alone, strict=True)
+            ]
+        return [*names, "missing"] if self.missing else names
 
     def unread(self, values: Any) -> int:
         """How many values have a code that is not their own. For the owner of the values alone."""
@@ -315,6 +335,15 @@ class Schema:
     def decode(self, codes: np.ndarray, *, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Columns of values for codes, in the order of the schema."""
         return {column.name: column.decode(codes[:, j], rng=rng) for j, column in enumerate(self.columns)}
+
+    def to_toml(self) -> str:
+        """TOML, one table a column; :meth:`from_toml` reads it."""
+        lines: list[str] = []
+        for name, fields in self.to_dict().items():
+            lines.append(f"[{json.dumps(name, ensure_ascii=False)}]")
+            lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in fields.items()]
+            lines.append("")
+        return "\n".join(lines)
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """Plain JSON types."""

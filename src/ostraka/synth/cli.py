@@ -6,11 +6,13 @@ The page shows the copy beside the private rows.
 from __future__ import annotations
 
 import json
+import math
 import secrets
 from pathlib import Path  # noqa: TC003  (Typer reads it)
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from ostraka import console
 
@@ -26,10 +28,35 @@ if TYPE_CHECKING:
 
 ROWS, GENERATOR, RECORD, LEDGER = "rows.csv", "generator.json", "result.json", "ledger.sqlite"
 REPORT = "report.html"  # for the owner
+_SOURCES = {
+    "counts": "from the noisy counts of these columns, with intervals for their noise",
+    "model": "from the model, since these columns were not counted together, with intervals for the noise of "
+    "what was counted, and not for what the model does not know",
+}
 _UNREAD = "for the owner: {0:,} cells of column {1!r} are not in the schema, and count as other or missing"
 
 
-def synth(
+class _Synth(TyperGroup):
+    """``ostraka synth FILE`` is ``ostraka synth table FILE``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put in the command that is meant."""
+        if args and args[0] not in self.commands and args[0] != "--help":
+            args = ["table", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_Synth,
+    help="Synthetic rows from a private table, and questions to their generator.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+@app.command()
+def table(
     private: Annotated[Path, typer.Argument(help="The private table, CSV or Parquet.", metavar="FILE")],
     *,
     schema: Annotated[
@@ -43,6 +70,10 @@ def synth(
     person: Annotated[
         str | None, typer.Option(help="Column that says whose row it is.", metavar="COLUMN")
     ] = None,
+    method: Annotated[
+        str,
+        typer.Option(help="auto, particles, forest, kmeans, dpgm or evolution.", metavar="NAME"),
+    ] = "auto",
     epsilon: Annotated[float, typer.Option(help="Price of all of it.", metavar="NATS")] = 1.0,
     delta: Annotated[float, typer.Option(help="At this delta.", metavar="P")] = 1e-5,
     encoding: Annotated[
@@ -90,8 +121,10 @@ def synth(
     from ostraka.data.schema import Schema
     from ostraka.data.table import Format, read
     from ostraka.synth.compare import compared
-    from ostraka.synth.tables import TableGenerator
+    from ostraka.synth.tables import METHODS, TableGenerator
 
+    if method not in METHODS:
+        raise typer.BadParameter(f"--method must be one of {', '.join(METHODS)}, got {method!r}")
     if not private.is_file():
         raise typer.BadParameter(f"{private} is not a file")
     if out.exists() and any(out.iterdir()):
@@ -106,7 +139,7 @@ def synth(
     table = read(private, public=False, form=form)
     for name in columns.names:
         table.require(name, option=str(schema))
-    edged = {column.name for column in columns.columns if column.edges}
+    edged = {column.name for column in columns.columns if column.edges and not column.date}
     frame: dict[str, Any] = {
         name: table.numbers(name)[0] if name in edged else table.text(name) for name in columns.names
     }
@@ -115,7 +148,7 @@ def synth(
     groups = people(table, person)
     found = _found(table, columns, person=person, rows_are_people=rows_are_people)
     require_settled(found)
-    generator = TableGenerator(columns, target=target, epsilon=epsilon, delta=delta)
+    generator = TableGenerator(columns, target=target, epsilon=epsilon, delta=delta, method=method)
     # what the schema or the price refuses is refused before there is a folder
     generator.mechanism(persons=groups is not None)
     tables = Tables.beside(private) if budgets is None else Tables(budgets)
@@ -129,10 +162,17 @@ def synth(
     account = tables.account(private, groups)
     out.mkdir(parents=True, exist_ok=True)
     budget = Budget(epsilon=epsilon, delta=delta, adaptive=False)
-    with TableLedger(out / LEDGER, budget=budget, account=account, run=secrets.token_hex(8)) as ledger:
+    stages = {"read": "rows read", "fit": "generator fitted", "draw": "rows drawn"}
+    with (
+        console.Stages(stages) as tell,
+        TableLedger(out / LEDGER, budget=budget, account=account, run=secrets.token_hex(8)) as ledger,
+    ):
+        tell("read", 1, 1)
         generator.fit(frame, groups=groups, ledger=ledger)
         generator.result_ = _with_table(generator.result_, account)
-    sample = generator.sample(rows)
+        tell("fit", 1, 1)
+        sample = generator.sample(rows)
+        tell("draw", 1, 1)
     files.write(out / ROWS, _csv(generator.schema, sample))
     files.write(out / GENERATOR, generator.to_json())
     files.write(out / RECORD, generator.result_.to_json())
@@ -197,6 +237,102 @@ def _with_table(result: Result, account: Account) -> Result:
     unit, relation = result.settings["unit"], result.settings["relation"]
     protects = unit if relation == "replace-one" else f"{unit} ({relation})"
     return replace(result, upper={**result.upper, "table": account.spent(protects).to_dict()})
+
+
+@app.command("sample")
+def more(
+    generator: Annotated[
+        Path, typer.Argument(help="generator.json of a run, or its folder.", metavar="FILE")
+    ],
+    *,
+    out: Annotated[Path, typer.Option(help="CSV file to write.", metavar="FILE")],
+    rows: Annotated[
+        int | None,
+        typer.Option(help="How many. Default: about as many as the private rows.", metavar="N", min=0),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the rows, to repeat them.", metavar="N", min=0)] = None,
+) -> None:
+    """Write more rows of a generator, at no further price."""
+    from ostraka.core import files
+
+    if out.exists():
+        raise typer.BadParameter(f"{out} exists: type --out with another file")
+    made = _opened(generator)
+    sample = made.sample(rows, random_state=seed)
+    files.write(out, _csv(made.schema, sample))
+    typer.echo(f"{len(sample[made.schema.names[0]]):,} rows: {out}")
+
+
+@app.command()
+def query(
+    generator: Annotated[
+        Path, typer.Argument(help="generator.json of a run, or its folder.", metavar="FILE")
+    ],
+    question: Annotated[
+        str, typer.Argument(help='Conditions and columns to group by: "age>=65, sex".', metavar="QUESTION")
+    ],
+    *,
+    confidence: Annotated[float, typer.Option(help="Of each interval.", metavar="P")] = 0.95,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Count the rows that satisfy conditions, by group, with intervals, at no further price."""
+    made = _opened(generator)
+    with console.usage():
+        answers = made.query(question, confidence=confidence)
+    if as_json:
+        typer.echo(json.dumps(answers.to_dict()))
+        return
+    lines = [(*answers.columns, "count", "low", "high")]
+    for row in answers.rows:
+        ends = ["?" if math.isnan(end) else f"{end:,.0f}" for end in (row.low, row.high)]
+        lines.append((*row.group, f"{row.estimate:,.0f}", *ends))
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    for line in lines:
+        cells = [
+            cell.ljust(width) if k < len(answers.columns) else cell.rjust(width)
+            for k, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        typer.echo("  ".join(cells).rstrip())
+    unit = made.result_.settings["unit"]
+    typer.echo(f"{_SOURCES[answers.source]}; {confidence:.0%} of intervals hold. In {unit}s.", err=True)
+
+
+@app.command("schema")
+def describe(
+    public: Annotated[Path, typer.Argument(help="A PUBLIC table, CSV or Parquet.", metavar="FILE")],
+    *,
+    out: Annotated[Path, typer.Option(help="TOML file to write.", metavar="FILE")],
+    bins: Annotated[int, typer.Option(help="Most bins of a column of numbers.", metavar="N", min=2)] = 16,
+    dictionary: Annotated[
+        Path | None,
+        typer.Option(help="What is documented of columns, in TOML: [age], range = [0, 120].", metavar="FILE"),
+    ] = None,
+) -> None:
+    """Write the schema of a public table, to look over and to edit."""
+    import tomllib
+
+    from ostraka.core import files
+    from ostraka.data.schema import Schema
+    from ostraka.data.table import read
+
+    if out.exists():
+        raise typer.BadParameter(f"{out} exists: type --out with another file")
+    rows = read(public, public=True)
+    known = {} if dictionary is None else tomllib.loads(dictionary.read_text(encoding="utf-8"))
+    made = Schema.from_public({name: rows.text(name) for name in rows.names}, n_bins=bins, dictionary=known)
+    files.write(out, made.to_toml())
+    typer.echo(f"{len(made.columns)} columns: {out}. It must hold public facts only: look it over")
+
+
+def _opened(path: Path) -> TableGenerator:
+    """The generator of a file, or of the folder of a run."""
+    from ostraka.synth.tables import TableGenerator
+
+    path = path / GENERATOR if path.is_dir() else path
+    if not path.is_file():
+        raise typer.BadParameter(f"{path} is not a file")
+    with console.usage(str(path)):
+        return TableGenerator.from_json(path.read_text(encoding="utf-8"))
 
 
 def _csv(schema: Schema, sample: dict[str, np.ndarray]) -> str:

@@ -42,11 +42,9 @@ def compared(schema: Schema, real: np.ndarray, copy: np.ndarray, *, target: str 
 
 def _column(column: Column, real: np.ndarray, copy: np.ndarray) -> dict[str, Any]:
     shares = [np.bincount(codes, minlength=column.size) / max(1, len(codes)) for codes in (real, copy)]
-    ends = zip(column.edges, column.edges[1:], strict=False)
-    names = list(column.categories) or [f"{low:g} to {high:g}" for low, high in ends]
     return {
         "name": column.name,
-        "values": [*names, "missing"] if column.missing else names,
+        "values": column.values(),
         "real": shares[0].tolist(),
         "copy": shares[1].tolist(),
         "apart": float(np.abs(shares[0] - shares[1]).sum() / 2),

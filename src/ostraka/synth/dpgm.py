@@ -156,7 +156,7 @@ class DPGM(BaseEstimator):
         if self.generator != "gaussian":
             check.require("torch", extra="torch")
         rows, codes, n_classes = fitting.labelled(X, y, classes)
-        mechanism = self._mechanism(rows.shape[1], n_classes, checkpoint)
+        mechanism = self.mechanism(n_features=rows.shape[1], n_classes=n_classes, checkpoint=checkpoint)
         private = fitting.private_rows(rows, codes, groups, most=1, rng=rng)
         released = fitting.charged(
             mechanism, private, epsilon=self.epsilon, delta=self.delta, ledger=ledger, rng=rng
@@ -194,8 +194,11 @@ class DPGM(BaseEstimator):
             rows = (rng.random(rows.shape) < rows).astype(np.float64)
         return rows, members if self.cluster_classes_ is None else self.cluster_classes_[members]
 
-    def _mechanism(self, n_features: int, n_classes: int, checkpoint: Any) -> Mixture | Spread:
-        """Clusters at their share of epsilon, and the least noise of what is learned that keeps the rest."""
+    def mechanism(self, *, n_features: int, n_classes: int, checkpoint: Any = None) -> Mixture | Spread:
+        """The mechanism that :meth:`fit` releases.
+
+        Clusters have their share of epsilon; what is learned has the least noise that keeps the rest.
+        """
         gaussian = self.generator == "gaussian"
         share = self.share if self.share is not None else 0.55 if gaussian else 0.85
         check.share(share=share)

@@ -216,6 +216,20 @@ class Evolution(BaseEstimator):
             The charge does not fit; nothing was released.
         """
         rows, codes, _ = fitting.labelled(X, None, None)
+        mechanism = self.mechanism()
+        private = fitting.private_rows(rows, codes, groups, most=1, rng=rng)
+        released = fitting.charged(
+            mechanism, private, epsilon=self.epsilon, delta=self.delta, ledger=ledger, rng=rng
+        )
+        self.mechanism_ = mechanism
+        self.candidates_, self.votes_ = released["candidates"], released["votes"]
+        self.result_ = fitting.record(
+            mechanism, private, delta=self.delta, simulation=rng is not None, generator="evolution"
+        )
+        return self
+
+    def mechanism(self) -> NearestVotes:
+        """The mechanism that :meth:`fit` releases, with the least noise that keeps (epsilon, delta)."""
         first = np.asarray(self.candidates)
         if not first.ndim or not len(first) or first.dtype == object:
             raise ValueError("candidates must be public rows or texts, one or more")
@@ -231,17 +245,7 @@ class Evolution(BaseEstimator):
                 embed=np.asarray if self.embed is None else self.embed,
             )
 
-        mechanism = made(fitting.least_noise(made, epsilon=self.epsilon, delta=self.delta, precision=1e-4))
-        private = fitting.private_rows(rows, codes, groups, most=1, rng=rng)
-        released = fitting.charged(
-            mechanism, private, epsilon=self.epsilon, delta=self.delta, ledger=ledger, rng=rng
-        )
-        self.mechanism_ = mechanism
-        self.candidates_, self.votes_ = released["candidates"], released["votes"]
-        self.result_ = fitting.record(
-            mechanism, private, delta=self.delta, simulation=rng is not None, generator="evolution"
-        )
-        return self
+        return made(fitting.least_noise(made, epsilon=self.epsilon, delta=self.delta, precision=1e-4))
 
     def sample(self, n_rows: int = 1000, *, random_state: Any = None) -> np.ndarray:
         """Candidates, drawn by their noisy votes. Public, at no further price.

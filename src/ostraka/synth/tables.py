@@ -6,7 +6,7 @@ import base64
 import json
 import math
 import zlib
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,14 +20,17 @@ from ostraka.core.private import Adjacency, Private
 from ostraka.core.result import Result
 from ostraka.data.schema import Schema, encoded
 from ostraka.synth import fitting
+from ostraka.synth import pool as pools
 from ostraka.synth.forest import Forest
+from ostraka.synth.pool import NumberModel, Pool
 
 if TYPE_CHECKING:
     from ostraka.core.ledger.ledger import Ledger
-    from ostraka.core.mechanisms.particles import Particles
+    from ostraka.synth.query import Answers
 
 GRAIN = 120  # weight of one person: 1 to 6 and 8 rows share it without a remainder
-METHODS = ("auto", "particles", "forest")
+METHODS = ("auto", "particles", "forest", *pools.METHODS)
+_PUBLIC = ("the schema, which is public", "whether somebody took part in making it")
 _MOST_COLUMNS = 50  # for particles by default
 _SHARES = {"pairs": 0.5, "triples": 0.4, "choices": 0.1}  # of the budget, in terms of squared noise
 # Rules for particles, chosen on Adult's training rows: from the squared noise multiplier rho = mu²/2 that
@@ -54,15 +57,17 @@ class TableGenerator(BaseEstimator):
         None: all columns are alike.
     epsilon, delta : float
         Public. The price, for one row or one person added or removed.
-    method : {"auto", "particles", "forest"}
+    method : {"auto", "particles", "forest", "kmeans", "dpgm", "evolution"}
         Public. "particles": columns, then pairs and triples that are chosen by how far a model is from the
         rows; the model is of maximal entropy (:class:`~ostraka.core.mechanisms.particles.Particles`).
         "forest": columns and a forest of pairs, each with the target: quicker, and further from the rows.
-        "auto": particles up to 50 columns.
+        "auto": particles up to 50 columns. The others learn rows of numbers, one for each code:
+        :class:`PrivateKMeans` (a mixture of independent columns), :class:`DPGM` of Gaussians,
+        :class:`Evolution` of random rows.
 
     Attributes
     ----------
-    mechanism_ : AdaptiveMarginals or TreeMarginals
+    mechanism_ : AdaptiveMarginals, TreeMarginals, or that of another method
         What was released, with its noise.
     result_ : Result
         Settings and upper bound.
@@ -143,18 +148,20 @@ class TableGenerator(BaseEstimator):
             The charge does not fit; nothing was released.
         """
         mechanism = self.mechanism(persons=groups is not None)
+        if self.method in pools.METHODS:
+            return self._fit_pool(frame, groups=groups, ledger=ledger, rng=rng)
         private = coded(self.schema, frame, groups, rng=rng)
         found = fitting.charged(
             mechanism, private, epsilon=self.epsilon, delta=self.delta, ledger=ledger, rng=rng
         )
-        self.mechanism_ = mechanism
+        self.mechanism_: Any = mechanism
         self._learn(found)
         self.result_ = fitting.record(
             mechanism,
             private,
             delta=self.delta,
             simulation=rng is not None,
-            public=("the schema, which is public", "whether somebody took part in making it"),
+            public=_PUBLIC,
             n_rows=self.n_rows_,
             n_columns=len(mechanism.sizes),
             target=self.target,
@@ -162,7 +169,37 @@ class TableGenerator(BaseEstimator):
         )
         return self
 
-    def mechanism(self, *, persons: bool) -> AdaptiveMarginals | TreeMarginals:
+    def _fit_pool(self, frame: Any, **how: Any) -> TableGenerator:
+        """Let a generator of rows of numbers learn the codes."""
+        numbers = self._number_model()
+        codes = encoded(self.schema, frame, most=1)[:, :-1].astype(np.int64)
+        pool = numbers.fit(codes, **how)
+        weights = np.rint(pool.weights / pool.weights.max() * _FINENESS).astype(np.uint16)
+        self.counts_: dict[str, np.ndarray] = {}
+        self._arrays: dict[str, np.ndarray] = {ROWS: pool.codes, WEIGHTS: weights}
+        self.mechanism_ = numbers.model.mechanism_
+        self.model_: Any = Pool(**self._arrays_of_pool(), n_rows=pool.n_rows)
+        self.n_rows_ = max(1, round(pool.n_rows))
+        found: Result = numbers.model.result_
+        settings = found.settings | {
+            "n_rows": self.n_rows_,
+            "n_columns": len(self.schema.columns),
+            "target": self.target,
+            "schema": self.schema.to_dict(),
+            "method": self.method,
+        }
+        upper = found.upper | {"not_protected": list(_PUBLIC)}
+        self.result_ = replace(found, settings=settings, upper=upper)
+        return self
+
+    def _arrays_of_pool(self) -> dict[str, np.ndarray]:
+        return {"codes": self._arrays[ROWS], "weights": self._arrays[WEIGHTS].astype(np.float64)}
+
+    def _number_model(self) -> NumberModel:
+        target = None if self.target is None else self.schema.place(self.target)
+        return NumberModel(self.method, self.schema.sizes, target, epsilon=self.epsilon, delta=self.delta)
+
+    def mechanism(self, *, persons: bool) -> Any:
         """The mechanism that :meth:`fit` releases, with the least noise that keeps (epsilon, delta)."""
         check.one_of(method=self.method, allowed=METHODS)
         if not isinstance(self.schema, Schema):
@@ -171,6 +208,8 @@ class TableGenerator(BaseEstimator):
             )
         target = None if self.target is None else self.schema.place(self.target)
         sizes, grain = self.schema.sizes, GRAIN if persons else 1
+        if self.method in pools.METHODS:
+            return self._number_model().mechanism()
         few = len(sizes) <= _MOST_COLUMNS
         if self.method == "particles" or (self.method == "auto" and few):
             return adaptive(sizes, target, self.epsilon, self.delta, grain)
@@ -192,7 +231,7 @@ class TableGenerator(BaseEstimator):
 
     def sample_codes(self, n_rows: int, *, rng: np.random.Generator) -> np.ndarray:
         """The same as codes of the schema, int64 of shape (n_rows, n_columns)."""
-        return self.model_.draw(n_rows, rng=rng)
+        return np.asarray(self.model_.draw(n_rows, rng=rng))
 
     def marginal(self, *names: str) -> tuple[np.ndarray, float]:
         """Noisy counts of a table that was counted, and their standard error. Public.
@@ -215,8 +254,8 @@ class TableGenerator(BaseEstimator):
         ValueError
             A name that is no such column, or a table that was not counted.
         """
-        mechanism = self.mechanism_
         columns = {self.schema.place(name) for name in names}
+        mechanism: Any = getattr(self, "mechanism_", None)
         for counted in self.tables_:
             if len(columns) == len(names) and columns in (set(counted), set(counted) - {mechanism.target}):
                 table = self.counts_[",".join(map(str, counted))]
@@ -228,6 +267,34 @@ class TableGenerator(BaseEstimator):
             f"names must be those of a table that was counted, {', '.join(tables)}, got {names!r}"
         )
 
+    def query(self, text: str, *, confidence: float = 0.95) -> Answers:
+        """Counts of rows that satisfy conditions, by group, with intervals. Public, at no further price.
+
+        Parameters
+        ----------
+        text : str
+            Conditions and columns to group by, with commas between: ``"age>=65, sex"``. Operators are
+            ``>=``, ``<=``, ``>``, ``<``, ``=`` and ``!=``; a missing value satisfies none. A bin that a
+            condition cuts counts by the part of it that satisfies the condition.
+        confidence : float in (0, 1)
+            Of each interval.
+
+        Returns
+        -------
+        Answers
+            From the noisy counts themselves where a table with all of these columns was counted, with an
+            interval for their noise. Else from the model; of particles with an interval for the noise that
+            the model has from its counts. What the model does not know at all is in no interval.
+
+        Raises
+        ------
+        ValueError
+            A condition that cannot be read, or a column or category that the schema lacks.
+        """
+        from ostraka.synth.query import answered  # noqa: PLC0415  (not needed to generate)
+
+        return answered(self, text, confidence=confidence)
+
     @property
     def tables_(self) -> list[tuple[int, ...]]:
         """The columns of each table that was counted, in its order. Public."""
@@ -235,25 +302,27 @@ class TableGenerator(BaseEstimator):
 
     def to_json(self) -> str:
         """The generator as JSON, public like its rows; :meth:`from_json` reads it."""
-        mechanism = self.mechanism_
         record = {
             "version": _VERSION,
             "schema": self.schema.to_dict(),
             "target": self.target,
             "epsilon": self.epsilon,
             "delta": self.delta,
-            "method": "forest" if isinstance(mechanism, TreeMarginals) else "particles",
-            "mechanism": {
+            "method": self.method,
+            "n_rows": float(self.model_.n_rows),
+            "counts": {name: table.ravel().tolist() for name, table in self.counts_.items()},
+            "model": {name: _packed(array) for name, array in self._arrays.items()},
+            "result": json.loads(self.result_.to_json()),
+        }
+        if self.counts_:
+            mechanism = self.mechanism_
+            record["method"] = "forest" if isinstance(mechanism, TreeMarginals) else "particles"
+            record["counted_with"] = mechanism.target
+            record["mechanism"] = {
                 field.name: getattr(mechanism, field.name)
                 for field in fields(mechanism)
                 if field.name not in {"sizes", "target"}
-            },
-            "counts": {name: table.ravel().tolist() for name, table in self.counts_.items()},
-            "result": json.loads(self.result_.to_json()),
-        }
-        if isinstance(mechanism, AdaptiveMarginals):
-            record["counted_with"] = mechanism.target
-            record["model"] = {name: _packed(array) for name, array in self._arrays.items()}
+            }
         return json.dumps(record)
 
     @classmethod
@@ -274,7 +343,12 @@ class TableGenerator(BaseEstimator):
         settings = {name: record[name] for name in ("target", "epsilon", "delta")}
         generator = cls(schema, **settings, method=record.get("method", "forest"))
         counts = {name: np.array(cells) for name, cells in record["counts"].items()}
-        if generator.method == "forest":
+        arrays = {name: _unpacked(each) for name, each in record.get("model", {}).items()}
+        if generator.method in pools.METHODS:
+            generator.counts_, generator._arrays = counts, arrays
+            generator.model_ = Pool(**generator._arrays_of_pool(), n_rows=record["n_rows"])
+            generator.n_rows_ = max(1, round(record["n_rows"]))
+        elif generator.method == "forest":
             target = None if record["target"] is None else schema.place(record["target"])
             generator.mechanism_ = TreeMarginals(sizes=schema.sizes, target=target, **record["mechanism"])
             generator._set(counts, {})
@@ -282,7 +356,7 @@ class TableGenerator(BaseEstimator):
             generator.mechanism_ = AdaptiveMarginals(
                 sizes=schema.sizes, target=record["counted_with"], **record["mechanism"]
             )
-            generator._set(counts, {name: _unpacked(each) for name, each in record["model"].items()})
+            generator._set(counts, arrays)
         generator.result_ = Result.from_json(json.dumps(record["result"]))
         return generator
 
@@ -302,7 +376,7 @@ class TableGenerator(BaseEstimator):
         mechanism = self.mechanism_
         self.counts_, self._arrays = counts, arrays
         if isinstance(mechanism, AdaptiveMarginals):
-            self.model_: Forest | Particles = mechanism.model(counts, **arrays)
+            self.model_ = mechanism.model(counts, **arrays)
         else:
             self.model_ = Forest(mechanism, counts)
         self.n_rows_ = max(1, round(self.model_.n_rows))

@@ -87,6 +87,15 @@ def moments(cells, weights, out):
     return whole
 
 
+@kernel("i4[:,::1], f8[::1], f8[::1]")
+def spread(cells, values, out):
+    """Put the sum of the values of the rows of each cell into ``out``."""
+    out[:] = 0.0
+    for i in range(cells.shape[0]):
+        for t in range(cells.shape[1]):
+            out[cells[i, t]] += values[i]
+
+
 @kernel("u2[:,::1], f4[:,::1], i8[::1], i8[::1], i8[::1], i8[:,::1], f8[::1]")
 def sweep(codes, uniforms, columns, sizes, starts, parts, factors):
     """Draw each of ``columns`` anew, in turn, given all other columns of its row.

@@ -208,6 +208,28 @@ class AdaptiveMarginals:
         model.weights = weights / weights.sum()
         return model
 
+    def model_error(self, model: Particles, values: np.ndarray) -> float:
+        """Standard error, from the noise of all counts, of the expected sum of ``values`` over all rows.
+
+        ``values``: one a particle of the model. What no count says is not in it.
+        """
+        moved = model.influence(values)
+        each = {table.columns: moved[table.begin : table.begin + table.size] for table in model.tables}
+        variance = 0.0
+        for columns, cells in each.items():
+            if self.target is not None and len(columns) == 1:
+                continue  # it is a sum of the first tables, and enters with them
+            total = cells
+            if self.target is not None and columns in self.first:
+                shape = [self.sizes[j] for j in columns]
+                one, other = (each[(j,)] / (len(self.first) if j == self.target else 1) for j in columns)
+                total = (cells.reshape(shape) + one[:, None] + other[None, :]).ravel()
+            # counts are moved evenly to one number of rows, so that an even change of a table moves nothing
+            variance += self.sigma_of(columns) ** 2 * float(np.square(total - total.mean()).sum())
+        sizes = [math.prod(self.sizes[j] for j in columns) for columns in self.first]
+        whole = self.sigma_first**2 / sum(1 / size for size in sizes)  # of the number of rows
+        return math.sqrt(variance + whole * float(model.weights @ values) ** 2) / self.grain
+
     def _begun(self, tables: Mapping[str, np.ndarray]) -> Particles:
         """A model of the first counts, whose rows are not drawn yet."""
         noisy = [np.asarray(tables[name_of(columns)]) / self.grain for columns in self.first]

@@ -180,6 +180,43 @@ class Particles:
             uniforms = self.rng.random((columns.size, len(self.codes)), dtype=np.float32)
             kernels.sweep(self.codes, uniforms, columns, sizes, starts, parts, factors)
 
+    def influence(self, values: np.ndarray, *, steps: int = 60, within: float = 1e-3) -> np.ndarray:
+        """How far the expected sum of ``values`` over all rows moves with each noisy count, one a cell.
+
+        ``values``: one a particle. Theta solves n mean f + penalty theta = counts, so a change y of the
+        counts moves n mean h by n cov(h, f) (n cov(f, f) + penalty)^-1 y: by conjugate gradients.
+        """
+        cells, n, w = self._cells(), self.n_rows, self.weights
+
+        def spread(of_rows: np.ndarray) -> np.ndarray:
+            out = np.empty(self.theta.size)
+            kernels.spread(cells, of_rows, out)
+            return out
+
+        mean = spread(w)
+        logs = np.empty(len(cells))
+
+        def product(x: np.ndarray) -> np.ndarray:
+            kernels.logits(cells, x, logs)
+            return n * (spread(w * logs) - mean * float(mean @ x)) + self.penalty * x
+
+        right = n * (spread(w * values) - mean * float(w @ values))
+        scale = 1 / (n * mean * (1 - np.minimum(mean, 1 - 1e-9)) + self.penalty)
+        x: np.ndarray = np.zeros(right.size)
+        rest: np.ndarray = right
+        towards = scale * rest
+        height = float(rest @ towards)
+        begin = height
+        for _ in range(steps):
+            if not height > within**2 * begin:
+                break
+            moved = product(towards)
+            step = height / float(towards @ moved)
+            x, rest = x + step * towards, rest - step * moved
+            last, height = height, float(rest @ (scale * rest))
+            towards = scale * rest + height / last * towards
+        return np.asarray(x)
+
     def counts(self, tables: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
         """How many of the particles lie in each cell of tables, int64, flat. For equal weights."""
         block = np.concatenate([self.codes.T, np.ones((1, len(self.codes)), dtype=np.uint16)])
