@@ -198,7 +198,7 @@ class Particles:
 
         def product(x: np.ndarray) -> np.ndarray:
             kernels.logits(cells, x, logs)
-            return n * (spread(w * logs) - mean * float(mean @ x)) + self.penalty * x
+            return np.asarray(n * (spread(w * logs) - mean * float(mean @ x)) + self.penalty * x)
 
         right = n * (spread(w * values) - mean * float(w @ values))
         scale = 1 / (n * mean * (1 - np.minimum(mean, 1 - 1e-9)) + self.penalty)
