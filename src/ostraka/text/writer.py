@@ -565,10 +565,13 @@ class Writer:
 
     def _all(self, plan: Plan, name: str, rng: np.random.Generator) -> list[tuple[str, str]]:
         texts, total = [], sum(plan.n_texts) * self.n_tokens
+        meters: dict[tuple[int, int], _Meter] = {}
         for code, label in enumerate(self.classes):
             for number in range(plan.n_texts[code]):
                 batch = number % plan.n_batches[code]
-                meter = _Meter(plan.metered, self._log, f"{name} {code} {batch}", self.n_documents)
+                if (meter := meters.get((code, batch))) is None:
+                    meter = _Meter(plan.metered, self._log, f"{name} {code} {batch}", self.n_documents)
+                    meters[code, batch] = meter
                 tokens = self._one(plan, f"{name} {code} {number}", code, batch=batch, meter=meter, rng=rng)
                 texts.append((label, text_of(tokens).split("\n")[0].strip()))
                 if self.progress is not None:
