@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import inspect
 import json
 import math
 import threading
@@ -255,6 +256,9 @@ class Transformers:
         self._model, self._tokenizer = model.eval(), tokenizer
         self._label, self.length = name, length
         self._known: tuple[tuple[str, ...], tuple[int, ...], Any] | None = None
+        # what keeps the keys and values of earlier tokens has another name since transformers 5
+        parameters = inspect.signature(model.forward).parameters
+        self._memory = "cache" if "cache" in parameters else "past_key_values"
 
     def __repr__(self) -> str:
         return f"Transformers({self._label!r})"
@@ -300,10 +304,11 @@ class Transformers:
             if past is not None:
                 mask = torch.cat([mask, torch.ones_like(ids)], dim=1)
             places = (mask.cumsum(dim=1) - 1).clamp(min=0)[:, -ids.shape[1] :]
+            known = {} if past is None else {self._memory: past}
             out = self._model(
-                input_ids=ids, attention_mask=mask, position_ids=places, past_key_values=past, use_cache=True
+                input_ids=ids, attention_mask=mask, position_ids=places, use_cache=True, **known
             )
-        self._known = prompts, numbers, (ids, mask, out.past_key_values)
+        self._known = prompts, numbers, (ids, mask, out[self._memory])
         return out.logits[:, -1]
 
     def _padded(self, prompts: Sequence[str]) -> tuple[Any, Any]:
