@@ -26,7 +26,7 @@ from ostraka.data.units import numbered, partition
 from ostraka.secure.log import Log
 from ostraka.text.models import END, NextTokens, Token, text_of
 from ostraka.voters.endpoint import EndpointError, ResponseCache
-from ostraka.voters.prompt_checks import check_texts, class_indices
+from ostraka.voters.prompts import check_texts, class_indices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
