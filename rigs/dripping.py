@@ -23,7 +23,10 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ostraka.collect import Histogram, Keeper, Tally, Task
+from ostraka.collect.encodings import Histogram
+from ostraka.collect.keeper import Keeper
+from ostraka.collect.tally import Tally
+from ostraka.collect.task import Task
 from ostraka.secure.keys import Identity
 from ostraka.secure.wire import Late, Line, PartyServer
 from ostraka.voters import Agreement, Dealer, Party, SecretQuestions

@@ -2,14 +2,16 @@
 
 import hmac
 import re
+import shlex
 import stat
+import sys
 import threading
 import time
 
 import pytest
 
 from ostraka.ledger import LedgerError
-from ostraka.serve.keys import CLIENT, OWNER, Holder, Keyring, pepper
+from ostraka.serve.keys import CLIENT, OWNER, Holder, Keyring, pepper, secret_in
 from tests.service.conftest import PATIENCE, PEPPER, deploy, serving
 
 
@@ -176,3 +178,23 @@ def test_a_key_ends_when_it_is_revoked_or_the_file_cannot_be_read(ring, tmp_path
     with pytest.raises(ValueError, match="Expecting"):
         ring.refresh()
     assert ring.holder(other) is None
+
+
+def test_a_secret_may_come_from_a_command_which_sees_no_other_secret(tmp_path):
+    seen = tmp_path / "seen"
+    program = f"import os; open({str(seen)!r}, 'w').write(repr(sorted(os.environ))); print('cd' * 32)"
+    environment = {"OSTRAKA_PEPPER": "ab" * 32, "PATH": "/bin", "HOME": "/nowhere"}
+    environment["OSTRAKA_LEDGER_SECRET"] = f"exec:{sys.executable} -c {shlex.quote(program)}"
+    assert secret_in(environment, "OSTRAKA_LEDGER_SECRET") == b"\xcd" * 32
+    assert "HOME" in seen.read_text()
+    assert "OSTRAKA" not in seen.read_text()
+    assert secret_in(environment, "OSTRAKA_ANSWERS_SECRET") is None
+
+
+@pytest.mark.parametrize(
+    "command", ["exec:", "exec:/no/such/program", "exec:false", "exec:echo ab", "exec:'", "ab"]
+)
+def test_a_command_that_gives_no_secret_is_an_error_which_quotes_nothing(command):
+    with pytest.raises(ValueError, match="OSTRAKA_PEPPER") as error:
+        pepper({"OSTRAKA_PEPPER": command, "PATH": "/bin:/usr/bin"})
+    assert "echo" not in str(error.value)

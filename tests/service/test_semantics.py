@@ -179,9 +179,15 @@ def test_grants_are_entries_of_the_chain_and_change_while_it_runs(service):
         ]
 
     assert {("alice", 20.0), ("bob", 20.0)} <= set(caps())
-    service.there.keys.grant("alice", epsilon=21.0)
+    before = service.there.keys.kept
+    service.there.keys.grant("alice", epsilon=21.0, by="olga")
+    service.there.keys.revoke("bob", by="otto")
     service.there._grant()
+    service.there._note_keys(before)
     assert caps()[-1] == ("alice", 21.0)
+    granted, revoked = (entry.key for entry in service.there.ledger.entries() if entry.kind == "note")
+    assert granted.endswith(": grant by olga")
+    assert revoked.endswith(f": key {next(iter(before['bob'].keys))} of bob revoked by otto")
     with service.http() as http:
         assert http.get("/v1/budget").json()["epsilon"] == 21.0
     service.there.ledger.verify()

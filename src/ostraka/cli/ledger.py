@@ -334,25 +334,24 @@ def _witnesses(addresses: list[str] | None) -> list[Witness]:
 
 
 def _witness_secret() -> bytes:
-    try:
-        secret = bytes.fromhex(os.environ.get("OSTRAKA_WITNESS_SECRET", ""))
-    except ValueError:
-        secret = b""
-    if len(secret) < 32:
+    secret = _secret_in("OSTRAKA_WITNESS_SECRET")
+    if secret is None:
         raise typer.BadParameter("OSTRAKA_WITNESS_SECRET must be 64 or more hexadecimal digits")
     return secret
+
+
+def _secret_in(variable: str) -> bytes | None:
+    from ostraka import console
+    from ostraka.serve.keys import secret_in
+
+    with console.usage():
+        return secret_in(os.environ, variable)
 
 
 def _secret(file: Path | None) -> bytes | None:
     if file is not None:
         return file.read_bytes()
-    written = os.environ.get("OSTRAKA_LEDGER_SECRET")
-    if written is None:
-        return None
-    try:
-        return bytes.fromhex(written)
-    except ValueError:
-        raise typer.BadParameter("OSTRAKA_LEDGER_SECRET must be hexadecimal") from None
+    return _secret_in("OSTRAKA_LEDGER_SECRET")
 
 
 def _totals(ledger: Ledger) -> dict[str, object]:

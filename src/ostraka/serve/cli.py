@@ -264,6 +264,7 @@ app = typer.Typer(help="Keys of a service: who may use it, and how much each cli
 
 _RUN = typer.Argument(metavar="RUN", help="The folder that is served.", show_default=False)
 _NAME = typer.Argument(metavar="NAME", help="Of the client or owner.", show_default=False)
+_BY = typer.Option("--by", metavar="WHO", help="Who decides that; stands in the ledger.", show_default=False)
 _JSON = typer.Option("--json", help="Print JSON on stdout.")
 
 
@@ -276,20 +277,25 @@ def add(
     epsilon: Annotated[
         float | None, typer.Option(help="What a client may spend in all.", metavar="NATS")
     ] = None,
+    by: Annotated[str, _BY] = "",
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
     """Add a holder and print its key. The key is shown once."""
     with console.usage():
-        _show(name, _opened(run).add(name, role=role, epsilon=epsilon), as_json=as_json)
+        _show(name, _opened(run).add(name, role=role, epsilon=epsilon, by=by), as_json=as_json)
 
 
 @app.command()
 def rotate(
-    run: Annotated[Path, _RUN], name: Annotated[str, _NAME], *, as_json: Annotated[bool, _JSON] = False
+    run: Annotated[Path, _RUN],
+    name: Annotated[str, _NAME],
+    *,
+    by: Annotated[str, _BY] = "",
+    as_json: Annotated[bool, _JSON] = False,
 ) -> None:
     """Add a key for a holder. Its old keys stay valid until they are revoked."""
     with console.usage():
-        _show(name, _opened(run).rotate(name), as_json=as_json)
+        _show(name, _opened(run).rotate(name, by=by), as_json=as_json)
 
 
 @app.command()
@@ -298,11 +304,12 @@ def grant(
     name: Annotated[str, _NAME],
     *,
     epsilon: Annotated[float, typer.Option(help="What the client may spend in all.", metavar="NATS")],
+    by: Annotated[str, _BY] = "",
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
     """Change a client's cap. A running service applies it within seconds."""
     with console.usage():
-        _opened(run).grant(name, epsilon=epsilon)
+        _opened(run).grant(name, epsilon=epsilon, by=by)
     _done({"name": name, "epsilon": epsilon}, f"{name} may spend {epsilon:g} in all", as_json=as_json)
 
 
@@ -314,11 +321,12 @@ def revoke(
     number: Annotated[
         str | None, typer.Option(help="Which key, as 'list' shows it. Default: all.", metavar="KEY")
     ] = None,
+    by: Annotated[str, _BY] = "",
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
     """Revoke a holder's keys. A running service applies it within seconds."""
     with console.usage():
-        _opened(run).revoke(name, number=number)
+        _opened(run).revoke(name, number=number, by=by)
     _done({"name": name, "revoked": number or "all"}, f"revoked {number or 'all keys'}", as_json=as_json)
 
 

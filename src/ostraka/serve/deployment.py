@@ -24,7 +24,7 @@ from ostraka.core.mechanisms.law import ABSTAIN
 from ostraka.secure.witness import witness_at
 from ostraka.serve import clock
 from ostraka.serve.answering import PATIENCE, Answerer, Batcher, Reserved, require_servable
-from ostraka.serve.keys import CLIENT, Holder, Keyring
+from ostraka.serve.keys import CLIENT, Holder, Keyring, secret_in
 from ostraka.serve.metrics import AnswersLeft, Metrics, Readiness
 from ostraka.serve.owner import Checkpoint, RunningCounts
 from ostraka.serve.requests import Buckets, Rows, known_texts
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ostraka.core.ledger.chain import Account, Receipt
     from ostraka.core.ledger.witness import Witness
     from ostraka.secure.server import Headers
+    from ostraka.serve.keys import KeyRecord
     from ostraka.voters.saved import SavedTeachers
 
 _KNOWN = "teachers.mac"
@@ -44,14 +45,8 @@ _KNOWN = "teachers.mac"
 
 def secret_of(name: str, folder: Path, environment: Mapping[str, str]) -> bytes:
     """Return a secret from OSTRAKA_…_SECRET, or from a private file, which is created if missing."""
-    variable = f"OSTRAKA_{name.upper()}_SECRET"
-    if variable in environment:
-        with contextlib.suppress(ValueError):
-            secret = bytes.fromhex(environment[variable])
-            if len(secret) >= 32:
-                return secret
-        raise ValueError(f"{variable} must be 64 or more hexadecimal digits")
-    return files.create(folder / f"{name}.secret", os.urandom(32))
+    secret = secret_in(environment, f"OSTRAKA_{name.upper()}_SECRET")
+    return secret if secret is not None else files.create(folder / f"{name}.secret", os.urandom(32))
 
 
 def witnesses_at(addresses: Sequence[str], folder: Path, environment: Mapping[str, str]) -> list[Witness]:
@@ -356,17 +351,27 @@ class Deployment:
         caps = {account.name: account.cap for account in self.ledger.accounts()}
         for name, record in self.keys.kept.items():
             if record.epsilon is not None and caps.get(name) != record.epsilon:
-                self.ledger.grant(name, budget_epsilon=record.epsilon)
+                self.ledger.grant(name, budget_epsilon=record.epsilon, by=record.by)
+
+    def _note_keys(self, before: Mapping[str, KeyRecord]) -> None:
+        """Write into the chain which keys came and went, and who did it."""
+        for name, record in self.keys.kept.items():
+            old, new = set(before[name].keys if name in before else ()), set(record.keys)
+            for what, numbers in (("added", new - old), ("revoked", old - new)):
+                for number in sorted(numbers):
+                    self.ledger.note(f"key {number} of {name} {what}", by=record.by or "nobody named")
 
     async def _look(self) -> None:
         """Apply new keys, revoked keys and new grants within a second or two."""
-        to_grant = False
+        to_grant, before = False, self.keys.kept
         while True:
             await asyncio.sleep(_LOOK)
             try:
                 to_grant = self.keys.refresh() or to_grant
                 if to_grant:
                     await asyncio.to_thread(self._grant)
+                    await asyncio.to_thread(self._note_keys, before)
+                    before = self.keys.kept
                     accounts = await asyncio.to_thread(self.ledger.accounts)
                     self._left.update({account.name: account.left for account in accounts})
                     to_grant = False

@@ -10,6 +10,8 @@ import json
 import os
 import re
 import secrets
+import shlex
+import subprocess
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,7 @@ CLIENT, OWNER = "client", "owner"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _KEY = re.compile(rb"ostraka_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
 _NOBODY = bytes(32)
+_COMMAND_SECONDS = 30.0
 _RESERVED = "service"  # the account of the service's own entries
 
 
@@ -39,22 +42,65 @@ class Holder:
 class KeyRecord:
     """A holder's entry in the file: the HMAC of each valid key, and the cap that the ledger grants.
 
-    ``epsilon`` is None for owners, and for clients whose cap was set by ``ostraka ledger grant``.
+    ``by`` stands in the ledger beside what was changed. ``epsilon`` is None for owners, and for clients whose
+    cap was set by ``ostraka ledger grant``.
     """
 
     role: str
     epsilon: float | None
     keys: dict[str, str]
+    by: str = ""  # who changed it last
+
+    def __post_init__(self) -> None:
+        if not self.by.isprintable():
+            raise ValueError(f"by must be a printable name, got {self.by!r}")
 
 
-def pepper(environment: Mapping[str, str]) -> bytes:
-    """The pepper of the environment: 32 bytes or more in hexadecimal."""
-    written = environment.get(PEPPER, "")
+def secret_in(environment: Mapping[str, str], variable: str) -> bytes | None:
+    """The secret of a variable: 64 or more hexadecimal digits, or ``exec:COMMAND`` that prints them.
+
+    The command is run without a shell and without secrets of ostraka in its environment. It may ask a key
+    management service or a hardware module: any that has a command line.
+
+    Returns
+    -------
+    bytes, 32 or more, or None
+        None: there is no such variable.
+
+    Raises
+    ------
+    ValueError
+        The command fails or takes longer than half a minute, or it is no such secret.
+    """
+    written = environment.get(variable)
+    if written is None:
+        return None
+    command = written.removeprefix("exec:")
+    if command != written:
+        plain = {name: value for name, value in environment.items() if not name.startswith("OSTRAKA_")}
+        try:
+            done = subprocess.run(  # noqa: S603  (the owner's own command)
+                shlex.split(command), env=plain, capture_output=True, check=True, timeout=_COMMAND_SECONDS
+            )
+        except (IndexError, OSError, subprocess.SubprocessError, ValueError) as error:
+            raise ValueError(f"the command of {variable} failed ({type(error).__name__})") from None
+        written = done.stdout.decode("ascii", "replace").strip()
     try:
         secret = bytes.fromhex(written)
     except ValueError:
         secret = b""
     if len(secret) < 32:
+        raise ValueError(
+            f"{variable} must be 64 or more hexadecimal digits, as openssl rand -hex 32 prints them, or exec: and "
+            "a command that prints them"
+        )
+    return secret
+
+
+def pepper(environment: Mapping[str, str]) -> bytes:
+    """The pepper of the environment, see :func:`secret_in`."""
+    secret = secret_in(environment, PEPPER)
+    if secret is None:
         raise ValueError(
             f"{PEPPER} must be 64 or more hexadecimal digits in the environment: type "
             f"export {PEPPER}=$(openssl rand -hex 32) once, and keep it where the service starts"
@@ -101,7 +147,7 @@ class Keyring:
         stored, holder = self._holders.get(form[1], (_NOBODY, None)) if form else (_NOBODY, None)
         return holder if hmac.compare_digest(self._mac(key), stored) else None
 
-    def add(self, name: str, *, role: str, epsilon: float | None = None) -> str:
+    def add(self, name: str, *, role: str, epsilon: float | None = None, by: str = "") -> str:
         """Add a holder; return its first key, which is stored nowhere."""
         check.one_of(role=role, allowed=(CLIENT, OWNER))
         if not _NAME.fullmatch(name) or name == _RESERVED:
@@ -117,25 +163,25 @@ class Keyring:
                 raise ValueError(
                     f"there is a {records[name].role} {name!r} already: type 'keys rotate {name}'"
                 )
-            records[name] = KeyRecord(role=role, epsilon=epsilon, keys={})
-            return self._new(records, name)
+            records[name] = KeyRecord(role=role, epsilon=epsilon, keys={}, by=by)
+            return self._new(records, name, by)
 
-    def rotate(self, name: str) -> str:
+    def rotate(self, name: str, *, by: str = "") -> str:
         """Add a key for a holder. Its old keys stay valid until they are revoked."""
         with self._changing() as records:
             _require(records, name)
-            return self._new(records, name)
+            return self._new(records, name, by)
 
-    def grant(self, name: str, *, epsilon: float) -> None:
+    def grant(self, name: str, *, epsilon: float, by: str = "") -> None:
         """Change the cap that the ledger grants a client."""
         check.positive(epsilon=epsilon)
         with self._changing() as records:
             _require(records, name)
             if records[name].role != CLIENT:
                 raise ValueError(f"{name!r} is an {records[name].role}, who has no budget of its own")
-            records[name] = replace(records[name], epsilon=epsilon)
+            records[name] = replace(records[name], epsilon=epsilon, by=by)
 
-    def revoke(self, name: str, *, number: str | None = None) -> None:
+    def revoke(self, name: str, *, number: str | None = None, by: str = "") -> None:
         """Revoke one key of a holder by its number, or all of them. The account stays in the ledger."""
         with self._changing() as records:
             _require(records, name)
@@ -143,13 +189,13 @@ class Keyring:
             if not ended <= set(records[name].keys):
                 raise ValueError(f"{name!r} has no key {number!r}: type 'keys list'")
             valid = {key: mac for key, mac in records[name].keys.items() if key not in ended}
-            records[name] = replace(records[name], keys=valid)
+            records[name] = replace(records[name], keys=valid, by=by)
 
-    def _new(self, records: dict[str, KeyRecord], name: str) -> str:
+    def _new(self, records: dict[str, KeyRecord], name: str, by: str) -> str:
         number = secrets.token_hex(6)
         key = f"ostraka_{number}_{secrets.token_urlsafe(32)}"
         keys = {**records[name].keys, number: self._mac(key.encode()).hex()}
-        records[name] = replace(records[name], keys=keys)
+        records[name] = replace(records[name], keys=keys, by=by)
         return key
 
     def _mac(self, key: bytes) -> bytes:
