@@ -91,8 +91,8 @@ def secret_in(environment: Mapping[str, str], variable: str) -> bytes | None:
         secret = b""
     if len(secret) < 32:
         raise ValueError(
-            f"{variable} must be 64 or more hexadecimal digits, as openssl rand -hex 32 prints them, or exec: "
-            "and a command that prints them"
+            f"{variable} must be 64 or more hexadecimal digits, as openssl rand -hex 32 prints them, or "
+            "exec: and a command that prints them"
         )
     return secret
 
