@@ -125,8 +125,8 @@ MUTANTS = [
     Mutant(
         "classes that are equal but for case are two",
         "data/findings.py",
-        "twins = [each for each in _alike(classes) if len(each) > 1]",
-        "twins = [each for each in _alike(classes) if len(each) > 9]",
+        "twins = [group for group in _alike(classes) if len(group) > 1]",
+        "twins = [group for group in _alike(classes) if len(group) > 9]",
         "cli/test_check.py::test_without_the_options_nothing_is_spent",
     ),
     Mutant(
@@ -146,14 +146,14 @@ MUTANTS = [
     Mutant(
         "a copy of a table is another table",
         "data/budgets.py",
-        "if both.mean() > least:",
-        "if both.mean() > 1 + least:",
+        "if shared.mean() > least:",
+        "if shared.mean() > 1 + least:",
         "cli/test_budgets.py::test_the_total_is_that_of_both_mechanisms_composed",
     ),
     Mutant(
         "a release that protects rows counts as one that protects people",
         "data/budgets.py",
-        '(kept, wanted) == (("person", "replace-one"), ("row", "replace-one"))',
+        '(promised, wanted) == (("person", "replace-one"), ("row", "replace-one"))',
         'kept[1] == wanted[1] == "replace-one"',
         "cli/test_budgets.py::test_a_release_that_protects_rows_promises_people_nothing",
     ),

@@ -76,8 +76,8 @@ MUTANTS = [
     Mutant(
         "a transformer rounds a row by its place",
         "data/contribution.py",
-        "if all(made is not None and bool((made == made[0]).all()) for made in each):",
-        "if all(made is not None for made in each):",
+        "if all(batch is not None and bool((batch == batch[0]).all()) for batch in batches):",
+        "if all(batch is not None for batch in batches):",
         _CONTRACT + "test_a_transformer_sees_each_row_as_if_it_were_alone",
     ),
     Mutant(

@@ -765,7 +765,6 @@ def test_settings_that_make_no_sense_are_refused(options, what):
     ("rows", "labels", "groups", "what"),
     [
         ([[SECRET, math.nan]] * 2, [0, 1], None, "must be finite"),
-        ([[SECRET, 1e39]] * 2, [0, 1], None, "must be finite and below 3e38"),
         ([[SECRET, "Smith"]] * 2, [0, 1], None, "must have numbers"),
         ([SECRET, SECRET], [0, 1], None, "shape"),
         (np.empty((0, 2)), [], None, "one row or more"),

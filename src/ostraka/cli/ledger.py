@@ -64,18 +64,18 @@ def tables(
     from ostraka.data.budgets import Tables
     from ostraka.report.page import of_table
 
-    known = [
+    records = [
         {"table": account.name, "number": account.number, "unit": unit, **account.spent(unit).to_dict()}
         for account in Tables(folder).accounts()
         for unit in account.units()
     ]
     if as_json:
-        typer.echo(json.dumps(known, indent=2))
+        typer.echo(json.dumps(records, indent=2))
         return
-    if not known:
+    if not records:
         typer.echo(f"there are no ledgers of tables in {folder}: 'ostraka learn' keeps them beside the data")
-    for each in known:
-        typer.echo(f"{each['table']}: one {each['unit']}: {of_table(each)}")
+    for record in records:
+        typer.echo(f"{record['table']}: one {record['unit']}: {of_table(record)}")
 
 
 @app.command()

@@ -134,11 +134,11 @@ class Account:
 
     def units(self) -> list[str]:
         """The promises that were made from this table, such as ``"person"``."""
-        found = []
+        promises = []
         for path in self._paths():
             with Ledger(path, read_only=True) as ledger:
-                found += [ledger.unit] if ledger.unit else []
-        return found
+                promises += [ledger.unit] if ledger.unit else []
+        return promises
 
     def _paths(self) -> list[Path]:
         return sorted(self.folder.glob(f"{self.number}-*.sqlite"))
@@ -203,8 +203,8 @@ class Tables:
 
     def accounts(self) -> list[Account]:
         """The tables that there are, by name."""
-        found = [Account(self.folder, record["name"], record["number"]) for record in self._records()]
-        return sorted(found, key=lambda account: (account.name, account.number))
+        accounts = [Account(self.folder, record["name"], record["number"]) for record in self._records()]
+        return sorted(accounts, key=lambda account: (account.name, account.number))
 
     def known(self, path: Path | None, people: Any = None, *, rows: Any = None) -> Account | None:
         """The account of a table that was released from before; None where there is none. Writes nothing."""
@@ -269,10 +269,10 @@ class Tables:
         for path in sorted(self.folder.glob("*.json")):
             try:
                 record = json.loads(path.read_text())
-                known = record["version"] == _VERSION
+                is_current = record["version"] == _VERSION
             except (ValueError, KeyError, TypeError):
-                known = False
-            if not known:
+                is_current = False
+            if not is_current:
                 raise LedgerError(f"{path} is damaged, or of another version: take it from a backup")
             records.append(record)
         return records
@@ -283,7 +283,7 @@ class Tables:
         record["paths"] = sorted({*record["paths"], *([] if path is None else [str(path.resolve())])})
         for name, digests in units._asdict().items():
             if len(digests):
-                record[name] = [int(each) for each in digests]
+                record[name] = [int(digest) for digest in digests]
         if record != before or not record["paths"]:
             files.write(self.folder / f"{record['number']}.json", json.dumps(record), private=True)
 
@@ -304,21 +304,21 @@ class Tables:
 def _alike(record: dict[str, Any], units: Units) -> bool:
     """Whether a known table has rows or people of this one."""
     for name, least in (("people", _SAME_PEOPLE), ("rows", _SAME_ROWS)):
-        known, digests = record.get(name, []), getattr(units, name)
-        if known and len(digests):
+        earlier, digests = record.get(name, []), getattr(units, name)
+        if earlier and len(digests):
             # of two sketches, the smallest digests of both together are a sample of both tables' units
-            union = np.union1d(np.array(known, dtype=np.uint64), digests)[:_SKETCH]
-            both = np.isin(union, np.array(known, dtype=np.uint64)) & np.isin(union, digests)
-            if both.mean() > least:
+            union = np.union1d(np.array(earlier, dtype=np.uint64), digests)[:_SKETCH]
+            shared = np.isin(union, np.array(earlier, dtype=np.uint64)) & np.isin(union, digests)
+            if shared.mean() > least:
                 return True
     return False
 
 
-def _steps(kept: tuple[str, str], wanted: tuple[str, str]) -> int:
+def _steps(promised: tuple[str, str], wanted: tuple[str, str]) -> int:
     """How many steps between neighbours of a kept promise make one of a wanted promise; 0: not known."""
-    if kept == wanted or (kept, wanted) == (("person", "replace-one"), ("row", "replace-one")):
+    if promised == wanted or (promised, wanted) == (("person", "replace-one"), ("row", "replace-one")):
         return 1
-    (unit, relation), (wanted_unit, wanted_relation) = kept, wanted
+    (unit, relation), (wanted_unit, wanted_relation) = promised, wanted
     leaves_out = relation in {"zero-out", "add-or-remove"}
     if leaves_out and (unit, wanted_unit) == ("person", "row"):
         return 2  # both worlds are one step from the world without the person
@@ -343,12 +343,12 @@ def _smallest(digests: np.ndarray) -> np.ndarray:
 
 def _digests(texts: Iterable[str | bytes], key: bytes) -> np.ndarray:
     """A keyed digest of each text, unsigned, 64 bits."""
-    start, whole = hashlib.blake2b(key=key, digest_size=8), bytearray()
+    start, joined = hashlib.blake2b(key=key, digest_size=8), bytearray()
     for text in texts:
-        each = start.copy()
-        each.update(text if isinstance(text, bytes) else text.encode(errors="surrogatepass"))
-        whole += each.digest()
-    return np.frombuffer(whole, dtype=">u8").astype(np.uint64)
+        digest = start.copy()
+        digest.update(text if isinstance(text, bytes) else text.encode(errors="surrogatepass"))
+        joined += digest.digest()
+    return np.frombuffer(joined, dtype=">u8").astype(np.uint64)
 
 
 def _row_digests(rows: Any, key: bytes) -> np.ndarray:

@@ -63,7 +63,7 @@ class Features(NamedTuple):
 
 
 def understood(
-    asked: Table, names: tuple[str, ...], *, as_text: Sequence[str], fill: bool
+    public: Table, names: tuple[str, ...], *, as_text: Sequence[str], fill: bool
 ) -> tuple[Features, list[str]]:
     """Return the type of each feature in the public rows, and notes for the user about it.
 
@@ -72,38 +72,38 @@ def understood(
     ValueError
         A column is not there, or empty, or holds names; or a number is missing and nothing is put instead.
     """
-    said: list[str] = []
+    notes: list[str] = []
     dates: list[tuple[str, str | None]] = []
     numeric: list[bool] = []
     many: dict[str, list[str]] = {"codes": [], "texts": []}
     for name in names:
-        if name not in asked.names:
+        if name not in public.names:
             raise ValueError(
-                f"{asked.path} (public) lacks the column {name!r} of the private table: "
+                f"{public.path} (public) lacks the column {name!r} of the private table: "
                 f"add it, or type --drop {name}"
             )
-        codes, texts = asked.kinds(name)
-        if all(text.lower() in asked.missing for text in texts):
-            raise ValueError(f"{asked.path} (public): column {name!r} is empty: type --drop {name}")
-        kind, form = ("text", None) if name in as_text else asked.type_of(name)
+        codes, texts = public.kinds(name)
+        if all(text.lower() in public.missing for text in texts):
+            raise ValueError(f"{public.path} (public): column {name!r} is empty: type --drop {name}")
+        kind, form = ("text", None) if name in as_text else public.type_of(name)
         numeric.append(kind != "text")
         if kind == "date":
             dates.append((name, form))
-            said.append(f"column {name!r} holds dates{date_note(form)}: it counts days since 1970-01-01")
+            notes.append(f"column {name!r} holds dates{date_note(form)}: it counts days since 1970-01-01")
         elif kind == "number":
-            said += _odd_numbers(asked, name, texts)
-        elif several := _many_kinds(asked, name, texts, n_rows=len(codes)):
+            notes += _odd_numbers(public, name, texts)
+        elif several := _many_kinds(public, name, texts, n_rows=len(codes)):
             many[several].append(name)
-            said.append(_SAID[several].format(repr(name), len(texts)))
+            notes.append(_SAID[several].format(repr(name), len(texts)))
     features = Features(names, tuple(numeric), fill, tuple(dates), *map(tuple, many.values()))
     for name in () if fill else features.numbers:  # of public rows; private ones are never refused
-        values, _ = column(asked, name, features)
+        values, _ = column(public, name, features)
         if np.isnan(values).any():
             raise ValueError(
-                f"{asked.path}: column {name!r} has no number in data row {asked.row(np.isnan(values))}: "
+                f"{public.path}: column {name!r} has no number in data row {public.row(np.isnan(values))}: "
                 f"type --fill to put the public median there, or --drop {name}"
             )
-    return features, said
+    return features, notes
 
 
 def date_note(form: str | None) -> str:
@@ -111,17 +111,17 @@ def date_note(form: str | None) -> str:
     return {"%d/%m/%Y": ", the day first", "%m/%d/%Y": ", the month first"}.get(form or "", "")
 
 
-def _odd_numbers(asked: Table, name: str, texts: list[str]) -> list[str]:
+def _odd_numbers(public: Table, name: str, texts: list[str]) -> list[str]:
     """Return a note on values that stand, or may stand, for a missing number."""
-    found = sorted({text for text in texts if text and text.lower() in asked.missing})
-    odd = sorted({text for text in texts if text in _NOT_MEASURED} - {*asked.missing})
-    said = [f"column {name!r}: {', '.join(map(repr, found))} is read as no number"] if found else []
-    if len(texts) == len(asked) >= _ENOUGH and all(text.isdecimal() for text in texts):
-        said.append(
+    absent = sorted({text for text in texts if text and text.lower() in public.missing})
+    odd = sorted({text for text in texts if text in _NOT_MEASURED} - {*public.missing})
+    notes = [f"column {name!r}: {', '.join(map(repr, absent))} is read as no number"] if absent else []
+    if len(texts) == len(public) >= _ENOUGH and all(text.isdecimal() for text in texts):
+        notes.append(
             f"column {name!r} holds another whole number in every row: if it only numbers the rows, it "
             f"teaches nothing and adds noise: type --drop {name}"
         )
-    return said + [
+    return notes + [
         f"column {name!r} holds {text}: if that means no number, type --missing={text}" for text in odd
     ]
 
@@ -134,7 +134,7 @@ _SAID = {
 }
 
 
-def _many_kinds(asked: Table, name: str, texts: list[str], *, n_rows: int) -> str:
+def _many_kinds(public: Table, name: str, texts: list[str], *, n_rows: int) -> str:
     """Return "codes" or "texts" for a column of many values, "" for few; refuse columns of names."""
     words = float(np.mean([len(text.split()) for text in texts]))
     if words > _FEW_WORDS and len(texts) > min(MOST_KINDS, n_rows / 2):
@@ -144,7 +144,7 @@ def _many_kinds(asked: Table, name: str, texts: list[str], *, n_rows: int) -> st
     code = words <= 1 and max(map(len, texts)) <= LONGEST_CODE
     if len(texts) > n_rows * (_MOST_OWN if code else 0.5):
         raise ValueError(
-            f"{asked.path} (public): column {name!r} holds more than {MOST_KINDS} different texts, so it "
+            f"{public.path} (public): column {name!r} holds more than {MOST_KINDS} different texts, so it "
             f"looks like names rather than kinds: type --drop {name}"
         )
     return "codes"
@@ -180,12 +180,12 @@ def encoder(public: Table, features: Features) -> Any:
 
 def _beginnings(texts: Sequence[str]) -> list[int]:
     """Return the shortest and the longest prefix length that gives two or more, but not too many, groups."""
-    found = [
+    lengths = [
         length
         for length in range(1, LONGEST_CODE)
         if 1 < len({text[:length] for text in texts if len(text) >= length}) <= MOST_KINDS
     ]
-    return sorted({found[0], found[-1]}) if found else []
+    return sorted({lengths[0], lengths[-1]}) if lengths else []
 
 
 def _topics(n_rows: int) -> Any:
@@ -213,9 +213,9 @@ def matrix(
     steps = fitted.named_transformers_
     X = np.zeros((len(table), max(part.stop for part in fitted.output_indices_.values())))
     for first in range(0, len(features.numbers), _COLUMNS_AT_ONCE):
-        some = list(enumerate(features.numbers))[first : first + _COLUMNS_AT_ONCE]
+        columns_of = list(enumerate(features.numbers))[first : first + _COLUMNS_AT_ONCE]
         numbers = []
-        for at, name in some:
+        for at, name in columns_of:
             values, strange = column(table, name, features)
             if unread is not None and strange.any():
                 unread[name] = int(strange.sum())
@@ -224,7 +224,7 @@ def matrix(
             rows = slice(start, start + _ROWS_AT_ONCE)
             for at, values in numbers:
                 X[rows, at] = values[rows]
-        table = table.without([name for _, name in some])
+        table = table.without([name for _, name in columns_of])
         pa.default_memory_pool().release_unused()  # what the columns held goes back to the system
     start = len(features.numbers)
     for place, name in enumerate(features.kinds):
@@ -235,8 +235,8 @@ def matrix(
     for _, step, place in fitted.transformers_[2:]:
         if isinstance(place, int):
             codes, texts = table.kinds(features.names[place])
-            made = step.transform(np.array(texts, dtype=object))
-            block = made.toarray() if hasattr(made, "toarray") else made
+            encoded = step.transform(np.array(texts, dtype=object))
+            block = encoded.toarray() if hasattr(encoded, "toarray") else encoded
             X[:, start : start + block.shape[1]] = block[codes]
             start += block.shape[1]
     return X
@@ -262,10 +262,10 @@ def _scaled(values: np.ndarray, step: Any, place: int) -> np.ndarray:
 
 def one_hot(texts: Sequence[str], place: int, kinds: Any, *, n_kinds: int) -> np.ndarray:
     """Return the encoded columns of one categorical feature, one row for each different text."""
-    asked = np.empty((len(texts), n_kinds), dtype=object)
-    for k, known in enumerate(kinds.categories_):
-        asked[:, k] = texts if k == place else known[0]
-    spread = kinds.transform(asked)
+    table = np.empty((len(texts), n_kinds), dtype=object)
+    for k, categories in enumerate(kinds.categories_):
+        table[:, k] = texts if k == place else categories[0]
+    spread = kinds.transform(table)
     widths = [_width(kinds, k) for k in range(n_kinds)]
     start = sum(widths[:place])
     block: np.ndarray = spread[:, start : start + widths[place]]
@@ -309,14 +309,14 @@ def labels(
     """
     words = joined(map(tables.word, values), same=same or {}, missing=missing)
     classes = list(dict.fromkeys(declared)) or sorted({*words} - {""})
-    whole = all(map(_is_whole, classes))
-    codec = Labels(spelled(classes, np.dtype(np.int64 if whole else np.str_)))
+    integral = all(map(_is_whole, classes))
+    codec = Labels(spelled(classes, np.dtype(np.int64 if integral else np.str_)))
     n_classes = len({*codec.classes.tolist()})
     if n_classes < 2:
         raise ValueError(f"{where} holds one class only; there must be two or more: is it the right column?")
     if n_classes > MOST_CLASSES:
         raise ValueError(f"{where} holds more than {MOST_CLASSES:,} different values: it must hold classes")
-    fits = np.array([not whole or _is_whole(text) for text in words])
+    fits = np.array([not integral or _is_whole(text) for text in words])
     typed = spelled(
         [text if fit else classes[0] for text, fit in zip(words, fits, strict=True)], codec.classes.dtype
     )
@@ -331,7 +331,7 @@ def joined(words: Iterable[str], *, same: Mapping[str, str], missing: Sequence[s
 
 
 def public_labels(
-    asked: Table,
+    public: Table,
     label: str,
     *,
     like: np.ndarray,
@@ -339,14 +339,14 @@ def public_labels(
     missing: Sequence[str] = (),
 ) -> np.ndarray | None:
     """Return the true labels of the public rows, or None if any is missing."""
-    if label not in asked.names:
+    if label not in public.names:
         return None
-    codes, texts = asked.kinds(label)
+    codes, texts = public.kinds(label)
     texts = joined(texts, same=same or {}, missing=missing)
     if "" in texts:
         return None
     if like.dtype.kind == "i" and not all(map(_is_whole, texts)):
-        raise ValueError(f"{asked.path}: column {label!r} must hold whole numbers, as the private one does")
+        raise ValueError(f"{public.path}: column {label!r} must hold whole numbers, as the private one does")
     return np.asarray(spelled(texts, like.dtype)[codes])
 
 
@@ -387,15 +387,15 @@ class Shown(NamedTuple):
     cells: np.ndarray
 
     @classmethod
-    def of(cls, asked: Table, features: Features) -> Self:
+    def of(cls, public: Table, features: Features) -> Self:
         """Describe a public table."""
         dated = dict(features.dates)
         return cls(
-            asked.form,
+            public.form,
             numbers=tuple(name for name in features.numbers if name not in dated),
             dates=features.dates,
-            missing=asked.missing if features.fill else (),
-            cells=cells(asked, features, rows=slice(_MOST_CHECKED)),
+            missing=public.missing if features.fill else (),
+            cells=cells(public, features, rows=slice(_MOST_CHECKED)),
         )
 
 
@@ -432,36 +432,36 @@ class CompiledEncoder:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                made = cls(*_parts(encoder))
+                compiled = cls(*_parts(encoder))
         except (AttributeError, KeyError, TypeError, ValueError):
             return None
-        rows = made._trials(n_columns)
+        rows = compiled._trials(n_columns)
         cells = np.empty((len(rows), n_columns), dtype=object)
         cells[:] = rows
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             right = np.asarray(encoder.transform(cells), dtype=np.float64)
-        return made if np.array_equal(made(rows), right) else None
+        return compiled if np.array_equal(compiled(rows), right) else None
 
     def __call__(self, rows: Sequence[list[Any]]) -> np.ndarray:
         """Features of checked rows, shape (n_rows, n_features)."""
         if self._all:
-            found = np.array(rows, dtype=np.float64)
+            values = np.array(rows, dtype=np.float64)
         else:
-            found = np.zeros((len(rows), self._width))
+            values = np.zeros((len(rows), self._width))
             if self._n:
                 places = self._numbers.places
-                found[:, : self._n] = [[row[place] for place in places] for row in rows]
+                values[:, : self._n] = [[row[place] for place in places] for row in rows]
             for kind in self._kinds:
                 features, place, unknown = kind.features, kind.place, kind.unknown
                 for number, row in enumerate(rows):
                     feature = features.get(row[place], unknown)
                     if feature >= 0:
-                        found[number, feature] = 1.0
-        part = found[:, : self._n]
+                        values[number, feature] = 1.0
+        part = values[:, : self._n]
         part -= self._numbers.mean
         part /= self._numbers.scale
-        return found
+        return values
 
     def _trials(self, n_columns: int) -> list[list[Any]]:
         """Return test rows that contain every text at least once, and numbers around the public ones."""
@@ -486,8 +486,8 @@ def _parts(encoder: Any) -> tuple[_Numbers, list[_Kind], int]:
     numbers, kinds, width = _Numbers([], np.zeros(0), np.ones(0)), list[_Kind](), 0
     for step, places in steps:
         if hasattr(step, "categories_"):
-            found, width = _kinds(step, places, width)
-            kinds += found
+            group, width = _kinds(step, places, width)
+            kinds += group
         elif width:
             raise ValueError("numbers after kinds are not known")
         else:

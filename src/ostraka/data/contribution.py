@@ -112,32 +112,32 @@ def row_by_row(transform: Callable[[Any], Any], rows: Any) -> np.ndarray:
     """
     rows = np.ascontiguousarray(rows) if isinstance(rows, np.ndarray) else rows
     n_rows = rows.shape[0] if hasattr(rows, "shape") else len(rows)
-    found: np.ndarray | None = None
+    features: np.ndarray | None = None
     with threadpoolctl.threadpool_limits(limits=1):  # more are slower for small batches
         size = _batch_size(transform, rows)
         for begin in range(0, n_rows, size):
             places = np.minimum(np.arange(begin, begin + size), n_rows - 1)
-            made = _made(transform, rows, places)
-            if made is None and size > 1:
-                made = _each(transform, rows, places)
-            if made is None:
+            block = _made(transform, rows, places)
+            if block is None and size > 1:
+                block = _each(transform, rows, places)
+            if block is None:
                 continue
-            if found is None:
-                found = np.full((n_rows, made.shape[1]), np.nan, dtype=np.result_type(made, np.float32))
-            found[begin : begin + size] = made[: n_rows - begin]
-    if found is None:
+            if features is None:
+                features = np.full((n_rows, block.shape[1]), np.nan, dtype=np.result_type(block, np.float32))
+            features[begin : begin + size] = block[: n_rows - begin]
+    if features is None:
         raise ValueError(
             "transformer cannot read the private rows: call its transform on public rows of the same kind"
         )
-    return found
+    return features
 
 
 def _each(transform: Callable[[Any], Any], rows: Any, places: np.ndarray) -> np.ndarray | None:
     """Rows which fail together, each in a batch of its copies: NaN where it fails; None if all do."""
     alone = [_made(transform, rows, np.full(len(places), place)) for place in places]
-    like = next((made for made in alone if made is not None), None)
+    like = next((row for row in alone if row is not None), None)
     nothing = None if like is None else np.full(like.shape[1:], np.nan)
-    return None if like is None else np.array([nothing if made is None else made[0] for made in alone])
+    return None if like is None else np.array([nothing if row is None else row[0] for row in alone])
 
 
 def _batch_size(transform: Callable[[Any], Any], rows: Any) -> int:
@@ -148,8 +148,8 @@ def _batch_size(transform: Callable[[Any], Any], rows: Any) -> int:
     scale = 1.0 if rows.dtype.kind == "f" else 50.0
     probes = np.abs(rng.normal(scale=scale, size=(_PROBES, 1, *rows.shape[1:]))).astype(rows.dtype)
     for size in _BATCHES[:-1]:
-        each = (_made(transform, probe, np.zeros(size, dtype=np.int64)) for probe in probes)
-        if all(made is not None and bool((made == made[0]).all()) for made in each):
+        batches = (_made(transform, probe, np.zeros(size, dtype=np.int64)) for probe in probes)
+        if all(batch is not None and bool((batch == batch[0]).all()) for batch in batches):
             return size
     return 1
 
@@ -166,13 +166,17 @@ def _made(transform: Callable[[Any], Any], rows: Any, places: np.ndarray) -> np.
             batch = (
                 rows.take(places, axis=0) if isinstance(rows, np.ndarray) else _safe_indexing(rows, places)
             )
-            made = transform(batch)
-            made = made if issparse(made) else np.ascontiguousarray(made)
+            features = transform(batch)
+            features = features if issparse(features) else np.ascontiguousarray(features)
         except Exception:  # noqa: BLE001
             return None
-    if issparse(made):
+    if issparse(features):
         raise ValueError(
             "transformer must have dense features, got a sparse matrix: end it with TruncatedSVD, fitted on "
             "public rows, or call toarray()"
         )
-    return made if made.ndim == 2 and len(made) == len(places) and made.dtype.kind in "fiub" else None
+    return (
+        features
+        if features.ndim == 2 and len(features) == len(places) and features.dtype.kind in "fiub"
+        else None
+    )

@@ -135,28 +135,28 @@ class Cells(NamedTuple):
         return float(self.counts[np.asarray(mask, dtype=bool)].sum() / max(1, self.counts.sum()))
 
 
-def findings(table: Table, columns: Columns, *, asked: Table | None) -> list[Finding]:
-    """All findings about a private table, and about the public one that is ``asked``, gravest first.
+def findings(table: Table, columns: Columns, *, public: Table | None) -> list[Finding]:
+    """All findings about a private table, and about the public one, gravest first.
 
-    ``asked`` is None where public rows are held out of the private ones.
+    ``public`` is None where public rows are held out of the private ones.
     """
     aside = {columns.label, columns.person, *columns.drop}
     features = [name for name in table.names if name not in aside]
-    found: list[Finding] = []
+    remarks: list[Finding] = []
     cells = {}
     for name in table.names:
         if name not in columns.drop and not _is_float(table, name):
             cells[name] = Cells.of(table, name)
-    found += _units(table, columns, cells)
+    remarks += _units(table, columns, cells)
     label = Cells.of(table, columns.label) if columns.label in table.names else None
     if label is not None:
-        found += label_findings(label, columns)
+        remarks += label_findings(label, columns)
     for name in features:
-        found += _column(table, name, cells.get(name), columns, asked=asked)
+        remarks += _column(table, name, cells.get(name), columns, public=public)
         if label is not None and (finding := _gives_away(table, name, cells.get(name), _joined(label))):
-            found.append(finding)
+            remarks.append(finding)
     if len(features) > _WIDE:
-        found.append(
+        remarks.append(
             Finding(
                 kind="wide",
                 weight=NOTE,
@@ -164,38 +164,38 @@ def findings(table: Table, columns: Columns, *, asked: Table | None) -> list[Fin
                 private=False,
             )
         )
-    if asked is not None:
-        found += _public(asked, features, columns)
-    found += _fill(table, asked, features, columns)
+    if public is not None:
+        remarks += _public(public, features, columns)
+    remarks += _fill(table, public, features, columns)
     order = {REFUSED: 0, DOUBT: 1, NOTE: 2}
-    return sorted(found, key=lambda finding: order[finding.weight])
+    return sorted(remarks, key=lambda finding: order[finding.weight])
 
 
-def form_findings(seen: Look, used: Format) -> list[Finding]:
+def form_findings(shape: Look, declared: Format) -> list[Finding]:
     """What a private file seems to need that it is not read with, and what to type for it."""
-    found = []
+    remarks = []
 
     def say(kind: str, text: str, *options: str, weight: str = DOUBT) -> None:
         weight = weight if options else NOTE
-        found.append(Finding(kind=kind, weight=weight, text=text, options=options))
+        remarks.append(Finding(kind=kind, weight=weight, text=text, options=options))
 
-    form = seen.form
-    if form.skip and form.skip != (used.skip or 0):
+    form = shape.form
+    if form.skip and form.skip != (declared.skip or 0):
         many = "a line stands" if form.skip == 1 else f"{form.skip} lines stand"
         say("title lines", f"{many} above the header", "--skip-lines", str(form.skip), weight=REFUSED)
-    if form.sheet is not None and form.sheet != (used.sheet or form.sheet):
-        text = f"the table seems to be on sheet {form.sheet!r}, not on {used.sheet!r}"
+    if form.sheet is not None and form.sheet != (declared.sheet or form.sheet):
+        text = f"the table seems to be on sheet {form.sheet!r}, not on {declared.sheet!r}"
         say("sheets", text, "--sheet", form.sheet)
-    elif len(seen.sheets) > 1:
-        say("sheets", f"{len(seen.sheets)} sheets, of which {form.sheet!r} is read")
-    if seen.trailing:
+    elif len(shape.sheets) > 1:
+        say("sheets", f"{len(shape.sheets)} sheets, of which {form.sheet!r} is read")
+    if shape.trailing:
         say("trailing delimiter", "lines end with a delimiter, which makes no column")
     encoding = form.encoding or "utf8"
-    if encoding != (used.encoding or "utf8") and not encoding.startswith("utf"):
-        say("encoding", f"the file is not {used.encoding}, but may be {encoding}", "--encoding", encoding)
-    if form.decimal == "," != used.decimal:
+    if encoding != (declared.encoding or "utf8") and not encoding.startswith("utf"):
+        say("encoding", f"the file is not {declared.encoding}, but may be {encoding}", "--encoding", encoding)
+    if form.decimal == "," != declared.decimal:
         say("decimal sign", "numbers are written with decimal commas", "--decimal", ",", weight=REFUSED)
-    return found
+    return remarks
 
 
 class _Labels(NamedTuple):
@@ -218,11 +218,11 @@ class _Labels(NamedTuple):
         return self.empty + sum(self.counts.values())
 
     def rows(self, classes: Iterable[str]) -> int:
-        return sum(self.counts[each] for each in classes)
+        return sum(self.counts[text] for text in classes)
 
-    def finding(self, kind: str, weight: str, text: str, **more: Any) -> Finding:
+    def finding(self, kind: str, weight: str, text: str, **details: Any) -> Finding:
         text = f"column {self.name!r} (--label) {text}"
-        return Finding(kind=kind, weight=weight, text=text, column=self.name, **more)
+        return Finding(kind=kind, weight=weight, text=text, column=self.name, **details)
 
 
 def label_findings(cells: Cells, columns: Columns) -> Iterator[Finding]:
@@ -292,7 +292,7 @@ def _missing_option(text: str) -> tuple[str, ...]:
 
 def _spellings(it: _Labels, classes: list[str]) -> Iterator[Finding]:
     """Classes that are equal but for case and spaces."""
-    twins = [each for each in _alike(classes) if len(each) > 1]
+    twins = [group for group in _alike(classes) if len(group) > 1]
     if not twins:
         return
     options: list[str] = []
@@ -304,7 +304,7 @@ def _spellings(it: _Labels, classes: list[str]) -> Iterator[Finding]:
         REFUSED,
         f"has {sum(map(len, twins))} classes which are {len(twins)} but for case and spaces",
         options=tuple(options),
-        values=tuple(text for each in twins for text in each),
+        values=tuple(text for group in twins for text in group),
     )
 
 
@@ -393,8 +393,8 @@ def _repeats(name: str, cells: Cells, n_rows: int) -> bool:
     words = words_of(name)
     shape = _shape_of(texts)
     joined = bool(_JOINED.fullmatch("".join(words)))
-    said = joined or bool({*words} & _IDENTIFIERS) or (len(words) == 1 and words[0] in _PERSONS)
-    if said or (shape and _names_people(name)):
+    is_named = joined or bool({*words} & _IDENTIFIERS) or (len(words) == 1 and words[0] in _PERSONS)
+    if is_named or (shape and _names_people(name)):
         return True
     even = bool(cells.counts[filled].max() <= max(_FEW_NAMES, _SHARE_OF_ONE * n_filled))  # codes are not
     return shape == "text" and even and n_names >= _SHARE_OF_SHAPES * n_filled
@@ -432,14 +432,14 @@ class _Feature(NamedTuple):
         """The spellings that perhaps stand for no value."""
         return sorted(text for text, is_hole in zip(self.cells.texts, self.hole, strict=True) if is_hole)
 
-    def finding(self, kind: str, weight: str, text: str, **more: Any) -> Finding:
+    def finding(self, kind: str, weight: str, text: str, **details: Any) -> Finding:
         return Finding(
-            kind=kind, weight=weight, text=f"column {self.name!r} {text}", column=self.name, **more
+            kind=kind, weight=weight, text=f"column {self.name!r} {text}", column=self.name, **details
         )
 
 
 def _column(
-    table: Table, name: str, cells: Cells | None, columns: Columns, *, asked: Table | None
+    table: Table, name: str, cells: Cells | None, columns: Columns, *, public: Table | None
 ) -> Iterator[Finding]:
     """Holes, numbers as text, dates and values of their own in one feature."""
     if cells is None:
@@ -451,7 +451,7 @@ def _column(
     if len(cells.texts) == 1:
         yield it.finding("constant column", NOTE, "holds the same in every row")
         return
-    kind = "text" if name in columns.text else _kind(table, name, cells, it.absent, asked)
+    kind = "text" if name in columns.text else _kind(table, name, cells, it.absent, public)
     if kind == "number":
         yield from _of_numbers(it, columns)
     elif kind == "date":
@@ -464,9 +464,9 @@ def _column(
 def _of_numbers(it: _Feature, columns: Columns) -> Iterator[Finding]:
     cells, name = it.cells, it.name
     commas = cells.share([bool(_COMMA.fullmatch(text)) for text in cells.texts])
-    known = cells.share(it.hole)
-    unread = float(it.table.numbers(name)[1].mean()) - known
-    if known:
+    holes = cells.share(it.hole)
+    unread = float(it.table.numbers(name)[1].mean()) - holes
+    if holes:
         options = tuple(word for text in it.holes for word in _missing_option(text))
         yield it.finding(
             "holes", DOUBT, "has spellings of no number", options=options, values=tuple(it.holes)
@@ -525,13 +525,15 @@ def _of_kinds(it: _Feature) -> Iterator[Finding]:
     elif it.hole.any():
         text = "has spellings of no value, which are a kind of its own"
         yield it.finding("holes", NOTE, text, values=tuple(it.holes))
-    alike = [each for each in _alike(cells.texts) if len(each) > 1] if n_kinds <= encoding.MOST_KINDS else []
+    alike = (
+        [group for group in _alike(cells.texts) if len(group) > 1] if n_kinds <= encoding.MOST_KINDS else []
+    )
     if alike:
         yield it.finding(
             "spellings",
             DOUBT,
             "holds kinds that are equal but for case and spaces, and count as different",
-            values=tuple(text for each in alike for text in each),
+            values=tuple(text for group in alike for text in group),
         )
 
 
@@ -543,11 +545,11 @@ def _alike(texts: Sequence[str]) -> list[list[str]]:
     return [sorted(group, key=lambda text: (not text.islower(), text)) for group in groups.values()]
 
 
-def _kind(table: Table, name: str, cells: Cells, absent: np.ndarray, asked: Table | None) -> str:
+def _kind(table: Table, name: str, cells: Cells, absent: np.ndarray, questions: Table | None) -> str:
     """What a feature is: as the public rows have it, else as most of its cells look."""
-    if asked is not None and name in asked.names:
-        public = Cells.of(asked, name)
-        return _kind(asked, name, public, _absent(public, asked), None)
+    if questions is not None and name in questions.names:
+        public = Cells.of(questions, name)
+        return _kind(questions, name, public, _absent(public, questions), None)
     kind = table.type_of(name)[0]
     if kind != "text":
         return kind
@@ -613,16 +615,16 @@ def _gives_away(table: Table, name: str, cells: Cells | None, label: Cells) -> F
     )
 
 
-def _public(asked: Table, features: Sequence[str], columns: Columns) -> Iterator[Finding]:
+def _public(public: Table, features: Sequence[str], columns: Columns) -> Iterator[Finding]:
     """What is wrong with the public table, column by column."""
     for name in features:
-        if name in asked.names and name not in columns.text and asked.type_of(name)[0] == "text":
-            it = _Feature.of(asked, name, Cells.of(asked, name))
-            if not it.absent.all() and _kind(asked, name, it.cells, it.absent, None) == "number":
+        if name in public.names and name not in columns.text and public.type_of(name)[0] == "text":
+            it = _Feature.of(public, name, Cells.of(public, name))
+            if not it.absent.all() and _kind(public, name, it.cells, it.absent, None) == "number":
                 yield from _public_holes(it)
                 continue
         try:
-            encoding.understood(asked, (name,), as_text=columns.text, fill=True)
+            encoding.understood(public, (name,), as_text=columns.text, fill=True)
         except ValueError as error:
             yield Finding(
                 kind="public rows",
@@ -663,9 +665,9 @@ def _public_holes(it: _Feature) -> Iterator[Finding]:
         )
 
 
-def _fill(table: Table, asked: Table | None, features: Sequence[str], columns: Columns) -> Iterator[Finding]:
+def _fill(table: Table, public: Table | None, features: Sequence[str], columns: Columns) -> Iterator[Finding]:
     """Public numbers that are missing, where nothing is put instead."""
-    source = table if asked is None else asked
+    source = table if public is None else public
     if columns.fill:
         return
     for name in features:
@@ -676,15 +678,15 @@ def _fill(table: Table, asked: Table | None, features: Sequence[str], columns: C
             continue
         values = source.days(name, form)[0] if kind == "date" else source.numbers(name)[0]
         if np.isnan(values).any():
-            row = "some rows" if asked is None else f"data row {source.row(np.isnan(values))}"
+            row = "some rows" if public is None else f"data row {source.row(np.isnan(values))}"
             yield Finding(
                 kind="missing numbers",
-                weight=DOUBT if asked is None else REFUSED,
+                weight=DOUBT if public is None else REFUSED,
                 text=f"{source.path}: column {name!r} has no number in {row}: type --fill to put the public "
                 f"median there, or --drop {shlex.quote(name)}",
                 column=name,
                 options=("--fill",),
-                private=asked is None,
+                private=public is None,
             )
 
 
@@ -692,7 +694,7 @@ def _absent(cells: Cells, table: Table) -> np.ndarray:
     return np.array([text.lower() in table.missing for text in cells.texts], dtype=bool)
 
 
-def require_settled(found: Sequence[Finding]) -> None:
+def require_settled(remarks: Sequence[Finding]) -> None:
     """Refuse where something must be settled first, with all of it in one message.
 
     Raises
@@ -700,7 +702,7 @@ def require_settled(found: Sequence[Finding]) -> None:
     ValueError
         Some finding is refused.
     """
-    refused = [finding for finding in found if finding.weight == REFUSED]
+    refused = [finding for finding in remarks if finding.weight == REFUSED]
     if refused:
         listed = "; ".join(
             finding.text + (f" [{finding.hint}]" if finding.options and not finding.values else "")

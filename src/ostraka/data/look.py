@@ -111,8 +111,8 @@ def _shape(lines: list[str], declared: Format) -> tuple[str, int]:
             places = [place for place, size in enumerate(sizes) if size == usual][:_TITLES]
             headers = [place for place in places if is_header(_names(lines[place], sign))]
             titles = headers[0] if headers else first
-        rest = [size for size in sizes[titles:] if size]
-        share = sum(size == usual for size in rest) / len(rest)
+        filled_sizes = [size for size in sizes[titles:] if size]
+        share = sum(size == usual for size in filled_sizes) / len(filled_sizes)
         score = (usual > 1, share if share < _ALIKE else 1.0, usual)
         if score > best[0]:
             best = score, sign, titles if titles <= _TITLES else 0
@@ -126,14 +126,14 @@ def _names(line: str, delimiter: str) -> list[str]:
 
 def _of_workbook(path: Path, declared: Format) -> Look:
     """The sheet that looks like a table, and the rows above its header."""
-    known = sheets(path)
-    usual = declared._replace(sheet=declared.sheet or known[0])
-    if declared.sheet is not None and declared.sheet not in known:
-        return Look(usual, usual, False, tuple(known))
-    found = [(name, *_of_sheet(path, name)) for name in ([declared.sheet] if declared.sheet else known)]
-    name, titles, names, _ = max(found, key=lambda each: each[3])  # the first of equals
+    sheet_names = sheets(path)
+    usual = declared._replace(sheet=declared.sheet or sheet_names[0])
+    if declared.sheet is not None and declared.sheet not in sheet_names:
+        return Look(usual, usual, False, tuple(sheet_names))
+    looks = [(name, *_of_sheet(path, name)) for name in ([declared.sheet] if declared.sheet else sheet_names)]
+    name, titles, names, _ = max(looks, key=lambda sheet: sheet[3])  # the first of equals
     titles = titles if declared.skip is None else declared.skip
-    return Look(usual._replace(skip=titles, sheet=name), usual, False, tuple(known), names)
+    return Look(usual._replace(skip=titles, sheet=name), usual, False, tuple(sheet_names), names)
 
 
 def _of_sheet(path: Path, name: str) -> tuple[int, tuple[str, ...], int]:

@@ -134,11 +134,11 @@ def of_frame(frame: Any, *, name: str, public: bool, missing: Iterable[str] = ()
         except pa.ArrowException:  # of several types
             return pa.array([word(cell) for cell in cells.tolist()])
 
-    made = pa.table({str(column_name): column(cells) for column_name, cells in named(frame).items()})
-    if not made.num_rows:
+    arrow = pa.table({str(column_name): column(cells) for column_name, cells in named(frame).items()})
+    if not arrow.num_rows:
         raise ValueError(f"{name} has no rows")
     none = (*MISSING, *(text.strip().lower() for text in missing))
-    return Table(Path(name), made, np.arange(1, made.num_rows + 1), none, public=public)
+    return Table(Path(name), arrow, np.arange(1, arrow.num_rows + 1), none, public=public)
 
 
 def text_of(column: Any) -> Any:
@@ -266,10 +266,10 @@ class Table:
         """Raise unless there is a column of that name."""
         if name in self.names:
             return
-        shown = ", ".join(self.names[:_SHOWN]) + (", …" if len(self.names) > _SHOWN else "")
+        columns = ", ".join(self.names[:_SHOWN]) + (", …" if len(self.names) > _SHOWN else "")
         # a private file without a header has a row in its first line, and it is not shown
         listed = (
-            f"its columns are: {shown}"
+            f"its columns are: {columns}"
             if self.public
             else f"the first line names {len(self.names)} columns, and none so"
         )
@@ -315,12 +315,12 @@ class Table:
             absent = compute.is_in(compute.utf8_lower(texts), pa.array(self.missing))
             nothing = pa.scalar(None, pa.string())
             try:  # Arrow takes these numbers, and names of infinity and NaN
-                kept = compute.cast(compute.if_else(absent, nothing, texts), pa.float64())
+                parsed = compute.cast(compute.if_else(absent, nothing, texts), pa.float64())
             except pa.ArrowInvalid:
                 fits = compute.match_substring_regex(texts, f"^{_NUMBER}$")
                 fits = compute.and_not(fits, absent)
-                kept = compute.cast(compute.if_else(fits, texts, nothing), pa.float64())
-            values = np.array(kept.to_numpy(zero_copy_only=False))
+                parsed = compute.cast(compute.if_else(fits, texts, nothing), pa.float64())
+            values = np.array(parsed.to_numpy(zero_copy_only=False))
             strange = ~(np.isfinite(values) | absent.to_numpy(zero_copy_only=False))
         for text in self.missing:  # -999.0 is -999, whether Arrow read numbers or some cell made it read text
             values[values == number(text)] = np.nan
@@ -369,8 +369,8 @@ class Table:
         column = compute.fill_null(compute.utf8_trim_whitespace(text_of(column)), "")
         if compute.any(bad := compute.match_substring(column, _BAD)).as_py():
             column = compute.if_else(bad, "", column)
-        whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-        return whole.cast(pa.string())
+        joined = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        return joined.cast(pa.string())
 
     def text(self, name: str) -> list[str]:
         """Return the column as a list of text."""
@@ -440,7 +440,7 @@ def read(
     with path.open("rb") as file:
         if not file.read(1):
             raise ValueError(f"{path} is empty: it needs a header line with column names, and rows")
-    said = ""
+    note = ""
     none = (*MISSING, *(text.strip().lower() for text in missing))
     if path.suffix.lower() in {".parquet", ".pq"}:
         frame = _parquet(path)
@@ -449,13 +449,13 @@ def read(
     else:
         form, names = _format(path, form.checked(), like=None if like is None else like.form, public=public)
         frame = _csv(path, form, names, public=public, numbers=numbers, missing={*_SPELLINGS, *missing})
-        said = form.said
+        note = form.said
     if not frame.num_rows:
         raise ValueError(f"{path} has column names but no rows")
     form = form._replace(
         delimiter=form.delimiter or ",", encoding=form.encoding or "utf8", decimal=form.decimal or "."
     )
-    notes = (f"{path} {said}",) if said else ()
+    notes = (f"{path} {note}",) if note else ()
     return Table(path, frame, np.arange(1, frame.num_rows + 1), none, notes, form, public)
 
 
@@ -585,26 +585,26 @@ class _Lines(io.RawIOBase):
         if len(cells) != self._n:
             self.wrong = self.wrong or place
             cells = [_BAD] * self._n
-        made = io.StringIO()
-        csv.writer(made, delimiter=self._delimiter, lineterminator="").writerow(cells)
-        return made.getvalue().encode()
+        text = io.StringIO()
+        csv.writer(text, delimiter=self._delimiter, lineterminator="").writerow(cells)
+        return text.getvalue().encode()
 
 
 def _decoded(file: Any, encoding: str, limit: int) -> Iterator[str]:
     """Whole lines of text, each block ending with a line break. A line that is far too long is cut."""
     decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
-    rest, first = "", True
+    carry, first = "", True
     while data := file.read(_BLOCK):
         text = decoder.decode(data)
         text, first = (text.lstrip("\ufeff") if first else text), False
         head, line_break, tail = text.rpartition("\n")
         if line_break:
-            yield rest + head + line_break
-            rest = tail
+            yield carry + head + line_break
+            carry = tail
         else:
-            rest = (rest + text)[: limit + 1]
-    if rest := rest + decoder.decode(b"", final=True):
-        yield rest + "\n"
+            carry = (carry + text)[: limit + 1]
+    if carry := carry + decoder.decode(b"", final=True):
+        yield carry + "\n"
 
 
 def cells_of_line(line: str, delimiter: str) -> list[str]:
@@ -623,9 +623,11 @@ def without_trailing(cells: list[str]) -> list[str]:
 def _delimiter(lines: list[str], *, first: str) -> str:
     """The sign that splits all lines into equally many cells, the most there can be; ``first`` of equals."""
     counts = {sign: [len(cells_of_line(line, sign)) for line in lines] for sign in (first, *_DELIMITERS)}
-    same = {sign: sizes[0] for sign, sizes in counts.items() if lines and sizes[0] > 1 and len({*sizes}) == 1}
-    most = same or {sign: sizes[0] for sign, sizes in counts.items() if sizes}
-    return max(most, key=most.__getitem__) if most else first
+    equal = {
+        sign: sizes[0] for sign, sizes in counts.items() if lines and sizes[0] > 1 and len({*sizes}) == 1
+    }
+    candidates = equal or {sign: sizes[0] for sign, sizes in counts.items() if sizes}
+    return max(candidates, key=candidates.__getitem__) if candidates else first
 
 
 def mark_of(head: bytes) -> str | None:
@@ -658,11 +660,11 @@ def _is_row_wise(encoding: str) -> bool:
         if name in {"utf-8", "utf-8-sig"} or name.startswith("utf-16"):
             return True
         alone = [bytes([byte]).decode(encoding, "replace") for byte in range(256)]
-        both = (bytes(range(256)), bytes(range(255, -1, -1)))
-        whole = [text.decode(encoding, "replace") for text in both]
+        orders = (bytes(range(256)), bytes(range(255, -1, -1)))
+        decoded = [text.decode(encoding, "replace") for text in orders]
     except (LookupError, UnicodeError):
         return False
-    return alone[:128] == [chr(byte) for byte in range(128)] and whole == [
+    return alone[:128] == [chr(byte) for byte in range(128)] and decoded == [
         "".join(alone),
         "".join(alone[::-1]),
     ]
@@ -701,10 +703,10 @@ def _excel(path: Path, form: Format) -> Any:
     """A sheet of a workbook, as text; the first row below its title lines holds the column names."""
     import pyarrow as pa
 
-    known = sheets(path)
-    if form.sheet is not None and form.sheet not in known:
-        raise ValueError(f"{path} has no sheet {form.sheet!r} (--sheet); it has {', '.join(known)}")
-    header, *lines = sheet_rows(path, form.sheet or known[0])[form.skip or 0 :] or [[]]
+    sheet_names = sheets(path)
+    if form.sheet is not None and form.sheet not in sheet_names:
+        raise ValueError(f"{path} has no sheet {form.sheet!r} (--sheet); it has {', '.join(sheet_names)}")
+    header, *lines = sheet_rows(path, form.sheet or sheet_names[0])[form.skip or 0 :] or [[]]
     names = [name or "" for name in header]
     while len(names) > 1 and not names[-1]:  # columns which are formatted, and empty
         names.pop()

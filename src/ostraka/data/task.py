@@ -249,7 +249,7 @@ def tables(private: Path, public: Path | None, *, columns: Columns, holdout: flo
             holdout=holdout,
             seed=seed,
         )
-    asked = read(public, public=True, form=public_form(public, columns.form), missing=columns.missing)
+    questions = read(public, public=True, form=public_form(public, columns.form), missing=columns.missing)
     return of_tables(
         _head(private, columns)
         if private.is_dir()
@@ -257,11 +257,11 @@ def tables(private: Path, public: Path | None, *, columns: Columns, holdout: flo
             private,
             public=False,
             form=columns.form,
-            like=asked,
-            numbers=_likely_numbers(asked, columns),
+            like=questions,
+            numbers=_likely_numbers(questions, columns),
             missing=columns.missing,
         ),
-        asked,
+        questions,
         columns=columns,
         holdout=None,
         seed=seed,
@@ -269,7 +269,7 @@ def tables(private: Path, public: Path | None, *, columns: Columns, holdout: flo
 
 
 def of_tables(
-    table: Table, asked: Table | None, *, columns: Columns, holdout: float | None, seed: int
+    table: Table, questions: Table | None, *, columns: Columns, holdout: float | None, seed: int
 ) -> Task:
     """A private table and a public one as arrays; without one, rows are held out.
 
@@ -280,44 +280,44 @@ def of_tables(
     ValueError
         As for :func:`tables`.
     """
-    private, public = table.path, None if asked is None else asked.path
+    private, public = table.path, None if questions is None else questions.path
     names = _features(table, columns)
     table, n_unlabelled = _labelled(table, columns)
-    found = _found(table, columns, asked=asked)
-    require_settled(found)
-    if asked is None:
+    remarks = _found(table, columns, questions=questions)
+    require_settled(remarks)
+    if questions is None:
         owners = encoding.people(table, columns.person)
-        table, asked = table.split(_held_out(len(table), owners, share=holdout or 0.0, seed=seed))
-        asked = replace(asked, public=True)
+        table, questions = table.split(_held_out(len(table), owners, share=holdout or 0.0, seed=seed))
+        questions = replace(questions, public=True)
     unread: dict[str, int] = {}
     codes, texts = table.kinds(columns.label)
     where = f"{table.path}: column {columns.label!r} (--label)"
     same = dict(columns.same)
-    known, strange = encoding.labels(where, texts, columns.classes, same=same, missing=columns.missing)
-    labels = known[codes]
+    classes, strange = encoding.labels(where, texts, columns.classes, same=same, missing=columns.missing)
+    labels = classes[codes]
     if strange.any():
         unread[columns.label] = int(strange[codes].sum())
-    y = encoding.public_labels(asked, columns.label, like=labels, same=same, missing=columns.missing)
+    y = encoding.public_labels(questions, columns.label, like=labels, same=same, missing=columns.missing)
     unknown = _unknown_classes(y, labels, columns, where=public)
-    test = _tested(len(asked), known=y is not None, seed=seed)
-    features, said = encoding.understood(asked, names, as_text=columns.text, fill=columns.fill)
-    encoder = encoding.encoder(asked.split(test)[0], features)
-    X = encoding.matrix(asked, features, encoder)
+    test = _tested(len(questions), labelled=y is not None, seed=seed)
+    features, type_notes = encoding.understood(questions, names, as_text=columns.text, fill=columns.fill)
+    encoder = encoding.encoder(questions.split(test)[0], features)
+    X = encoding.matrix(questions, features, encoder)
     groups = encoding.people(table, columns.person)
-    notes = (*table.said, *asked.said, *unknown, *said)
-    whole = [table]
+    notes = (*table.said, *questions.said, *unknown, *type_notes)
+    held_table = [table]
     del table  # so that its memory is free again while it is transformed
     return Task(
         name=private.name,
         X_private=(
             _stored(private, features, encoder, columns=columns, width=X.shape[1])
             if private.is_dir()
-            else encoding.matrix(whole.pop(), features, encoder, unread=unread)
+            else encoding.matrix(held_table.pop(), features, encoder, unread=unread)
         ),
         y_private=labels,
         groups=groups,
         X_public=X[~test],
-        public_rows=asked.numbering[~test] - 1,
+        public_rows=questions.numbering[~test] - 1,
         X_test=X[test] if test.any() else None,
         y_test=y[test] if y is not None and test.any() else None,
         classes=encoding.spelled(columns.classes, labels.dtype) if columns.classes else None,
@@ -325,9 +325,9 @@ def of_tables(
         columns=names,
         not_protected=((HELD_OUT,) if public is None else ()) + ((UNLABELLED,) if n_unlabelled else ()),
         said=tuple(dict.fromkeys(notes)),
-        shown=encoding.Shown.of(asked.split(test)[0], features),
+        shown=encoding.Shown.of(questions.split(test)[0], features),
         unread=unread,
-        findings=tuple(found),
+        findings=tuple(remarks),
     )
 
 
@@ -365,22 +365,24 @@ def _labelled(table: Table, columns: Columns) -> tuple[Table, int]:
     return table.split(keep)[1], int((~keep).sum())
 
 
-def _found(table: Table, columns: Columns, *, asked: Table | None) -> list[Finding]:
+def _found(table: Table, columns: Columns, *, questions: Table | None) -> list[Finding]:
     """What is wrong or doubtful; of a folder, in its labels and people alone."""
     if table.path.is_dir():
         return list(label_findings(Cells.of(table, columns.label), columns))
-    found = findings(table, columns, asked=asked)
+    remarks = findings(table, columns, public=questions)
     if not table.path.is_file() or table.path.suffix.lower() in {".parquet", ".pq"}:
-        return found
-    seen = look(table.path, columns.form, like=None if asked is None else asked.form)
-    used = table.form if table.form.sheet or not seen.sheets else table.form._replace(sheet=seen.usual.sheet)
-    return form_findings(seen, used) + found
+        return remarks
+    shape = look(table.path, columns.form, like=None if questions is None else questions.form)
+    declared = (
+        table.form if table.form.sheet or not shape.sheets else table.form._replace(sheet=shape.usual.sheet)
+    )
+    return form_findings(shape, declared) + remarks
 
 
-def _likely_numbers(asked: Table, columns: Columns) -> list[str]:
+def _likely_numbers(public: Table, columns: Columns) -> list[str]:
     """Return the columns that hold numbers in the public rows; dates are left out here."""
     aside = {columns.label, columns.person, *columns.drop, *columns.text}
-    return [name for name in asked.names if name not in aside and asked.type_of(name)[0] == "number"]
+    return [name for name in public.names if name not in aside and public.type_of(name)[0] == "number"]
 
 
 def _features(table: Table, columns: Columns) -> tuple[str, ...]:
@@ -405,14 +407,14 @@ def _of_arrays(
     """Return a task from ``.npz`` files, with rows held out of the private one if there is no public one."""
     rows = _arrays(private, columns, private=True)
     if public is None:
-        held = _held_out(rows.X.shape[0], rows.people, share=holdout or 0.0, seed=seed)
-        rows, asked = rows.part(~held), rows.part(held)
-        _checked(private, rows.name, asked.X, private=False)
-        places = np.flatnonzero(held)
+        chosen = _held_out(rows.X.shape[0], rows.people, share=holdout or 0.0, seed=seed)
+        rows, questions = rows.part(~chosen), rows.part(chosen)
+        _checked(private, rows.name, questions.X, private=False)
+        places = np.flatnonzero(chosen)
     else:
-        asked = _arrays(public, columns, private=False)
-        places = np.arange(asked.X.shape[0])
-    X, X_public, step = _dense(rows, asked)
+        questions = _arrays(public, columns, private=False)
+        places = np.arange(questions.X.shape[0])
+    X, X_public, step = _dense(rows, questions)
     where = f"{private}: array {columns.label!r} (--label)"
     if rows.labels is None or rows.labels.dtype.kind not in "biufU":
         raise ValueError(f"{where} must hold classes: whole numbers or texts")
@@ -420,14 +422,14 @@ def _of_arrays(
     names, codes = np.unique(values, return_inverse=True)
     counts = np.bincount(codes, minlength=len(names))
     texts = [word(name) for name in names.tolist()]
-    found = tuple(label_findings(Cells(texts, counts, codes), columns))
-    require_settled(found)
-    known, strange = encoding.labels(
+    remarks = tuple(label_findings(Cells(texts, counts, codes), columns))
+    require_settled(remarks)
+    classes, strange = encoding.labels(
         where, names.tolist(), columns.classes, same=dict(columns.same), missing=columns.missing
     )
-    labels = known[codes]
-    unknown = _unknown_classes(asked.labels, labels, columns, where=public)
-    test = _tested(len(X_public), known=asked.labels is not None, seed=seed)
+    labels = classes[codes]
+    unknown = _unknown_classes(questions.labels, labels, columns, where=public)
+    test = _tested(len(X_public), labelled=questions.labels is not None, seed=seed)
     return Task(
         name=private.name,
         X_private=X,
@@ -436,7 +438,9 @@ def _of_arrays(
         X_public=X_public[~test],
         public_rows=places[~test],
         X_test=X_public[test] if test.any() else None,
-        y_test=asked.labels[test].astype(labels.dtype) if asked.labels is not None and test.any() else None,
+        y_test=questions.labels[test].astype(labels.dtype)
+        if questions.labels is not None and test.any()
+        else None,
         classes=encoding.spelled(columns.classes, labels.dtype) if columns.classes else None,
         encoder=step,
         columns=tuple(f"{rows.name}_{place}" for place in range(rows.X.shape[1])),
@@ -445,7 +449,7 @@ def _of_arrays(
         array=rows.name,
         image_shape=rows.image_shape,
         unread={columns.label: int(strange[codes].sum())} if strange.any() else {},
-        findings=found,
+        findings=remarks,
     )
 
 
@@ -460,16 +464,17 @@ def _unknown_classes(
     lost = ~np.isin(y, classes)
     if not lost.any():
         return ()
-    shown = ", ".join(repr(str(each)) for each in np.unique(y[lost])[:3])
-    said = (
+    examples = ", ".join(repr(str(label)) for label in np.unique(y[lost])[:3])
+    sentence = (
         f"{where}: {lost.sum():,} of {len(lost):,} public rows have a label in column {columns.label!r} "
-        f"that is none of the {len(classes)} classes, such as {shown}"
+        f"that is none of the {len(classes)} classes, such as {examples}"
     )
     if 2 * lost.sum() > len(lost):
         raise ValueError(
-            f"{said}: spell labels as in the private file, or remove the column, and no accuracy is measured"
+            f"{sentence}: spell labels as in the private file, or remove the column, and no accuracy is "
+            "measured"
         )
-    return (f"{said}; these rows count as wrong",)
+    return (f"{sentence}; these rows count as wrong",)
 
 
 def _held_out(n_rows: int, people: np.ndarray | None, *, share: float, seed: int) -> np.ndarray:
@@ -482,10 +487,10 @@ def _held_out(n_rows: int, people: np.ndarray | None, *, share: float, seed: int
     return np.isin(units, chosen)
 
 
-def _tested(n_rows: int, *, known: bool, seed: int) -> np.ndarray:
+def _tested(n_rows: int, *, labelled: bool, seed: int) -> np.ndarray:
     """Choose the public rows that measure accuracy and are not asked about."""
     test = np.zeros(n_rows, dtype=bool)
-    if known:
+    if labelled:
         test[np.random.default_rng(seed).permutation(n_rows)[: round(_TEST * n_rows)]] = True
     return test
 
@@ -522,17 +527,17 @@ def _arrays(path: Path, columns: Columns, *, private: bool) -> Rows:
     ValueError
         No ``.npz`` file of plain arrays, no or several arrays of rows, or not a label for each row.
     """
-    found: dict[str, Any] = read_arrays(path, how=_SAVE)
-    aside = {name: found.pop(name, None) for name in (columns.label, columns.person) if name is not None}
+    arrays: dict[str, Any] = read_arrays(path, how=_SAVE)
+    aside = {name: arrays.pop(name, None) for name in (columns.label, columns.person) if name is not None}
     for name, option in ((columns.label, "--label"), (columns.person, "--person")):
         if private and name is not None and aside[name] is None:
             raise ValueError(
-                f"{path} has no array {name!r} ({option}); it has {', '.join(found) or 'none'}: write one "
+                f"{path} has no array {name!r} ({option}); it has {', '.join(arrays) or 'none'}: write one "
                 f"file by {_SAVE}"
             )
     for name in columns.drop:
-        found.pop(name, None)
-    name, X = _sparse(path, found) if set(found) >= _SPARSE else _rows(path, found)
+        arrays.pop(name, None)
+    name, X = _sparse(path, arrays) if set(arrays) >= _SPARSE else _rows(path, arrays)
     for values, option in ((aside[columns.label], "--label"), (aside.get(columns.person or ""), "--person")):
         if values is not None and values.shape != (X.shape[0],):
             raise ValueError(
@@ -573,8 +578,8 @@ def _dense(private: Rows, public: Rows) -> tuple[np.ndarray, np.ndarray, Any]:
     return step.transform(private.X), step.transform(public.X), step
 
 
-def _rows(path: Path, found: dict[str, Any]) -> tuple[str, Any]:
-    tables = {name: array for name, array in found.items() if array.ndim >= 2}
+def _rows(path: Path, arrays: dict[str, Any]) -> tuple[str, Any]:
+    tables = {name: array for name, array in arrays.items() if array.ndim >= 2}
     if len(tables) != 1:
         raise ValueError(
             f"{path} must have one array of rows beside the labels, has {', '.join(tables) or 'none'}: leave "
@@ -584,15 +589,15 @@ def _rows(path: Path, found: dict[str, Any]) -> tuple[str, Any]:
     return name, array
 
 
-def _sparse(path: Path, found: dict[str, Any]) -> tuple[str, Any]:
+def _sparse(path: Path, arrays: dict[str, Any]) -> tuple[str, Any]:
     from scipy import sparse
 
     kinds = {b"csr": sparse.csr_array, b"csc": sparse.csc_array}
-    kind = kinds.get(found["format"].item())
+    kind = kinds.get(arrays["format"].item())
     if kind is None:
         raise ValueError(f"{path} holds a sparse matrix of another kind than CSR or CSC: write X.tocsr()")
-    parts = found["data"], found["indices"], found["indptr"]
-    return "X", kind(parts, shape=tuple(found["shape"].tolist())).tocsr()
+    parts = arrays["data"], arrays["indices"], arrays["indptr"]
+    return "X", kind(parts, shape=tuple(arrays["shape"].tolist())).tocsr()
 
 
 def _checked(path: Path, name: str, X: Any, *, private: bool) -> Any:
@@ -619,12 +624,14 @@ def _head(folder: Path, columns: Columns) -> Table:
     files = files_of(folder)
     names = schema_of(files).names
     pieces_of(files)  # refuses files without rows
-    known = [name for name in dict.fromkeys((columns.label, columns.person)) if name in names]
-    frame = pa.concat_tables([parquet.ParquetFile(path).read(columns=known) for path in files])
-    whole = {name: frame[name] if name in known else pa.nulls(frame.num_rows) for name in names}
-    others = sorted({each.name for each in folder.iterdir()} - {path.name for path in files})
-    said = [f"{folder} holds files which are not Parquet and are left out, such as {name}" for name in others]
-    return Table(folder, pa.table(whole), np.arange(1, frame.num_rows + 1), said=tuple(said[:1]))
+    columns_read = [name for name in dict.fromkeys((columns.label, columns.person)) if name in names]
+    frame = pa.concat_tables([parquet.ParquetFile(path).read(columns=columns_read) for path in files])
+    cells = {name: frame[name] if name in columns_read else pa.nulls(frame.num_rows) for name in names}
+    others = sorted({entry.name for entry in folder.iterdir()} - {path.name for path in files})
+    notes = [
+        f"{folder} holds files which are not Parquet and are left out, such as {name}" for name in others
+    ]
+    return Table(folder, pa.table(cells), np.arange(1, frame.num_rows + 1), said=tuple(notes[:1]))
 
 
 def _stored(folder: Path, features: Features, encoder: Any, *, columns: Columns, width: int) -> ParquetRows:

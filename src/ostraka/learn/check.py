@@ -214,7 +214,7 @@ def check(
     table, found = _private_table(source, declared, asked)
     for name in {declared.label, declared.person} - {None, ""}:
         table.require(str(name), option="--label" if name == declared.label else "--person")
-    found += findings(table, declared, asked=asked)
+    found += findings(table, declared, public=asked)
     settled = _settled(declared, found)
     task: Task | None = None
     more: list[Finding] = []
@@ -322,7 +322,7 @@ def _task(
         except ValueError as error:
             again = [
                 each
-                for each in findings(table, columns, asked=asked)
+                for each in findings(table, columns, public=asked)
                 if each.weight == REFUSED and each.options and not _known(each, found)
             ]
             if not again:

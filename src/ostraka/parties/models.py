@@ -99,8 +99,8 @@ def _read(model: Any, middle: float, half: float) -> _Layers | None:
         weights, offsets, then = scores[0].T.copy(), np.array(scores[1]), None
     factor, shift = np.full(len(weights), half), np.full(len(weights), middle)
     for scaler in scalers:  # each row becomes row * factor + shift
-        base, one = (scaler.transform(np.full((1, len(weights)), value))[0] for value in (0.0, 1.0))
-        factor, shift = (one - base) * factor, (one - base) * shift + base
+        base, stretched = (scaler.transform(np.full((1, len(weights)), value))[0] for value in (0.0, 1.0))
+        factor, shift = (stretched - base) * factor, (stretched - base) * shift + base
     return _Layers(weights * factor[:, None], offsets + shift @ weights, then)
 
 

@@ -190,7 +190,7 @@ def _found(table: Table, schema: Schema, *, person: str | None, rows_are_people:
     from ostraka.data.task import Columns
 
     declared = Columns(label="", person=person, rows_are_people=rows_are_people, text=schema.names)
-    found = [each for each in findings(table, declared, asked=None) if each.kind in {"unit", "identifier"}]
+    found = [each for each in findings(table, declared, public=None) if each.kind in {"unit", "identifier"}]
     if table.path.suffix.lower() not in {".parquet", ".pq"}:
         form = table.form if table.form.sheet else table.form._replace(sheet=None)
         found += form_findings(look(table.path, UNDECLARED._replace(skip=form.skip, sheet=form.sheet)), form)

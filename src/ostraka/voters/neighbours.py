@@ -125,12 +125,10 @@ class Sampler:
         counts, lacking = self._counted(self.codes, np.full(len(self.codes), self.k), rng)
         depth = self.codes.shape[1]
         if depth < self.crowd.n_units:
-            for query in np.flatnonzero(
-                lacking
-            ):  # rare: keep the units drawn so far, and draw among the others
-                others = self.crowd.around(self.points[query : query + 1], depth=self.crowd.n_units)[
-                    :, depth:
-                ]
+            # rare: keep the units drawn so far, and draw among the others
+            for query in np.flatnonzero(lacking):
+                nearest_first = self.crowd.around(self.points[query : query + 1], depth=self.crowd.n_units)
+                others = nearest_first[:, depth:]
                 counts[query] += self._counted(others, lacking[query : query + 1], rng)[0][0]
         return counts
 
