@@ -134,6 +134,15 @@ def _defect(error: BaseException) -> str:
     )
 
 
+def serve(server: Any) -> None:
+    """Print the address of a server of parties, keepers or witnesses, and answer until an interrupt."""
+    typer.echo(server.url)
+    try:
+        server.serve_forever()
+    finally:
+        server.close()
+
+
 Options = TypeVar("Options")
 
 

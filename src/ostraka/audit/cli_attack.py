@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -11,6 +12,7 @@ import typer
 
 from ostraka import console
 from ostraka.audit.cli import EXIT, make_mechanism, read_arrays
+from ostraka.console import argument, option, options
 from ostraka.core import files
 
 if TYPE_CHECKING:
@@ -43,18 +45,6 @@ class Method(enum.StrEnum):
     WANG2022 = "wang2022"
 
 
-_FILE = typer.Argument(metavar="FILE", help="The log, CSV or Parquet: one row an answer.", show_default=False)
-_TEACHERS = typer.Option(help="How many there are. Default: unknown, votes are relative.", metavar="N", min=1)
-_MECHANISM = typer.Option(help="The mechanism that gave the answers.")
-_SIGMA = typer.Option(help="Gaussian noise, in votes. Needed for gnmax.", metavar="VOTES")
-_SCALE = typer.Option(help="Laplace scale, in votes. Needed for lnmax.", metavar="VOTES")
-_SCREEN = typer.Option(
-    help="Questions were answered where a noisy plurality reached AT votes (gnmax).", metavar="AT SIGMA"
-)
-_CLASSES = typer.Option(help="How many there are, or A,B,… Default: those in the log.", metavar="N|A,B")
-_QUERY = typer.Option(help="Column that says which question it was.", metavar="COLUMN")
-_LABEL = typer.Option(help="Column with the answer; -1 where there was none.", metavar="COLUMN")
-_METHOD = typer.Option(help="The method that recovers votes.")
 _JSON = typer.Option("--json", help="Print JSON on stdout.")
 _SAVED = typer.Argument(metavar="FILE", help="An .npz file of plain arrays.", show_default=False)
 _DEFENDED = typer.Option(
@@ -79,71 +69,100 @@ class Statistic(enum.StrEnum):
     LOSS = "loss"
 
 
-@app.command()
-def votes(
-    answers: Annotated[Path, _FILE],
-    *,
-    teachers: Annotated[int | None, _TEACHERS] = None,
-    mechanism: Annotated[Kind, _MECHANISM] = Kind.GNMAX,
-    sigma: Annotated[float | None, _SIGMA] = None,
-    scale: Annotated[float | None, _SCALE] = None,
-    screen: Annotated[tuple[float, float] | None, _SCREEN] = None,
-    classes: Annotated[str | None, _CLASSES] = None,
-    query: Annotated[str, _QUERY] = "query",
-    label: Annotated[str, _LABEL] = "label",
-    method: Annotated[Method, _METHOD] = Method.POSTERIOR,
-    as_json: Annotated[bool, _JSON] = False,
-) -> None:
-    """Recover the teachers' votes on each question from how often it got each label."""
-    ballot = _ballot(mechanism, sigma=sigma, scale=scale, screen=screen)
-    from ostraka.audit import answers as _answers
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogOptions:
+    """Options of all attacks on a log of answers."""
 
-    log = _answers.read(answers, query=query, label=label, classes=classes, screened=screen is not None)
-    recovered = _recovered(log, ballot, teachers, method)
-    if as_json:
-        typer.echo(json.dumps(_plain(log, recovered, ballot, teachers), indent=2))
+    answers: Path = argument(..., "The log, CSV or Parquet: one row an answer.", "FILE", show_default=False)
+    mechanism: Kind = option(Kind.GNMAX, "The mechanism that gave the answers.")
+    sigma: float | None = option(None, "Gaussian noise, in votes. Needed for gnmax.", "VOTES")
+    scale: float | None = option(None, "Laplace scale, in votes. Needed for lnmax.", "VOTES")
+    screen: tuple[float, float] | None = option(
+        None, "Questions were answered where a noisy plurality reached AT votes (gnmax).", "AT SIGMA"
+    )
+    classes: str | None = option(None, "How many there are, or A,B,… Default: those in the log.", "N|A,B")
+    query: str = option("query", "Column that says which question it was.", "COLUMN")
+    label: str = option("label", "Column with the answer; -1 where there was none.", "COLUMN")
+    method: Method = option(Method.POSTERIOR, "The method that recovers votes.")
+    as_json: bool = option(False, "Print JSON on stdout.", name="--json")
+
+    def read(self) -> tuple[BallotMechanism, AnswerLog]:
+        """The mechanism, and what it answered."""
+        from ostraka.audit import answers
+
+        screened = self.screen is not None
+        name = "confident" if self.mechanism is Kind.GNMAX and screened else self.mechanism.value
+        ballot = make_mechanism(name, sigma=self.sigma, scale=self.scale, screen=self.screen)
+        query, label, classes = self.query, self.label, self.classes
+        log = answers.read(self.answers, query=query, label=label, classes=classes, screened=screened)
+        return ballot, log
+
+    def recovered(
+        self, log: AnswerLog, ballot: BallotMechanism, teachers: int | None
+    ) -> list[RecoveredVotes]:
+        """The votes on each question; ``teachers`` is their number, where it is known."""
+        from ostraka.audit.attacks.votes import recover_votes
+
+        estimates: list[RecoveredVotes] = []
+        with console.Stages({"recover": "questions"}) as stages:
+            for row in log.answers:
+                estimates.append(
+                    recover_votes(row, n_teachers=teachers, mechanism=ballot, method=self.method.value)
+                )
+                stages("recover", len(estimates), len(log.answers))
+        return estimates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VotesOptions(LogOptions):
+    """Options of ``ostraka attack votes``."""
+
+    teachers: int | None = option(
+        None, "How many there are. Default: unknown, votes are relative.", "N", min=1
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttributesOptions(LogOptions):
+    """Options of ``ostraka attack attributes``."""
+
+    members: Path = option(..., "Table that says which query is about a member of the group.", "FILE")
+    teachers: int = option(..., "How many there are.", "N", min=1)
+    member: str = option("member", "Column of that table: 1 or 0.", "COLUMN")
+    at: float = option(0.75, "Agreement below which somebody is called a member.", "SHARE")
+
+
+@app.command()
+@options(VotesOptions)
+def votes(typed: VotesOptions) -> None:
+    """Recover the teachers' votes on each question from how often it got each label."""
+    ballot, log = typed.read()
+    recovered = typed.recovered(log, ballot, typed.teachers)
+    if typed.as_json:
+        typer.echo(json.dumps(_plain(log, recovered, ballot, typed.teachers), indent=2))
     else:
         _print_votes(log, recovered)
 
 
 @app.command()
-def attributes(
-    answers: Annotated[Path, _FILE],
-    *,
-    members: Annotated[
-        Path,
-        typer.Option(help="Table that says which query is about a member of the group.", metavar="FILE"),
-    ],
-    teachers: Annotated[int, typer.Option(help="How many there are.", metavar="N", min=1)],
-    member: Annotated[str, typer.Option(help="Column of that table: 1 or 0.", metavar="COLUMN")] = "member",
-    at: Annotated[
-        float, typer.Option(help="Agreement below which somebody is called a member.", metavar="SHARE")
-    ] = 0.75,
-    mechanism: Annotated[Kind, _MECHANISM] = Kind.GNMAX,
-    sigma: Annotated[float | None, _SIGMA] = None,
-    scale: Annotated[float | None, _SCALE] = None,
-    screen: Annotated[tuple[float, float] | None, _SCREEN] = None,
-    classes: Annotated[str | None, _CLASSES] = None,
-    query: Annotated[str, _QUERY] = "query",
-    label: Annotated[str, _LABEL] = "label",
-    method: Annotated[Method, _METHOD] = Method.POSTERIOR,
-    as_json: Annotated[bool, _JSON] = False,
-) -> None:
+@options(AttributesOptions)
+def attributes(typed: AttributesOptions) -> None:
     """Infer who belongs to a group from how little the teachers agree, and score the guesses."""
-    ballot = _ballot(mechanism, sigma=sigma, scale=scale, screen=screen)
+    at = typed.at
     if not 0 < at < 1:
         raise typer.BadParameter(f"--at must be > 0 and < 1, got {at!r}")
     import numpy as np
 
-    from ostraka.audit import answers as _answers
+    from ostraka.audit.answers import read_members
     from ostraka.audit.attacks.wang import consensus_test
 
-    log = _answers.read(answers, query=query, label=label, classes=classes, screened=screen is not None)
-    member_of = _answers.read_members(members, query=query, member=member, queries=log.queries)
-    estimates = _recovered(log, ballot, teachers, method)
+    ballot, log = typed.read()
+    columns = {"query": typed.query, "member": typed.member}
+    member_of = read_members(typed.members, **columns, queries=log.queries)
+    estimates = typed.recovered(log, ballot, typed.teachers)
     recovered = np.array([estimate.mean for estimate in estimates]).clip(min=0)
     test = consensus_test(recovered, member_of, at=at)
-    if as_json:
+    if typed.as_json:
         rates = {
             name: getattr(test, name) for name in ("recall", "false_alarm", "at", "n_members", "n_others")
         }
@@ -229,28 +248,6 @@ def _finding(scores: Scores, claimed: float | None, delta: float) -> Finding | N
 
     with console.usage("--claimed-epsilon"):
         return audit_canaries(scores, claimed_epsilon=claimed, delta=delta)
-
-
-def _ballot(
-    kind: Kind, *, sigma: float | None, scale: float | None, screen: tuple[float, float] | None
-) -> BallotMechanism:
-    name = "confident" if kind is Kind.GNMAX and screen is not None else kind.value
-    ballot: BallotMechanism = make_mechanism(name, sigma=sigma, scale=scale, screen=screen)
-    return ballot
-
-
-def _recovered(
-    log: AnswerLog, ballot: BallotMechanism, teachers: int | None, method: Method
-) -> list[RecoveredVotes]:
-    from ostraka.audit.attacks.votes import recover_votes
-    from ostraka.console import Stages
-
-    recovered: list[RecoveredVotes] = []
-    with Stages({"recover": "questions"}) as stages:
-        for row in log.answers:
-            recovered.append(recover_votes(row, n_teachers=teachers, mechanism=ballot, method=method.value))
-            stages("recover", len(recovered), len(log.answers))
-    return recovered
 
 
 def _plain(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from ostraka import console
 
 if TYPE_CHECKING:
     from ostraka.core.ledger.backup import Copied
@@ -137,10 +140,8 @@ def grant(
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
     """Set a client's cap at the ledger's delta, as an entry of the chain."""
-    from ostraka import console as _errors
-
     with _opened(file, secret, anchor=anchor, witnesses=_witnesses(witness)) as ledger:
-        with _errors.usage():
+        with console.usage():
             seq = ledger.grant(account, budget_epsilon=epsilon, by=by)
         (granted,) = (_account(entry) for entry in ledger.accounts() if entry.name == account)
     if as_json:
@@ -259,14 +260,8 @@ def witness(
     from ostraka.secure.wire import PartyServer
     from ostraka.secure.witness import Register
 
-    register = Register(folder / "witness.sqlite", _witness_secret())
-    server = PartyServer(register, port=port, host=host)
-    typer.echo(server.url)
-    try:
-        server.serve_forever()
-    finally:
-        server.close()
-        register.close()
+    with contextlib.closing(Register(folder / "witness.sqlite", _witness_secret())) as register:
+        console.serve(PartyServer(register, port=port, host=host))
 
 
 @app.command()

@@ -131,12 +131,7 @@ def keeper(
 
     with console.usage():
         role = Keeper(_task(task), Identity.kept_at(identity), folder=folder)
-    server = PartyServer(role, port=port, host=host)
-    typer.echo(server.url)
-    try:
-        server.serve_forever()
-    finally:
-        server.close()
+    console.serve(PartyServer(role, port=port, host=host))
 
 
 @app.command()

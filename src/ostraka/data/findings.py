@@ -325,16 +325,7 @@ def _units(table: Table, columns: Columns, cells: dict[str, Cells]) -> Iterator[
         named = [name for name in names if _repeats(name, cells[name], len(table))]
     order = sorted(named, key=lambda name: (not _names_people(name), len(cells[name].texts)))
     for place, name in enumerate(order):
-        if columns.rows_are_people:
-            yield Finding(
-                kind="identifier",
-                weight=DOUBT,
-                text=f"column {name!r} looks like an identifier: it teaches nothing",
-                column=name,
-                options=("--drop", name),
-            )
-            continue
-        if place == 0:
+        if place == 0 and not columns.rows_are_people:
             yield Finding(
                 kind="unit",
                 weight=REFUSED,
@@ -345,10 +336,11 @@ def _units(table: Table, columns: Columns, cells: dict[str, Cells]) -> Iterator[
                 options=("--person", name),
             )
         else:
+            why = ": it teaches nothing" if columns.rows_are_people else ", too"
             yield Finding(
                 kind="identifier",
                 weight=DOUBT,
-                text=f"column {name!r} looks like an identifier, too",
+                text=f"column {name!r} looks like an identifier{why}",
                 column=name,
                 options=("--drop", name),
             )

@@ -47,9 +47,4 @@ def dealer(
     with console.usage():
         agreed = Agreement.from_json(agreement.read_text(encoding="utf-8"))
         party = Dealer(agreed, Identity.kept_at(identity))
-    server = PartyServer(party, port=port, host=host)
-    typer.echo(server.url)
-    try:
-        server.serve_forever()
-    finally:
-        server.close()
+    console.serve(PartyServer(party, port=port, host=host))
