@@ -199,7 +199,7 @@ MUTANTS = [
     Mutant(
         "answers decide the rule of an adaptive budget",
         "core/ledger/chain.py",
-        "is_free(one) or begins(laws) == begins(theirs)",
+        "is_free(first) or begins(laws) == begins(theirs)",
         "True",
         _RULE + "test_answers_never_decide_the_rule",
     ),

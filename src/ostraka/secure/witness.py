@@ -66,20 +66,20 @@ def _opened(secret: bytes, sealed: bytes, *before: bytes) -> _Kept:
     return message
 
 
-def _updated(secret: bytes, ledger: str, known: bytes | None, head: Head, instead: Collection[str]) -> Any:
+def _updated(secret: bytes, ledger: str, stored: bytes | None, head: Head, instead: Collection[str]) -> Any:
     """What a witness keeps from now on (None: as it is), and the heads known before and after."""
-    before = None if known is None else _head_of(ledger, _opened(secret, known))
+    before = None if stored is None else _head_of(ledger, _opened(secret, stored))
     after = successor(before, head, instead)
-    kept = (
+    record = (
         None if after is None or after == before else _sealed(secret, {"ledger": ledger, **after._asdict()})
     )
-    return kept, [each for each in dict.fromkeys((before, after)) if each is not None]
+    return record, [version for version in dict.fromkeys((before, after)) if version is not None]
 
 
-def _head_of(ledger: str, kept: _Kept) -> Head:
-    if kept["ledger"] != ledger:
+def _head_of(ledger: str, record: _Kept) -> Head:
+    if record["ledger"] != ledger:
         raise ValueError("it is of another ledger")
-    return Head(int(kept["seq"]), str(kept["digest"]), str(kept["total"]))
+    return Head(int(record["seq"]), str(record["digest"]), str(record["total"]))
 
 
 class Register:
@@ -129,8 +129,8 @@ class Register:
     def answer(self, sealed: bytes) -> bytes:
         """Remember the head of a sealed message, and return the sealed heads known before and after."""
         try:
-            asked = _opened(self._secret, sealed)
-            head, ledger, instead = Head(*asked["head"]), str(asked["ledger"]), list(asked["instead"])
+            message = _opened(self._secret, sealed)
+            head, ledger, instead = Head(*message["head"]), str(message["ledger"]), list(message["instead"])
         except (LookupError, TypeError, ValueError):
             raise PartyError(
                 "the message is not under this witness's secret", code="wrong_identity", parties=(self.name,)
@@ -153,10 +153,10 @@ class Register:
             self._trouble = "failed while it wrote: start the witness again"
             with sqlite.explained(self.path):
                 self._db.execute("BEGIN IMMEDIATE")
-                found = self._db.execute("SELECT kept FROM head WHERE ledger = ?", (ledger,)).fetchone()
-                kept, heads = _updated(self._secret, ledger, found and found[0], head, instead)
-                if kept is not None:
-                    self._db.execute("INSERT OR REPLACE INTO head VALUES (?, ?)", (ledger, kept))
+                row = self._db.execute("SELECT kept FROM head WHERE ledger = ?", (ledger,)).fetchone()
+                record, heads = _updated(self._secret, ledger, row and row[0], head, instead)
+                if record is not None:
+                    self._db.execute("INSERT OR REPLACE INTO head VALUES (?, ?)", (ledger, record))
                 self._db.execute("COMMIT")
             self._trouble = ""
         return list(heads)
@@ -185,8 +185,8 @@ class RemoteWitness:
     def tell(self, ledger: str, head: Head, *, instead: Collection[str] = (), seconds: float) -> list[Head]:
         """Ask over HTTP; see :class:`~ostraka.core.ledger.witness.Witness`."""
         nonce = secrets.token_hex(16)
-        asked = {"ledger": ledger, "head": head, "instead": sorted(instead), "nonce": nonce}
-        sealed = _sealed(self._secret, asked)
+        message = {"ledger": ledger, "head": head, "instead": sorted(instead), "nonce": nonce}
+        sealed = _sealed(self._secret, message)
         kind = {"Content-Type": "application/octet-stream"}
         answer = self._line.insist("POST", PATH, sealed, kind, seconds=seconds, most=2 * _MOST, tries=2)
         if answer.status != 200:
@@ -218,13 +218,13 @@ class PostgresWitness:
             with self._db.transaction():
                 self._db.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (ledger,))
                 query = "SELECT kept FROM ostraka_witness WHERE ledger = %s"
-                found = self._db.execute(query, (ledger,), binary=True).fetchone()
-                kept, heads = _updated(self._secret, ledger, found and found[0], head, instead)
-                if kept is not None:
+                row = self._db.execute(query, (ledger,), binary=True).fetchone()
+                record, heads = _updated(self._secret, ledger, row and row[0], head, instead)
+                if record is not None:
                     self._db.execute(
                         "INSERT INTO ostraka_witness VALUES (%s, %s) ON CONFLICT (ledger) DO UPDATE "
                         "SET kept = excluded.kept",
-                        (ledger, kept),
+                        (ledger, record),
                     )
         except (self._pg.Error, ValueError) as error:
             self.close()
@@ -272,13 +272,13 @@ class FolderWitness:
         path = self._folder / f"{ledger}.head"
         with self._locked():
             try:
-                kept, heads = _updated(
+                record, heads = _updated(
                     self._secret, ledger, path.read_bytes() if path.exists() else None, head, instead
                 )
             except (LookupError, TypeError, ValueError) as error:
                 raise LedgerError(f"the witness {path} is damaged ({error})") from None
-            if kept is not None:
-                files.write(path, kept, private=True)
+            if record is not None:
+                files.write(path, record, private=True)
         return list(heads)
 
     @contextmanager

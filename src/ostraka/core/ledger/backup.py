@@ -48,9 +48,9 @@ def back_up(ledger: str | os.PathLike[str], copy: str | os.PathLike[str], *, sec
         if os.path.lexists(path):
             raise LedgerError(f"{path} exists: type the name of a new file")
     _copy(source, target)
-    with Ledger(target, secret=secret) as found:
-        found.anchor(anchor)
-        return Copied(found.count(), found.head)
+    with Ledger(target, secret=secret) as opened:
+        opened.anchor(anchor)
+        return Copied(opened.count(), opened.head)
 
 
 def restore(
@@ -87,9 +87,9 @@ def restore(
     for path in (target, Path(f"{target}-wal"), Path(f"{target}-shm")):
         if os.path.lexists(path):
             raise LedgerError(f"{path} exists: move it away first, and keep it")
-    with Ledger(source, secret=secret, anchor=anchor, read_only=True) as found:
-        found.verify()
-        copied = Copied(found.count(), found.head)
+    with Ledger(source, secret=secret, anchor=anchor, read_only=True) as opened:
+        opened.verify()
+        copied = Copied(opened.count(), opened.head)
     _copy(source, target)
     return copied
 
@@ -102,8 +102,8 @@ def _require_file(path: Path) -> None:
 def _copy(source: Path, target: Path) -> None:
     """Copy all pages in one transaction, atomically, to stable storage."""
 
-    def fill(beside: Path) -> None:
-        with closing(sqlite.watch(source)) as read, closing(sqlite3.connect(beside)) as written:
+    def fill(path: Path) -> None:
+        with closing(sqlite.watch(source)) as read, closing(sqlite3.connect(path)) as written:
             read.backup(written)
 
     with sqlite.explained(str(target)):

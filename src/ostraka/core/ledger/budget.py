@@ -142,12 +142,12 @@ class RenyiFilter:
 
     def _fits_orders(self, total: Curve) -> bool:
         """Return whether the minimum of a convex function of t = l - epsilon > 0 is not negative."""
-        known = dict(zip(total.orders, total.rdp, strict=True))
+        rdp = dict(zip(total.orders, total.rdp, strict=True))
         log_weights = _log_weights(self.epsilon, self.delta, self.orders)
         rows = [
-            (order - 1, weight + (order - 1) * (self.epsilon - known[order]))
+            (order - 1, weight + (order - 1) * (self.epsilon - rdp[order]))
             for order, weight in zip(self.orders, log_weights, strict=True)
-            if known.get(order, math.inf) < math.inf
+            if rdp.get(order, math.inf) < math.inf
         ]
         if not rows:
             return False
@@ -190,8 +190,8 @@ def _stays_above(slopes: np.ndarray, heights: np.ndarray) -> bool:
         if not value >= 0:
             return False
         low, high = (middle, high) if slope < 0 else (low, middle)
-        (left, falls), (right, rises) = at(low), at(high)
-        meet = (left * rises - right * falls + falls * rises * (high - low)) / (rises - falls)
+        (low_value, falls), (high_value, rises) = at(low), at(high)
+        meet = (low_value * rises - high_value * falls + falls * rises * (high - low)) / (rises - falls)
         if meet >= 0:
             return True
         if high / low < 1 + 1e-12:
@@ -324,10 +324,10 @@ class Budget:
         if self.adaptive:
             return allows_adaptively(total, total if first is None else first, self.epsilon, self.delta)
         # the cap is rounded up to whole units, as totals are: a cost of exactly epsilon fits
-        most = math.ceil(self.epsilon * UNITS_PER_NAT) / UNITS_PER_NAT
-        if total.laws is not None and replace(total, laws=None).epsilon(self.delta) <= most:
+        cap = math.ceil(self.epsilon * UNITS_PER_NAT) / UNITS_PER_NAT
+        if total.laws is not None and replace(total, laws=None).epsilon(self.delta) <= cap:
             return True  # by the bounds that need no table, which often suffice
-        return total.epsilon(self.delta) <= most
+        return total.epsilon(self.delta) <= cap
 
 
 DAY = 86_400  # seconds
@@ -358,7 +358,7 @@ class Pace:
             return
         self.steps[step] = uses
         oldest = step - DAY // _STEP
-        self.steps = {each: n for each, n in self.steps.items() if each > oldest}
+        self.steps = {start: n for start, n in self.steps.items() if start > oldest}
 
     def in_a_day(self, now: int) -> int:
         """Uses in the 24 hours before ``now``."""

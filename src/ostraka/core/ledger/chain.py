@@ -254,14 +254,14 @@ def price(curve: Curve) -> tuple[bytes, bytes]:
 def fold(total: bytes | None, cost: bytes, *, uses: int) -> bytes:
     """The exact total after ``uses`` more uses, saturating at ``INFINITE``. A total of None is zero."""
     numbers, laws = _parted(cost)
-    one = np.frombuffer(numbers, dtype="<u8")
-    after = np.where(one > INFINITE // max(uses, 1), INFINITE, one * min(uses, INFINITE))
+    unit_cost = np.frombuffer(numbers, dtype="<u8")
+    after = np.where(unit_cost > INFINITE // max(uses, 1), INFINITE, unit_cost * min(uses, INFINITE))
     if laws is not None:
         laws = tuple(law._replace(uses=law.uses * uses) for law in laws if uses)
     if total is not None:
-        before, known = _parted(total)
+        before, laws_before = _parted(total)
         after = np.minimum(after + np.frombuffer(before, dtype="<u8"), INFINITE)
-        laws = added(known, laws)
+        laws = added(laws_before, laws)
     return _joined(after.astype("<u8").tobytes(), laws)
 
 
@@ -273,7 +273,7 @@ def beyond(later: bytes, earlier: bytes | None) -> bytes:
     ValueError
         The first is not a total of the same ledger at a later time.
     """
-    (numbers, laws), (before, known) = _parted(later), _parted(earlier or later)
+    (numbers, laws), (before, laws_before) = _parted(later), _parted(earlier or later)
     high = np.frombuffer(numbers, dtype="<u8")
     low = np.frombuffer(before, dtype="<u8") if earlier is not None else np.zeros_like(high)
     if low.shape != high.shape or (low > high).any():
@@ -282,20 +282,20 @@ def beyond(later: bytes, earlier: bytes | None) -> bytes:
     cost = np.where(high == INFINITE, high, high - low).astype("<u8").tobytes()
     if earlier is None:
         return later
-    if laws is None or known is None:
+    if laws is None or laws_before is None:
         return cost
-    less = added(laws, tuple(law._replace(uses=-law.uses) for law in known))
+    less = added(laws, tuple(law._replace(uses=-law.uses) for law in laws_before))
     return _joined(cost, None if any(law.uses < 0 for law in less or ()) else less)
 
 
 def to_curve(cost: bytes, unit: str, orders: bytes) -> Curve:
     """The curve of a cost, rounded up to floats; ``INFINITE`` becomes infinity (slack: 1)."""
     numbers, laws = _parted(cost)
-    whole = np.frombuffer(numbers, dtype="<u8")
-    near = whole.astype(np.float64)
-    units = _units(whole.size)
-    values = np.where(near.astype(np.uint64) < whole, np.nextafter(near, math.inf), near) / units
-    values[:-1][whole[:-1] == INFINITE] = math.inf
+    integers = np.frombuffer(numbers, dtype="<u8")
+    near = integers.astype(np.float64)
+    units = _units(integers.size)
+    values = np.where(near.astype(np.uint64) < integers, np.nextafter(near, math.inf), near) / units
+    values[:-1][integers[:-1] == INFINITE] = math.inf
     *rdp, mu_squared, slack = values.tolist()
     return Curve(
         tuple(np.frombuffer(orders, dtype="<f8").tolist()),
@@ -309,17 +309,17 @@ def to_curve(cost: bytes, unit: str, orders: bytes) -> Curve:
 
 def covers(reserve: bytes, cost: bytes) -> bool:
     """Return whether a cost is at most a reserve at every order."""
-    low, high = (np.frombuffer(_parted(each)[0], dtype="<u8") for each in (cost, reserve))
+    low, high = (np.frombuffer(_parted(encoded)[0], dtype="<u8") for encoded in (cost, reserve))
     return bool((low <= high).all())
 
 
 def comparable(reserve: bytes, cost: bytes) -> bytes:
     """Return the reserve; drop its laws unless they contain the cost's laws, as its bound could be lower."""
-    numbers, most = _parted(reserve)
+    numbers, reserved = _parted(reserve)
     laws = _parted(cost)[1]
-    if most is None:
+    if reserved is None:
         return reserve
-    uses = {(law.kind, law.size): law.uses for law in most}
+    uses = {(law.kind, law.size): law.uses for law in reserved}
     contained = laws is not None and all(law.uses <= uses.get((law.kind, law.size), 0) for law in laws)
     return reserve if contained else numbers
 
@@ -334,10 +334,10 @@ def without_laws(priced: Price) -> Price:
     return replace(priced, cost=_parted(priced.cost)[0])
 
 
-def alike(one: bytes, two: bytes) -> tuple[bytes, bytes]:
+def alike(first: bytes, second: bytes) -> tuple[bytes, bytes]:
     """Return two costs of which an adaptive budget follows both or neither, without laws if need be."""
-    (numbers, laws), (others, theirs) = _parted(one), _parted(two)
-    return (one, two) if is_free(one) or begins(laws) == begins(theirs) else (numbers, others)
+    (numbers, laws), (others, theirs) = _parted(first), _parted(second)
+    return (first, second) if is_free(first) or begins(laws) == begins(theirs) else (numbers, others)
 
 
 def _joined(numbers: bytes, laws: tuple[Law, ...] | None) -> bytes:
@@ -498,14 +498,14 @@ class Anchor:
         """
         written = os.pread(self._handle, 2 * _SLOT, 0)
         slots = [self._parsed(written[at : at + _SLOT]) for at in (0, _SLOT)]
-        found = [(slot, at) for at, slot in enumerate(slots) if slot]
-        if not found:
+        valid = [(slot, at) for at, slot in enumerate(slots) if slot]
+        if not valid:
             if written.strip(b"\0"):
                 raise LedgerError(
                     f"{self.path} is damaged or belongs to another ledger: restore the anchor from a copy"
                 )
             return None
-        newest, self._at = max(found)
+        newest, self._at = max(valid)
         return newest
 
     def write(self, seq: int, head: bytes) -> None:
@@ -531,8 +531,8 @@ class Anchor:
     def _check_newest(self, before: tuple[int, bytes] | None) -> None:
         """Raise LedgerMoved if the file was removed, replaced, or records less than this process wrote."""
         with contextlib.suppress(FileNotFoundError):
-            same = os.path.samestat(os.fstat(self._handle), self.path.stat())
-            if same and (before[0] if before else 0) >= self._seq:
+            unmoved = os.path.samestat(os.fstat(self._handle), self.path.stat())
+            if unmoved and (before[0] if before else 0) >= self._seq:
                 return
         raise LedgerMoved(f"{self.path} was removed, replaced or rolled back while it was open: put it back")
 
@@ -543,10 +543,10 @@ class Anchor:
         self._handle = -1
 
     def _parsed(self, slot: bytes) -> tuple[int, bytes] | None:
-        line, _, rest = slot.partition(b"\n")
+        line, _, padding = slot.partition(b"\n")
         text, _, seal = line.rpartition(b" ")
         words = text.split(b" ")
-        if rest.strip(b"\0") or len(words) != 3 or words[0] != _MARK:
+        if padding.strip(b"\0") or len(words) != 3 or words[0] != _MARK:
             return None
         if self._seal(text).hex().encode() != seal:
             return None

@@ -88,21 +88,21 @@ class PriceList:
         orders, cost = price(curve)
         return repr(mechanism), curve.moves, orders, cost
 
-    def priced(self, asked: ChargeRequest, *, unit: str, simulation: bool) -> PricedRequest:
+    def priced(self, request: ChargeRequest, *, unit: str, simulation: bool) -> PricedRequest:
         """Check a request and look its prices up; raise ValueError for a wrong argument."""
-        check_text(account=asked.account, key=asked.key)
-        check.integer(least=-(2**31), answer=asked.answer)
-        check.integer(least=1, times=asked.times)
-        cost, reserve = self._pair(asked.cost, asked.reserve)
+        check_text(account=request.account, key=request.key)
+        check.integer(least=-(2**31), answer=request.answer)
+        check.integer(least=1, times=request.times)
+        cost, reserve = self._pair(request.cost, request.reserve)
         return PricedRequest(
-            asked.account,
-            asked.key,
-            _from_hex(asked.digest),
+            request.account,
+            request.key,
+            _from_hex(request.digest),
             cost,
             reserve,
-            int(asked.answer),
-            int(asked.times),
-            bool(asked.follows),
+            int(request.answer),
+            int(request.times),
+            bool(request.follows),
             protection(unit, cost[0]),
             int(simulation),
         )
@@ -118,8 +118,8 @@ class PriceList:
         with contextlib.suppress(KeyError, TypeError):
             return self._pairs[cost, reserve]
         pair = self.quote(cost), self.quote(reserve)
-        (_, *kind, low), (_, *other, high) = pair
-        if kind != other or not covers(high, low):
+        (_, *kind, low), (_, *reserve_kind, high) = pair
+        if kind != reserve_kind or not covers(high, low):
             raise ValueError(f"reserve must cost at least {cost!r} at every order, got {reserve!r}")
         high = comparable(high, low)
         if self._adaptive:  # what is paid first decides the budget's rule, and answers must not
@@ -164,28 +164,28 @@ def decide(
     history: History, store: Store, questions: Sequence[PricedRequest], *, some: Row | None
 ) -> list[Outcome]:
     """Grant or refuse each request and write the granted ones. Refusals depend on publishable totals only."""
-    known = store.with_keys([(q.account, q.key) for q in questions])
+    by_key = store.with_keys([(q.account, q.key) for q in questions])
     first = store.with_asked([q.asked for q in questions])
     # the same work for new and repeated questions, so that response times do not tell them apart
-    looked = (*known.values(), *(first.get(question.asked, some) for question in questions))
+    looked = (*by_key.values(), *(first.get(question.asked, some) for question in questions))
     history.check_each([row for row in looked if row is not None], store)
     drafts: list[Row] = []
-    found: list[Row | BudgetExceeded | KeyConflict] = []
+    outcomes: list[Row | BudgetExceeded | KeyConflict] = []
     for question in questions:
-        same_key = known.get((question.account, question.key))
-        if question.follows and found and not isinstance(found[-1], Row):
-            found.append(found[-1])
+        same_key = by_key.get((question.account, question.key))
+        if question.follows and outcomes and not isinstance(outcomes[-1], Row):
+            outcomes.append(outcomes[-1])
         elif same_key is None:
             granted = _granted(history, question, first.get(question.asked), history.seq + 1 + len(drafts))
             if isinstance(granted, Row):
                 drafts.append(granted)
-                known[question.account, question.key] = granted
+                by_key[question.account, question.key] = granted
                 first.setdefault(question.asked, granted)
-            found.append(granted)
+            outcomes.append(granted)
         elif same_key.asked == question.asked:
-            found.append(same_key)
+            outcomes.append(same_key)
         else:
-            found.append(
+            outcomes.append(
                 KeyConflict(
                     f"key {question.key!r} stands for another question: use a new key; nothing was charged"
                 )
@@ -193,7 +193,7 @@ def decide(
     written = {}
     if drafts:
         written = {row.seq: row for row in history.write(drafts, store)}
-    return [_outcome(history, written.get(row.seq, row)) if isinstance(row, Row) else row for row in found]
+    return [_outcome(history, written.get(row.seq, row)) if isinstance(row, Row) else row for row in outcomes]
 
 
 def _granted(history: History, question: PricedRequest, first: Row | None, seq: int) -> Row | BudgetExceeded:
@@ -234,8 +234,8 @@ def _refusal(history: History, question: PricedRequest, balance: Balance | None)
 
 def _outcome(history: History, row: Row) -> Receipt:
     balance = history.accounts[row.account]
-    left = max(0.0, balance.budget.epsilon - balance.at_most)
-    return Receipt(seq=row.seq, head=row.digest.hex(), answer=row.answer or 0, left=left)
+    remainder = max(0.0, balance.budget.epsilon - balance.at_most)
+    return Receipt(seq=row.seq, head=row.digest.hex(), answer=row.answer or 0, left=remainder)
 
 
 def check_text(**named: str) -> None:
@@ -247,12 +247,12 @@ def check_text(**named: str) -> None:
 
 def _from_hex(digest: str) -> bytes:
     try:
-        asked = bytes.fromhex(digest)
+        question = bytes.fromhex(digest)
     except (TypeError, ValueError):
-        asked = b""
-    if not asked:
+        question = b""
+    if not question:
         raise ValueError(f"digest must be hexadecimal and not empty, got {digest!r}")
-    return asked
+    return question
 
 
 class CommittedState:
@@ -308,8 +308,8 @@ class CommittedState:
         self._anchor = anchor
         with _damage_reported(self.path), self._store.reading() as store:
             self._history.resume(store)
-            known = anchor.read()
-            if known is None or known[0] < self._history.seq:  # the anchor is older than the snapshot
+            newest = anchor.read()
+            if newest is None or newest[0] < self._history.seq:  # the anchor is older than the snapshot
                 self.verify()
             else:
                 self._history.follow(store)
@@ -361,7 +361,7 @@ class CommittedState:
         """Whether all that the witnesses know is on record here, so that no answer was lost on the way."""
         if self._quorum is None:
             return False
-        return all(self._is_on_record(known) for known in self._quorum.ask(everyone=True))
+        return all(self._is_on_record(head) for head in self._quorum.ask(everyone=True))
 
     def verify(self) -> None:
         """Read and check every digest, total and answer again. Other threads wait meanwhile.
@@ -372,8 +372,8 @@ class CommittedState:
             A check failed; ``seq`` is the first bad entry.
         """
         with _damage_reported(self.path), self._store.reading() as store:
-            with ThreadPoolExecutor(max_workers=1) as beside:
-                sound = beside.submit(store.check)  # both checks take about as long
+            with ThreadPoolExecutor(max_workers=1) as pool:
+                sound = pool.submit(store.check)  # both checks take about as long
                 history = self._new_history()
                 history.verify(store)
                 sound.result()

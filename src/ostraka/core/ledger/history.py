@@ -250,12 +250,12 @@ class History:
 
     def price(self, mechanism: str, unit: str, orders: bytes, cost: bytes) -> Price:
         """The price with these values; a new one if none is recorded."""
-        known = self._by_value.get((mechanism, unit, orders, cost))
-        if known is None:
-            known = self._seal.price(len(self.prices) + 1, mechanism, unit, orders, cost)
-            self._learn(known)
-            self._new.append(known)
-        return known
+        price = self._by_value.get((mechanism, unit, orders, cost))
+        if price is None:
+            price = self._seal.price(len(self.prices) + 1, mechanism, unit, orders, cost)
+            self._learn(price)
+            self._new.append(price)
+        return price
 
     def reserve(self, *quote: Any) -> Price:
         """A price used for checks only, which is not recorded."""

@@ -140,15 +140,15 @@ class Ledger(Readings):
             quote = (*quote[:3], price(0 * mechanism.curve())[1])
         unit = protection(unit, quote[0])
         with self._writing() as history:
-            known = self._store.with_keys([("", key)]).get(("", key)) if key is not None else None
-            if known:
-                asked = quote[0], int(uses), unit, int(simulation)
-                was = history.prices[history.checked(known, self._store).price or 0].mechanism
-                if (was, known.uses, protection(known.protects, was), known.simulation) != asked:
+            earlier = self._store.with_keys([("", key)]).get(("", key)) if key is not None else None
+            if earlier:
+                question = quote[0], int(uses), unit, int(simulation)
+                was = history.prices[history.checked(earlier, self._store).price or 0].mechanism
+                if (was, earlier.uses, protection(earlier.protects, was), earlier.simulation) != question:
                     raise KeyConflict(
                         f"key {key!r} was charged for another question in {self.path}: use a new key"
                     )
-                return known.seq
+                return earlier.seq
             _check_bound(history, quote, unit)
             reserve = history.reserve(*quote)
             total = history.dataset.curve(reserve, uses=int(uses))
@@ -210,7 +210,7 @@ class Ledger(Readings):
             A wrong argument, or a cost computed from private data.
         """
         check_text(unit=unit)
-        priced = [self._prices.priced(each, unit=unit, simulation=simulation) for each in requests]
+        priced = [self._prices.priced(request, unit=unit, simulation=simulation) for request in requests]
         return self._group.submit(priced)
 
     def grant(self, account: str, *, budget_epsilon: float, by: str = "") -> int:
@@ -358,7 +358,7 @@ class Ledger(Readings):
         gone = self._gone()
         with self._writing() as history:
             if gone:
-                lost, self._instead = max(1, gone[-1].seq - history.seq), tuple(each.digest for each in gone)
+                lost, self._instead = max(1, gone[-1].seq - history.seq), tuple(head.digest for head in gone)
             if history.bound is None and lost:
                 raise LedgerError(
                     f"{self.path} has no charge on record, so it is not known what it protects: count its "
@@ -409,8 +409,8 @@ class Ledger(Readings):
         """What the witnesses, all of them, know and this copy lacks, by number."""
         if self._quorum is None:
             return []
-        known = self._quorum.ask(everyone=True, least=self._quorum.size)
-        return sorted(each for each in known if not self._is_on_record(each))
+        heads = self._quorum.ask(everyone=True, least=self._quorum.size)
+        return sorted(head for head in heads if not self._is_on_record(head))
 
     def _price_of(self, gone: Sequence[Head], history: History) -> tuple[Quote, int]:
         """The price of all charges that were told to witnesses and are not on record."""
@@ -418,8 +418,8 @@ class Ledger(Readings):
         _, unit, orders = history.bound
         newest = bytes.fromhex(gone[-1].total)
         try:
-            for other in gone:
-                beyond(newest, bytes.fromhex(other.total))
+            for head in gone:
+                beyond(newest, bytes.fromhex(head.total))
             return ("Lost()", unit, orders, beyond(newest, history.dataset.after())), 1
         except ValueError:
             raise LedgerError(
@@ -428,17 +428,17 @@ class Ledger(Readings):
             ) from None
 
     def _refusal(self, history: History, mechanism: str, uses: int, total: Curve) -> BudgetExceeded:
-        before, left = history.dataset.epsilon, history.dataset.left
-        asked = total.epsilon(self.budget.delta) - before
+        before, remainder = history.dataset.epsilon, history.dataset.left
+        cost = total.epsilon(self.budget.delta) - before
         budget = f"{self.budget.epsilon:g} left at delta={self.budget.delta:g}"
         if self.budget.adaptive:
             budget += ", less the price of choosing questions by earlier answers"
         return BudgetExceeded(
-            f"{self.path} has epsilon {left:.6g} of {budget}, and {uses} uses of {mechanism} "
-            f"would add {check.nats(asked, digits=6)}; nothing was charged: ask fewer questions, or "
+            f"{self.path} has epsilon {remainder:.6g} of {budget}, and {uses} uses of {mechanism} "
+            f"would add {check.nats(cost, digits=6)}; nothing was charged: ask fewer questions, or "
             "use more noise",
-            asked=asked,
-            left=left,
+            asked=cost,
+            left=remainder,
         )
 
 

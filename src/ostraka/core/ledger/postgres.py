@@ -147,11 +147,11 @@ def require_tls(pg: Any, where: str, db: Any = None) -> None:
 
     With a connection: look at what was negotiated, whatever the address and the environment said.
     """
-    given = db.info.get_parameters() if db is not None else pg.conninfo.conninfo_to_dict(where)
-    hosts = given.get("hostaddr") or given.get("host")
+    parameters = db.info.get_parameters() if db is not None else pg.conninfo.conninfo_to_dict(where)
+    hosts = parameters.get("hostaddr") or parameters.get("host")
     if db is None:
         hosts = hosts or os.environ.get("PGHOSTADDR") or os.environ.get("PGHOST")
-    mode = given.get("sslmode") or os.environ.get("PGSSLMODE")
+    mode = parameters.get("sslmode") or os.environ.get("PGSSLMODE")
     if all(_is_here(host) for host in str(hosts or "").split(",")):
         return
     if mode != "verify-full" or (db is not None and not db.pgconn.ssl_in_use):
@@ -230,9 +230,9 @@ class PostgresStore(Store):
             try:
                 require_tls(self._pg, self._where, db)
                 self._make_durable()
-                found, name = self._found(budget, secret)
+                stored, name = self._found(budget, secret)
                 self.budget, self.secret = agreed(
-                    self.path, found=found, expected=budget, name=name, secret=secret
+                    self.path, found=stored, expected=budget, name=name, secret=secret
                 )
             except BaseException:
                 db.close()
@@ -241,8 +241,8 @@ class PostgresStore(Store):
 
     def _options(self) -> dict[str, int]:
         """Return connection options: timeouts for an address that does not set them."""
-        given = self._pg.conninfo.conninfo_to_dict(self._where)
-        return {name: value for name, value in CONNECTING.items() if name not in given}
+        parameters = self._pg.conninfo.conninfo_to_dict(self._where)
+        return {name: value for name, value in CONNECTING.items() if name not in parameters}
 
     def _reconnect(self) -> None:
         """Replace a lost connection, and take the writer lock again."""
@@ -302,8 +302,8 @@ class PostgresStore(Store):
         self._looked = time.monotonic()
         if self.vouched is not None:  # witnesses notice that
             return ""
-        found, waits = self._execute(STANDBYS).fetchone()
-        if waits or not found:
+        has_standby, waits = self._execute(STANDBYS).fetchone()
+        if waits or not has_standby:
             return ""
         return (
             f"{self.path} has a standby for which commits do not wait: set synchronous_standby_names, or "
@@ -382,10 +382,10 @@ class PostgresStore(Store):
 
     def _roll_back(self) -> None:
         trouble, self._trouble = self._trouble, _UNKNOWN
-        status, known = self._db.info.transaction_status, self._pg.pq.TransactionStatus
-        if status == known.UNKNOWN:  # the connection is lost, and the server rolls back
+        status, statuses = self._db.info.transaction_status, self._pg.pq.TransactionStatus
+        if status == statuses.UNKNOWN:  # the connection is lost, and the server rolls back
             self._db.close()
-        elif status != known.IDLE:
+        elif status != statuses.IDLE:
             self._execute("ROLLBACK")
         self._trouble = trouble
 
@@ -427,13 +427,13 @@ class PostgresStore(Store):
     def with_keys(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Row]:
         """The entries with these accounts and keys."""
         accounts, names = [key[0] for key in keys], [key[1] for key in keys]
-        found = map(Row._make, self._entries(f"WHERE {_KEYS}", accounts, names))
-        return {(row.account, row.key or ""): row for row in found}
+        rows = map(Row._make, self._entries(f"WHERE {_KEYS}", accounts, names))
+        return {(row.account, row.key or ""): row for row in rows}
 
-    def with_asked(self, asked: Sequence[bytes]) -> dict[bytes, Row]:
+    def with_asked(self, questions: Sequence[bytes]) -> dict[bytes, Row]:
         """The entries that first paid for these questions."""
-        found = map(Row._make, self._entries("WHERE asked = ANY(?) AND uses > 0", list(asked)))
-        return {row.asked or b"": row for row in found}
+        rows = map(Row._make, self._entries("WHERE asked = ANY(?) AND uses > 0", list(questions)))
+        return {row.asked or b"": row for row in rows}
 
     def heads(self, numbers: Sequence[int]) -> dict[int, bytes]:
         """The digests of the entries with these numbers."""

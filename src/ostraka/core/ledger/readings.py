@@ -76,11 +76,11 @@ class Readings(CommittedState):
         quote = self._prices.quote(mechanism)
         with self._reading() as history:
             price = history.reserve(*quote)
-            left = history.dataset.uses_left(price, most=most)
+            n_uses = history.dataset.uses_left(price, most=most)
             if account is None:
-                return left
+                return n_uses
             balance = history.accounts.get(account)
-            return balance.uses_left(price, most=left) if balance else 0
+            return balance.uses_left(price, most=n_uses) if balance else 0
 
     def outlook(self) -> Outlook:
         """The number of further uses of the price charged last, and how long they last at the present rate.
@@ -103,17 +103,17 @@ class Readings(CommittedState):
             if last is None:
                 return Outlook()
             price = history.prices[last.price or 0]
-            left = history.dataset.uses_left(price, most=10**9)
+            n_uses = history.dataset.uses_left(price, most=10**9)
             for at, uses in self._charged_since(now - DAY, history.seq):
                 if at <= now:  # else a clock was wrong
                     pace.add(at, uses)
         rate = pace.per_second(now)
-        seconds = left / rate if rate > 0 else None
+        seconds = n_uses / rate if rate > 0 else None
         return Outlook(
             mechanism=price.mechanism,
-            answers_left=left,
+            answers_left=n_uses,
             in_a_day=pace.in_a_day(now),
-            seconds_to_empty=0.0 if not left else seconds,
+            seconds_to_empty=0.0 if not n_uses else seconds,
         )
 
     def _last_charge(self, seq: int) -> Row | None:
@@ -150,8 +150,8 @@ class Readings(CommittedState):
             if row is None or row.answer is None:
                 raise LedgerError(f"{self.path} has no client's charge {seq}")
             history.checked(row, self._store)
-            left = history.accounts[row.account].left
-            return Receipt(seq=row.seq, head=row.digest.hex(), answer=row.answer, left=left)
+            remainder = history.accounts[row.account].left
+            return Receipt(seq=row.seq, head=row.digest.hex(), answer=row.answer, left=remainder)
 
     def answer(self, entry: int) -> Released | None:
         """The answer stored for an entry, or None."""

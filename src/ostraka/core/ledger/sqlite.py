@@ -227,8 +227,8 @@ def upgrade(db: sqlite3.Connection, path: str, lock: FileLock) -> None:
 
 def check(db: sqlite3.Connection, path: str) -> None:
     """Check every page and index."""
-    if (found := _one(db, "PRAGMA integrity_check(1)")) != "ok":
-        raise LedgerError(f"{path} {DAMAGED} (SQLite: {found})")
+    if (verdict := _one(db, "PRAGMA integrity_check(1)")) != "ok":
+        raise LedgerError(f"{path} {DAMAGED} (SQLite: {verdict})")
 
 
 def watch(path: Path) -> sqlite3.Connection:
@@ -365,8 +365,8 @@ class FileLock:
 
     def __init__(self, ledger: str) -> None:
         self.alone, self._ledger, self._handle = False, ledger, -1
-        found = os.stat(ledger)  # noqa: PTH116  (text, as SQLite takes it)
-        self._file = found.st_dev, found.st_ino
+        status = os.stat(ledger)  # noqa: PTH116  (text, as SQLite takes it)
+        self._file = status.st_dev, status.st_ino
         _connections[self._file] += 1
         _held.add(self)
 
@@ -399,10 +399,10 @@ class FileLock:
     def is_same_file(self) -> bool:
         """Whether the ledger's path still names the file that was opened."""
         try:
-            found = os.stat(self._ledger)  # noqa: PTH116  (text, and for each transaction)
+            status = os.stat(self._ledger)  # noqa: PTH116  (text, and for each transaction)
         except FileNotFoundError:
             return False
-        return (found.st_dev, found.st_ino) == self._file
+        return (status.st_dev, status.st_ino) == self._file
 
     def close(self) -> None:
         """Release the lock, after the connection is closed."""

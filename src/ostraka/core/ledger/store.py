@@ -97,8 +97,8 @@ class Store(Protocol):
 
     def waited(self) -> float:
         """Return the seconds for which a call of the database has not come back."""
-        begun = self._begun
-        return 0.0 if begun is None else time.monotonic() - begun
+        start = self._begun
+        return 0.0 if start is None else time.monotonic() - start
 
     def close(self) -> None:
         """Close it. In a process that did not open it, do nothing."""
@@ -119,13 +119,13 @@ class Store(Protocol):
 
     def prices(self, after: int) -> list[tuple[int, str, str, bytes, bytes]]:
         """Number, mechanism, unit, orders and cost of prices, in order."""
-        found = self._ask("SELECT * FROM $price WHERE id > ? ORDER BY id", after)
-        return list(found)
+        rows = self._ask("SELECT * FROM $price WHERE id > ? ORDER BY id", after)
+        return list(rows)
 
     def name(self) -> str | None:
         """The random name that the ledger was begun with; None for one from before format 4."""
-        found: str | None = self._ask("SELECT name FROM $budget").fetchone()[0]
-        return found
+        name: str | None = self._ask("SELECT name FROM $budget").fetchone()[0]
+        return name
 
     def with_seq(self, seq: int) -> Row | None:
         """The entry number ``seq``."""
@@ -145,7 +145,7 @@ class Store(Protocol):
         """The entries with these accounts and keys."""
 
     @abstractmethod
-    def with_asked(self, asked: Sequence[bytes]) -> dict[bytes, Row]:
+    def with_asked(self, questions: Sequence[bytes]) -> dict[bytes, Row]:
         """The entries that first paid for these questions."""
 
     @abstractmethod
@@ -158,8 +158,8 @@ class Store(Protocol):
 
     def totals(self, seq: int) -> list[Total]:
         """All totals recorded with an entry, by account."""
-        found = self._ask("SELECT * FROM $total WHERE entry = ?", seq)
-        return sorted((Total._make(row) for row in found), key=lambda total: total.account)
+        rows = self._ask("SELECT * FROM $total WHERE entry = ?", seq)
+        return sorted((Total._make(row) for row in rows), key=lambda total: total.account)
 
     def count(self) -> int:
         """Return the number of entries."""
@@ -167,8 +167,8 @@ class Store(Protocol):
 
     def answer(self, seq: int) -> bytes | None:
         """The array stored for an entry."""
-        found = self._ask('SELECT "array" FROM $answer WHERE entry = ?', seq).fetchone()
-        return found[0] if found else None
+        row = self._ask('SELECT "array" FROM $answer WHERE entry = ?', seq).fetchone()
+        return row[0] if row else None
 
     def add_answer(self, seq: int, array: bytes, digest: bytes) -> None:
         """Store the array of an entry that has none."""
@@ -230,10 +230,10 @@ class Unchanged:
 
 def _seen(path: str) -> tuple[int, ...] | None:
     try:
-        found = os.stat(path)  # noqa: PTH116  (text, and twice for each transaction)
+        status = os.stat(path)  # noqa: PTH116  (text, and twice for each transaction)
     except FileNotFoundError:
         return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 _Value = TypeVar("_Value")
@@ -260,9 +260,9 @@ class SQLiteStore(Store):
             try:
                 if self._file_lock is not None:
                     sqlite.upgrade(self._db, path, self._file_lock)
-                found, name = sqlite.inspect(self._db, path)
+                stored, name = sqlite.inspect(self._db, path)
                 self.budget, self.secret = agreed(
-                    path, found=found, expected=budget, name=name, secret=secret
+                    path, found=stored, expected=budget, name=name, secret=secret
                 )
             except BaseException:
                 _release(self._db, self._file_lock, self._process)
@@ -327,8 +327,8 @@ class SQLiteStore(Store):
     def _check_unchanged(self, *, log: bool) -> None:
         if self._file_lock is None:
             return
-        same = self._unchanged.holds(log=log) if self._unchanged else self._file_lock.is_same_file()
-        if not same:
+        unmoved = self._unchanged.holds(log=log) if self._unchanged else self._file_lock.is_same_file()
+        if not unmoved:
             self._trouble = MOVED
             raise LedgerMoved(f"{self.path} {MOVED}")
 
@@ -374,22 +374,22 @@ class SQLiteStore(Store):
             names.setdefault(account, []).append(key)
         return {
             (row.account, row.key or ""): row
-            for account, asked in names.items()
-            for row in self._among("WHERE account = ? AND key IN", asked, account)
+            for account, of_account in names.items()
+            for row in self._among("WHERE account = ? AND key IN", of_account, account)
         }
 
-    def with_asked(self, asked: Sequence[bytes]) -> dict[bytes, Row]:
+    def with_asked(self, questions: Sequence[bytes]) -> dict[bytes, Row]:
         """The entries that first paid for these questions."""
-        return {row.asked or b"": row for row in self._among("WHERE uses > 0 AND asked IN", asked)}
+        return {row.asked or b"": row for row in self._among("WHERE uses > 0 AND asked IN", questions)}
 
     def heads(self, numbers: Sequence[int]) -> dict[int, bytes]:
         """The digests of the entries with these numbers. A number given twice is looked up twice."""
-        found: dict[int, bytes] = {}
+        digests: dict[int, bytes] = {}
         for part in _parts(numbers):
             wanted = ", ".join(["(?)"] * len(part))
             query = f"SELECT seq, digest FROM (VALUES {wanted}) CROSS JOIN entry ON seq = column1"  # noqa: S608  (placeholders)
-            found.update(self._db.execute(query, part))
-        return found
+            digests.update(self._db.execute(query, part))
+        return digests
 
     def append(self, rows: Sequence[Row], prices: Sequence[Price], totals: Sequence[Total]) -> None:
         """Add entries at the end, with the prices and totals that are new with them."""
@@ -407,8 +407,8 @@ class SQLiteStore(Store):
     def _among(self, where: str, values: Sequence[str | bytes], *before: str) -> Iterator[Row]:
         """The entries for which a value is in a list: one statement for many."""
         for part in _parts(values):
-            found = self._entries(f"{where} ({', '.join('?' * len(part))})", *before, *part)
-            yield from map(Row._make, found)
+            rows = self._entries(f"{where} ({', '.join('?' * len(part))})", *before, *part)
+            yield from map(Row._make, rows)
 
 
 def _parts(values: Sequence[_Value]) -> Iterator[Sequence[_Value]]:

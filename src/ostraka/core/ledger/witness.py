@@ -50,11 +50,11 @@ class Witness(Protocol):
         ...
 
 
-def successor(known: Head | None, head: Head, instead: Collection[str]) -> Head | None:
+def successor(current: Head | None, head: Head, instead: Collection[str]) -> Head | None:
     """The head that a witness keeps: the later one, or the new one in place of a named one."""
-    if head.seq and (known is None or head.seq > known.seq or known.digest in instead):
+    if head.seq and (current is None or head.seq > current.seq or current.digest in instead):
         return head
-    return known
+    return current
 
 
 class Quorum:
@@ -76,8 +76,8 @@ class Quorum:
         self._unchecked: set[Head] = set()  # what witnesses knew, until it was seen on record
         self._answered = dict.fromkeys(self._witnesses, 0)  # the newest question that each has answered
         self._failed = dict.fromkeys(self._witnesses, 0)
-        for each in self._witnesses:
-            threading.Thread(target=self._serve, args=(each,), name="witness", daemon=True).start()
+        for witness in self._witnesses:
+            threading.Thread(target=self._serve, args=(witness,), name="witness", daemon=True).start()
 
     def confirm(
         self,
@@ -98,14 +98,14 @@ class Quorum:
         LedgerMoved
             A witness knows an entry that is not on record.
         """
-        for known in self.ask(head, instead=instead, everyone=everyone):
-            if known[:2] != head[:2] and known.digest not in instead and not on_record(known):
+        for claim in self.ask(head, instead=instead, everyone=everyone):
+            if claim[:2] != head[:2] and claim.digest not in instead and not on_record(claim):
                 raise LedgerMoved(
-                    f"lacks entry {known.seq} that a witness knows, so its database was rolled back or "
+                    f"lacks entry {claim.seq} that a witness knows, so its database was rolled back or "
                     "replaced: stop all services, put the newest copy back, or type ostraka ledger adopt"
                 )
             with self._changed:
-                self._unchecked.discard(known)
+                self._unchecked.discard(claim)
 
     def ask(
         self,
@@ -131,9 +131,11 @@ class Quorum:
             self._waiting[mine] = head, instead
             self._changed.notify_all()
             while True:
-                answered = [each for each in self._witnesses if self._answered[each] >= mine]
+                answered = [witness for witness in self._witnesses if self._answered[witness] >= mine]
                 failed = [
-                    each for each in self._witnesses if self._failed[each] >= mine > self._answered[each]
+                    witness
+                    for witness in self._witnesses
+                    if self._failed[witness] >= mine > self._answered[witness]
                 ]
                 enough = len(answered) >= (n // 2 + 1 if least is None else least)
                 if len(answered) + len(failed) == n or (enough and not everyone):
@@ -142,7 +144,7 @@ class Quorum:
                     break
             del self._waiting[mine]
             if not enough:
-                silent = ", ".join(each.name for each in self._witnesses if each not in answered)
+                silent = ", ".join(witness.name for witness in self._witnesses if witness not in answered)
                 raise LedgerUnavailable(
                     f"only {len(answered)} of {n} witnesses answer (without {silent}), so nothing was "
                     "answered: try again with the same key"
@@ -162,7 +164,7 @@ class Quorum:
 
     def _serve(self, witness: Witness) -> None:
         """Tell one witness the newest head, again for each question."""
-        said = False  # that it does not answer
+        warned = False  # that it does not answer
         while True:
             with self._changed:
                 while not self._closed and max(self._answered[witness], self._failed[witness]) >= self._asked:
@@ -171,15 +173,15 @@ class Quorum:
                     break
                 number = self._asked
                 head, instead = max(
-                    self._waiting.values(), default=(Head(0, ""), ()), key=lambda asked: asked[0].seq
+                    self._waiting.values(), default=(Head(0, ""), ()), key=lambda question: question[0].seq
                 )
             try:
                 heads, failure = witness.tell(self._ledger, head, instead=instead, seconds=SECONDS), ""
             except Exception as error:  # noqa: BLE001  (it is asked again with the next question)
                 heads, failure = [], type(error).__name__
-            if failure and not said:
+            if failure and not warned:
                 _LOG.warning("the witness %s does not answer (%s)", witness.name, failure)
-            said = bool(failure)
+            warned = bool(failure)
             with self._changed:
                 if failure:
                     self._failed[witness] = number
