@@ -251,7 +251,7 @@ class Strangers:
 
     def address(self, peer: str, forwarded: bytes) -> str:
         """Return the client's address: the peer's, or the one that a trusted proxy reports."""
-        claimed = [each.strip() for each in forwarded.decode("latin-1").split(",")] if forwarded else []
+        claimed = [hop.strip() for hop in forwarded.decode("latin-1").split(",")] if forwarded else []
         address = peer
         while claimed and self._is_proxy(address):
             address = claimed.pop()
@@ -329,10 +329,10 @@ class Server:
         proxies: Sequence[Network] = (),
     ) -> None:
         self.application, self.limits, self.socket = application, application.limits, sock
-        most = min(self.limits.most_strangers, _descriptors() // 2)
+        n_strangers = min(self.limits.most_strangers, _descriptors() // 2)
         # a new connection is read some turns of the loop later, and may not be pushed out before
-        self._batch = max(1, min(200, most // 8))
-        self.strangers = Strangers(most=most, share=self.limits.share, proxies=proxies)
+        self._batch = max(1, min(200, n_strangers // 8))
+        self.strangers = Strangers(most=n_strangers, share=self.limits.share, proxies=proxies)
         self.open: set[_Silent | _Conversation] = set()
         self.working: set[_Conversation] = set()
         self.held = 0  # bytes of unfinished bodies
@@ -390,7 +390,7 @@ class Server:
         """Count bytes of an unfinished body; where all are too many, the longest is dropped."""
         self.held += n_bytes
         if self.held > self.limits.most_held:
-            max(self.open, key=lambda one: one.held).drop()
+            max(self.open, key=lambda connection: connection.held).drop()
 
     def _accept(self) -> None:
         for _ in range(self._batch):
@@ -424,19 +424,19 @@ class Server:
             lag, before = max(0.0, now - before - _LOOK), now
             for connection in self.open:
                 connection.deadline += lag
-            for connection in [one for one in self.open if one.deadline < now]:
+            for connection in [candidate for candidate in self.open if candidate.deadline < now]:
                 connection.late()
 
 
 def _descriptors() -> int:
     """Raise the limit of open files as far as the system allows, and return it; often it is 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
-    if soft == resource.RLIM_INFINITY or soft >= most:
-        return most if soft == resource.RLIM_INFINITY else soft
+    n_files = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    if soft == resource.RLIM_INFINITY or soft >= n_files:
+        return n_files if soft == resource.RLIM_INFINITY else soft
     with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-        return most
+        resource.setrlimit(resource.RLIMIT_NOFILE, (n_files, hard))
+        return n_files
     return soft
 
 
@@ -579,8 +579,8 @@ class _Conversation(asyncio.Protocol):
             self._refuse(refused if isinstance(refused, Refused) else Refused(400, "bad_request"))
         if self._began:
             self._began, self._raw = False, self._shown + self._size
-        most = self._limits.most_head if self._in_head or not self._in_message else 0
-        if self._raw > (most or self._limits.most_head + 8 * self._limits.most_body):
+        limit = self._limits.most_head if self._in_head or not self._in_message else 0
+        if self._raw > (limit or self._limits.most_head + 8 * self._limits.most_body):
             self.drop()
 
     def eof_received(self) -> bool:
