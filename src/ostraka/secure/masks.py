@@ -123,10 +123,10 @@ def _value(polynomial: list[int], at: int) -> int:
     return total
 
 
-def _plus(one: list[int], two: list[int], scale: int) -> list[int]:
+def _plus(first: list[int], second: list[int], scale: int) -> list[int]:
     """``one + scale * two``, without leading zeros."""
-    size = max(len(one), len(two))
-    padded = (values + [0] * (size - len(values)) for values in (one, two))
+    size = max(len(first), len(second))
+    padded = (values + [0] * (size - len(values)) for values in (first, second))
     total = [(a + scale * b) % _PRIME for a, b in zip(*padded, strict=True)]
     while len(total) > 1 and not total[-1]:
         total.pop()

@@ -54,7 +54,7 @@ def witnesses_at(addresses: Sequence[str], folder: Path, environment: Mapping[st
     if not addresses:
         return []
     secret = secret_of("witness", folder, environment)
-    return [witness_at(each, secret) for each in addresses]
+    return [witness_at(address, secret) for address in addresses]
 
 
 def recognise(teachers: str, folder: Path, environment: Mapping[str, str]) -> None:

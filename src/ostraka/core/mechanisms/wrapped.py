@@ -181,7 +181,7 @@ def _laws(curve: Curve, rdp: np.ndarray, rate: float) -> tuple[Law, ...] | None:
     """
     if not curve.laws:
         return None
-    if all(own.is_pure for own in curve.laws):
+    if all(law.is_pure for law in curve.laws):
         return (Law(PURE, float(rdp[-1])),) if math.isfinite(rdp[-1]) else None
     return (Law.sampled(rate, curve.mu_squared),) if math.isfinite(curve.mu_squared) else None
 
