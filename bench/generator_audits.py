@@ -12,6 +12,7 @@ import math
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 from scipy.special import ndtr
@@ -19,6 +20,7 @@ from scipy.special import ndtr
 from ostraka import Curve
 from ostraka.audit.attacks.generators import marginal_scores, nearest_scores, sum_scores
 from ostraka.audits import one_run_lower_bound
+from ostraka.core.mechanisms.particles import Particles
 from ostraka.synth import DPGM, Evolution, PrivateKMeans, Schema, TableGenerator
 
 if TYPE_CHECKING:
@@ -64,7 +66,10 @@ def tables(rng: np.random.Generator, *, method: str) -> Audited:
         frame["y"] = (codes[included, 3]).astype(str)
     made = TableGenerator(
         schema, target="y" if method == "forest" else None, epsilon=EPSILON, delta=DELTA, method=method
-    ).fit(frame, rng=rng)
+    )
+    # all three pairs are of one batch, so no count depends on the fitted model, which takes most of the time
+    with patch.multiple(Particles, fit=lambda *_, **__: None, solve=lambda *_: None):
+        made.fit(frame, rng=rng)
     m = made.mechanism_
     claim = Curve.gaussian(
         sensitivity=1.0, sigma=sum(m.sigma_of(columns) ** -2 for columns in made.tables_) ** -0.5

@@ -169,6 +169,37 @@ def test_one_class_and_a_constant_column_are_learned():
     assert (sample["y"] == "1").mean() > 0.9
 
 
+def wide(width, n):
+    rng = np.random.default_rng(0)
+    schema = Schema.from_dict({f"c{k}": {"edges": [0, 1, 2, 3]} for k in range(width)})
+    return schema, {name: 3 * rng.random(n) for name in schema.names}
+
+
+@pytest.mark.parametrize(
+    ("schema", "rows", "target"),
+    [
+        (Schema.from_dict({"a": {"categories": ["x", "y"]}}), {"a": ["x", "y", "y"] * 20}, None),
+        (Schema.from_dict({"a": {"categories": ["x", "y"]}}), {"a": ["x", "y", "y"] * 20}, "a"),
+        (*wide(8, 50), "c0"),
+        (*wide(60, 100), "c0"),
+    ],
+    ids=["one column", "a target alone", "50 rows", "60 columns"],
+)
+@pytest.mark.parametrize("epsilon", [0.1, 1.0])
+def test_a_table_of_an_odd_shape_has_a_copy(schema, rows, target, epsilon):
+    made = TableGenerator(schema, target=target, epsilon=epsilon).fit(rows)
+    sample = made.sample(20, random_state=0)
+    assert {len(column) for column in sample.values()} == {20}
+    assert made.result_.upper["epsilon"] <= epsilon
+
+
+def test_more_codes_than_a_table_can_have_are_refused_in_a_sentence():
+    with pytest.raises(ValueError, match="at most 10,000 codes"):
+        Schema.from_dict({"a": {"categories": list(map(str, range(100_000)))}})
+    with pytest.raises(ValueError, match="one column or more beside the target"):
+        TableGenerator(wide(1, 0)[0], target="c0", method="forest").fit({"c0": [1.0]})
+
+
 @pytest.mark.parametrize(
     ("settings", "rows", "words"),
     [
