@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ostraka.text import audit_canary
+from ostraka.text import TokenDraw, audit_canary
 
 CANARY = "zebra quartz " * 30
 
@@ -35,3 +35,29 @@ def test_a_canary_that_says_what_all_say_leaks_less(written):
     )
     assert common.divergence < rare.divergence
     assert np.isfinite(rare.divergence)
+
+
+def texts(writer, draw, *, silent, tokens=(), log=0.0, left=3):
+    """Every text of so many tokens with its log probability; ``silent``: without the first document."""
+    if not left or (tokens and not tokens[-1].piece):
+        yield tokens, log
+        return
+    place = writer.position(list(tokens))
+    counted = draw.contributions(place.differences)
+    law = draw.at(place.public).log_outcomes(counted[silent:].sum(axis=0))
+    for token, more in zip(place.candidates, law, strict=True):
+        further = {"tokens": (*tokens, token), "log": log + more, "left": left - 1}
+        yield from texts(writer, draw, silent=silent, **further)
+
+
+def test_no_set_of_whole_texts_tells_more_than_is_paid_for_and_the_best_comes_near(written):
+    writer = written(texts=["zebra quartz " * 40] + ["the plot"] * 5, labels=["bad"] * 6, classes=["bad"])
+    writer._batches[0][0].sort(reverse=True)  # the canary is the first
+    draw, start = TokenDraw(clip=1.5, n_documents=6), writer.model.tokens("zebra quartz")
+    p, q = (np.exp([log for _, log in texts(writer, draw, silent=silent, tokens=start)]) for silent in (0, 1))
+    assert p.sum() == pytest.approx(1) == q.sum()
+    price = 3 * draw.curve()
+    for epsilon in (0.0, 0.2, 0.5, 0.9):
+        told = max(np.maximum(a - np.exp(epsilon) * b, 0).sum() for a, b in ((p, q), (q, p)))
+        assert told <= price.delta(epsilon)
+    assert np.abs(p - q).sum() / 2 > 0.3 * price.delta(0.0)
