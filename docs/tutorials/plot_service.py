@@ -13,6 +13,7 @@ It needs ``pip install 'ostraka[service]'``.
 import contextlib
 import io
 import os
+import secrets
 import tempfile
 from pathlib import Path
 
@@ -24,15 +25,20 @@ from ostraka import Budget, BudgetExceeded, GNMax, Ledger, release
 from ostraka.voters import SavedTeachers
 
 folder = Path(tempfile.mkdtemp())
-os.environ["OSTRAKA_PEPPER"] = "a tutorial's secret, which is none: 0123456789abcdef"
+os.environ["OSTRAKA_PEPPER"] = secrets.token_hex(32)
 
 
 def ostraka_command(*words: str) -> str:
     """What a command prints."""
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
-        ostraka.cli.main(list(words))
-    return said.getvalue()
+    output, code = io.StringIO(), 0
+    with contextlib.redirect_stdout(output):
+        try:
+            ostraka.cli.main(list(words))
+        except SystemExit as end:
+            code = end.code
+    if code:
+        raise RuntimeError(f"ostraka {words[0]} ended with exit code {code}")
+    return output.getvalue()
 
 
 # %%

@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import dis
 import inspect
+import re
 import sys
 import traceback
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar, get_type_hints
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
     from rich.progress import Progress, TaskID
@@ -34,6 +35,8 @@ _OPTIONS = {  # of Python's names in messages of the library
     "allow_overlap=True (--allow-overlap)": "--allow-overlap",
     "public rows (X_public)": "rows of --public",
 }
+_EXPONENT = re.compile(r"\d+(\.\d+)?[eE]\+?\d{1,2}", re.ASCII)
+_LEAST_NOISE = 1e-3  # votes
 _RAISE = dis.opmap["RAISE_VARARGS"]
 _CLICK = typer.BadParameter.__mro__[
     1
@@ -45,15 +48,21 @@ def told(error: BaseException) -> tuple[int, str]:
     code, words = FAILED, ""
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int) else FAILED
+    elif isinstance(error, typer.Abort) and isinstance(error.__context__, EOFError):
+        words = "a file ends too early, or an answer was expected where there is no terminal"
     elif isinstance(error, KeyboardInterrupt | typer.Abort):
         code = INTERRUPTED
-        words = "interrupted. What was paid for is kept: type the same command again to go on"
+        words = (
+            "interrupted: type the same command again to go on. What was paid for, if anything was, is kept"
+        )
     elif isinstance(error, _CLICK):
         context = getattr(error, "ctx", None)
         see = f" See '{context.command_path} --help'" if context else ""
-        code, words = USAGE, f"{error.format_message()}{see}"  # type: ignore[attr-defined]
+        code, words = USAGE, f"{error.format_message().replace('Value error, ', '')}{see}"  # type: ignore[attr-defined]
     elif _over_budget(error):
         code, words = BUDGET, str(error)
+    elif isinstance(error, MemoryError):
+        words = "there is not enough memory for numbers as large as these, or noise as small: type others"
     elif isinstance(error, OSError) and error.strerror:
         words = ": ".join(str(part) for part in (error.filename, error.strerror) if part is not None)
     elif raised_here(error.__traceback__):
@@ -141,6 +150,58 @@ def serve(server: Any) -> None:
         server.serve_forever()
     finally:
         server.close()
+
+
+def without_exponents(command: Any, words: Sequence[str]) -> list[str]:
+    """What was typed, with the digits of whole numbers that were typed as 1e6."""
+    typed = list(words)
+    for word in typed:
+        command = getattr(command, "commands", {}).get(word, command)
+    whole = {
+        name
+        for parameter in command.params
+        if getattr(getattr(parameter, "type_descriptor", None), "annotation", None) is int
+        for name in parameter.opts
+    }
+    for place, word in enumerate(typed):
+        name, sign, value = word.partition("=")
+        if sign and name in whole:
+            typed[place] = f"{name}={_digits(value)}"
+        elif place and typed[place - 1] in whole:
+            typed[place] = _digits(word)
+    return typed
+
+
+def _digits(text: str) -> str:
+    """The digits of a whole number with an exponent; anything else as it is."""
+    is_whole = _EXPONENT.fullmatch(text) and float(text).is_integer()
+    return str(int(float(text))) if is_whole else text
+
+
+def require_audible(option: str, noise: float | None) -> None:
+    """Refuse noise so small that it hides nothing, and that nothing can be computed with.
+
+    Raises
+    ------
+    typer.BadParameter
+        It is positive, and below a thousandth of a vote.
+    """
+    if noise is not None and 0 < noise < _LEAST_NOISE:
+        raise typer.BadParameter(f"{option} must be at least {_LEAST_NOISE:g} votes, got {noise:g}")
+
+
+def require_new(path: Path | None, *, option: str) -> None:
+    """Refuse to write over a file.
+
+    Raises
+    ------
+    typer.BadParameter
+        It exists.
+    """
+    if path is not None and path.exists():
+        raise typer.BadParameter(
+            f"{path} exists, and is not overwritten: type another {option}, or move it away"
+        )
 
 
 Options = TypeVar("Options")

@@ -110,7 +110,7 @@ def test_an_interrupt_is_told_once(monkeypatch, capfd):
         raise KeyboardInterrupt
 
     assert run(monkeypatch, probe) == 130
-    assert capfd.readouterr().err.startswith("ostraka: interrupted.")
+    assert capfd.readouterr().err.startswith("ostraka: interrupted: ")
 
 
 def test_foreign_warnings_are_not_shown_and_ours_are_one_line(monkeypatch, capfd):

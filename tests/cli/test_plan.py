@@ -71,7 +71,7 @@ def test_a_public_proxy_narrows_the_ranges(tmp_path, capfd):
     [
         (["--rows", "30000", "--classes", "2"], "one of them"),
         (["--rows", "0", "--classes", "2", "--epsilon", "1"], "--rows"),
-        (["--rows", "30000", "--classes", "1", "--epsilon", "1"], "n_classes"),
+        (["--rows", "30000", "--classes", "1", "--epsilon", "1"], "--classes"),
         (["--rows", "30000", "--classes", "2", "--epsilon", "1", "--delta", "0.5"], "delta must be below"),
         (["--rows", "30000", "--classes", "2", "--epsilon", "1", "--label", "y"], "--proxy"),
         (["--classes", "2", "--epsilon", "1"], "--rows"),

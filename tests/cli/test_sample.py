@@ -32,7 +32,7 @@ def test_the_command_that_it_prints_learns_at_epsilon_one_by_person(tmp_path, mo
     assert code == 0
     program, *words = shlex.split(said.splitlines()[-1])
     assert program == "ostraka"
-    code, out = typed(*words, "--json", "--out", "run")
+    code, out = typed(*words, "--json", "--yes", "--out", "run")
     record = json.loads(out)
     assert code == 0
     assert record["settings"]["unit"] == "person"

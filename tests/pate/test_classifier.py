@@ -56,7 +56,10 @@ def model(with_same_draws) -> PATEClassifier:
 
 @pytest.mark.usefixtures("same_draws")
 @parametrize_with_checks(
-    [PATEClassifier(holdout=0.2), PATEClassifier(DecisionTreeClassifier(), n_teachers=5, holdout=0.2)]
+    [
+        PATEClassifier(holdout=0.2, way="argmax"),
+        PATEClassifier(DecisionTreeClassifier(), n_teachers=5, holdout=0.2),
+    ]
 )
 @pytest.mark.filterwarnings("ignore:most private rows occur several times")
 @pytest.mark.filterwarnings("ignore:.*:RuntimeWarning:sklearn")

@@ -40,6 +40,10 @@ def tell(
 ) -> None:
     """Print the findings, draw them if requested, and exit with the code of the worst verdict."""
     if figure is not None:
+        if figure.suffix.lower() != ".svg":
+            raise typer.BadParameter(
+                f"--figure {figure}: what is drawn is SVG, so type a name that ends with .svg"
+            )
         from ostraka.audit.bound import Finding
         from ostraka.report import figures
 
@@ -167,7 +171,7 @@ def mechanism(
     ballot = make_mechanism(name, sigma=sigma, scale=scale, at=at, screen=screen)
     if method not in allowed:
         raise typer.BadParameter(f"--method must be one of {', '.join(allowed)}, got {method!r}")
-    worlds = [_numbers(votes, "--votes"), _numbers(neighbour, "--neighbour")]
+    worlds = [_votes(votes, "--votes"), _votes(neighbour, "--neighbour")]
     settings: dict[str, Any] = {"trials": 1000 if until else n_trials, "method": method}
     with console.usage("--votes, --neighbour"):
         finding = audit_mechanism(ballot, *worlds, confidence=confidence, **settings)
@@ -420,6 +424,12 @@ def _column(file: Path, column: str | None) -> list[str]:
             raise typer.BadParameter(f"{file} has {len(table.names)} columns: say --column NAME")
         column = table.names[0]
     table.require(column, option="--column")
+    values, strange = table.numbers(column)
+    if not strange.any() and (values != values.round()).any():
+        raise typer.BadParameter(
+            f"{file}: column {column!r} holds numbers that are not whole, and answers are classes: cut them "
+            "into a few, or audit scores with ostraka audit canaries"
+        )
     return table.text(column)
 
 
@@ -458,6 +468,12 @@ def make_mechanism(
         if value is not None and option not in _NEEDS[name]:
             others = " and ".join(other for other, needs in _NEEDS.items() if option in needs)
             raise typer.BadParameter(f"{name} takes no --{option}, which is an option of {others}")
+    for option, value in (
+        ("--sigma", sigma),
+        ("--scale", scale),
+        ("--screen", screen[1] if screen else None),
+    ):
+        console.require_audible(option, value)
     if name == "lnmax":
         with console.usage("--scale"):
             return LNMax(scale=options["scale"])
@@ -512,6 +528,14 @@ def _illustrated(finding: Finding, delta: float) -> Finding:
         lower=converted([m.lower for m in finding.measures]),
     )
     return replace(finding, measures=(*finding.measures, line)) if finding.measures else finding
+
+
+def _votes(text: str, option: str) -> list[float]:
+    """Votes of each class, none below 0."""
+    counts = _numbers(text, option)
+    if min(counts) < 0:
+        raise typer.BadParameter(f"{option} must be votes, none below 0, such as 14,12,10")
+    return counts
 
 
 def _numbers(text: str, option: str) -> list[float]:

@@ -334,6 +334,7 @@ def tell(
     """Print the findings, write the page if requested, and exit with the code of the verdict."""
     results = {label: _figures(attack) for label, attack in attacked.items()}
     if report is not None:
+        console.require_new(report, option="--report")
         files.write(report, _page(name, attacked, results, finding, rows), private=True)
     if as_json:
         record = {"attack": name, "found": results, "finding": None if finding is None else finding.to_dict()}

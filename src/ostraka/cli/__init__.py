@@ -39,7 +39,11 @@ VERBS = {
 _WITHOUT_PANDAS = ("learn", "check")
 
 app = typer.Typer(
-    help=ostraka.__doc__, add_completion=True, pretty_exceptions_enable=False, rich_markup_mode=None
+    help=ostraka.__doc__,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
 
 
@@ -47,7 +51,7 @@ app = typer.Typer(
 def _ostraka(
     context: typer.Context,
     *,
-    version: bool = typer.Option(False, "--version", help="Print the version and leave."),
+    version: bool = typer.Option(False, "--version", "-V", help="Print the version and leave."),
 ) -> None:
     if version:
         typer.echo(f"ostraka {ostraka.__version__}{_commit()}")
@@ -108,7 +112,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _run(arguments: list[str] | None) -> tuple[int, str]:
     try:
-        code = app(arguments, standalone_mode=False, prog_name="ostraka")
+        command = typer.main.get_command(app)
+        typed = _errors.without_exponents(command, sys.argv[1:] if arguments is None else arguments)
+        code = command(typed, standalone_mode=False, prog_name="ostraka")
     except BaseException as error:  # noqa: BLE001  (all of them: a traceback may quote private values)
         return _errors.told(error)
     # a Ctrl-C that Typer itself has caught comes back as an exit code

@@ -122,7 +122,9 @@ def verify(
     if as_json:
         typer.echo(json.dumps({"intact": True, "anchored": anchor is not None, **totals}, indent=2))
     else:
-        typer.echo(f"intact: {totals['charges']} charges, head {totals['head']}")
+        typer.echo(
+            f"intact: {totals['charges']} charges and {totals['grants']} grants, head {totals['head']}"
+        )
 
 
 @app.command()
@@ -360,9 +362,15 @@ def _totals(ledger: Ledger) -> dict[str, object]:
         "budget": {"epsilon": ledger.budget.epsilon, "delta": ledger.budget.delta},
         "unit": ledger.unit,
         "simulation": ledger.simulation,
-        "charges": ledger.count(),
+        **_counted(ledger),
         "head": ledger.head,
     }
+
+
+def _counted(ledger: Ledger) -> dict[str, int]:
+    """How many entries are charges, and how many grants."""
+    kinds = [entry.kind for entry in ledger.entries()]
+    return {"charges": kinds.count("charge"), "grants": kinds.count("grant")}
 
 
 def _account(account: Account) -> dict[str, object]:

@@ -52,7 +52,7 @@ def read(path: Path, *, array: str | None, n_classes: int | None) -> Votes:
     if path.suffix.lower() == _SUFFIX:
         name, values = _array(path, array)
         if name.endswith(_COUNTS):
-            return _named(_counts(values, f"{path}: array {name!r}"))
+            return _named(_counts(values, f"{path}: array {name!r}", n_classes=n_classes))
         return _named(_counted(values, n_classes, f"{path}: array {name!r}"))
     if array is not None:
         raise ValueError(f"--array is for .npz files, and {path} is a table")
@@ -98,11 +98,17 @@ def _array(path: Path, name: str | None, *, wanted: str = _COUNTS) -> tuple[str,
     return name, arrays[name]
 
 
-def _counts(values: Any, where: str) -> np.ndarray:
+def _counts(values: Any, where: str, *, n_classes: int | None) -> np.ndarray:
     if values.ndim != 2 or values.shape[1] < 2 or values.dtype.kind not in "iuf" or not len(values):
         raise ValueError(f"{where} must be numbers of shape (n_queries, n_classes), got shape {values.shape}")
     if not (np.isfinite(values).all() and (values >= 0).all()):
         raise ValueError(f"{where} must hold finite counts, none below 0")
+    if not (values == np.rint(values)).all():
+        raise ValueError(f"{where} must hold whole numbers of votes; shares are no counts")
+    if n_classes is not None and n_classes != values.shape[1]:
+        raise ValueError(
+            f"{where} has {values.shape[1]} classes, and --classes says {n_classes}: leave it out"
+        )
     return np.asarray(values, dtype=float)
 
 

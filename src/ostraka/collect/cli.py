@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -38,6 +39,13 @@ def key(
     typer.echo(Keeper.key(identity) if keeper else identity.public_key)
 
 
+class Trust(StrEnum):
+    """Who hides the values of clients: keepers, of which some are honest, or the other clients."""
+
+    KEEPERS = "keepers"
+    CLIENTS = "clients"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOptions:
     """Options of ``ostraka collect plan``."""
@@ -52,9 +60,9 @@ class PlanOptions:
     clients: int = option(..., "How many are expected.")
     epsilon: float = option(..., "What one release may cost.")
     delta: float = option(1e-06, "The delta of that.")
-    trust: str = option("keepers", "keepers or clients.")
-    n_keepers: int = option(3, "How many keepers, if none are named.")
-    honest: int = option(1, "Keepers whose noise alone must suffice.")
+    trust: Trust = option(Trust.KEEPERS, "Who hides the values, and adds the noise.")
+    n_keepers: int = option(3, "How many keepers, if none are named.", min=1)
+    honest: int = option(1, "Keepers whose noise alone must suffice.", min=1)
     colluding: float = option(0.1, "Share of clients that may collude.")
     missing: float = option(0.1, "Share of clients that may vanish.")
     items: int | None = option(None, "Items there are, to compare a sketch with all of them.")
@@ -79,7 +87,7 @@ def plan(wanted: PlanOptions) -> None:
             n_clients=wanted.clients,
             epsilon=wanted.epsilon,
             delta=wanted.delta,
-            trust=wanted.trust,
+            trust=wanted.trust.value,
             n_keepers=len(wanted.keeper) if wanted.keeper else wanted.n_keepers,
             honest=wanted.honest,
             colluding=wanted.colluding,
@@ -99,6 +107,15 @@ def _write_task(wanted: PlanOptions, encoding: Any, sigma: float, out: Path) -> 
     """Write the task that was planned, and return its hash."""
     from ostraka.collect.task import Task
 
+    console.require_new(out, option="--out")
+    if wanted.trust is Trust.CLIENTS and wanted.keeper:
+        raise typer.BadParameter(
+            "--trust clients has no keepers: leave out --keeper, or type --trust keepers"
+        )
+    if wanted.trust is Trust.KEEPERS and not wanted.keeper:
+        raise typer.BadParameter(
+            "--trust keepers needs the public key of each: --keeper KEY, several times; or --trust clients"
+        )
     if wanted.tally is None:
         raise typer.BadParameter("--out needs --tally, the public key of the tally: ostraka collect key FILE")
     task = Task(

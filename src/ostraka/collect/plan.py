@@ -80,6 +80,10 @@ def plan(
 ) -> dict[str, Any]:
     """Predict noise, bytes and seconds of a round, and for a sketch also those of the whole vector."""
     check.integer(n_clients=n_clients, least=3)
+    check.integer(n_keepers=n_keepers, honest=honest, least=1)
+    check.one_of(trust=trust, allowed=("keepers", "clients"))
+    if trust == "keepers" and honest > n_keepers:
+        raise ValueError(f"honest must be at most the {n_keepers} keepers there are, got {honest}")
     sigma = sigma_for(encoding, epsilon=epsilon, delta=delta)
     vector = 4 * encoding.cells
     prediction: dict[str, Any] = {

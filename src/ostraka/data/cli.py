@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path  # noqa: TC003  (Typer reads it)
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
+
+from ostraka import console
 
 _WARDS = ("surgery", "heart", "children", "lungs")
 
@@ -19,13 +22,14 @@ def sample(
     seed: Annotated[int, typer.Option(help="Of the made-up rows.", min=0, metavar="N")] = 0,
 ) -> None:
     """Write two tables of made-up hospital visits: a private one, and a public one."""
+    for name in ("private", "public"):
+        console.require_new(folder / f"{name}.csv", option="FOLDER")
     folder.mkdir(parents=True, exist_ok=True)
     for name, n_rows, number in (("private", rows, seed), ("public", max(500, rows // 6), seed + 1)):
         _write(folder / f"{name}.csv", n_rows=n_rows, seed=number, named=name == "private")
-    typer.echo(
-        f"{folder}/private.csv and {folder}/public.csv hold made-up visits. Learn who comes back:\n"
-        f"ostraka learn {folder}/private.csv --label readmitted --public {folder}/public.csv --person patient"
-    )
+    private, public = folder / "private.csv", folder / "public.csv"
+    learn = f"ostraka learn {quote(str(private))} --label readmitted --public {quote(str(public))}"
+    typer.echo(f"{private} and {public} hold made-up visits. Learn who comes back:\n{learn} --person patient")
 
 
 def _write(path: Path, *, n_rows: int, seed: int, named: bool) -> None:

@@ -367,7 +367,7 @@ def _plan(
     try:
         plan = model.plan(**sizes, X_public=task.X_public, grouped=task.groups is not None)
         way = way_of(plan)
-        way.require_hope(**sizes, unit=unit, epsilon=model.epsilon)
+        way.require_hope(**sizes, unit=unit, epsilon=model.epsilon or 0.0)
     except (ValueError, BudgetExceeded) as error:
         return (), [*found, Finding(kind="too few rows", weight=REFUSED, text=str(error))]
     lines = way.words(n_units=task.n_units, n_public=sizes["n_public"], unit=unit, teacher="")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from dataclasses import replace
 from functools import partial
@@ -30,7 +31,8 @@ from ostraka.learn.record import record, with_accuracies, with_audit
 from ostraka.learn.run import PRIVATE_ATTRIBUTES, Run
 from ostraka.learn.session import Seeds, begin, dense, labels_of, split
 from ostraka.learn.students.distil import Distilled
-from ostraka.learn.ways.choose import choose
+from ostraka.learn.ways.choose import choose, default_way
+from ostraka.voters.named import TABLES, Way
 from ostraka.voters.parquet import applied
 
 if TYPE_CHECKING:
@@ -175,8 +177,8 @@ class PATEClassifier(Fitted):
         None: :class:`~ostraka.GNMax` with the least noise that (epsilon, delta) pays for.
     screen : Threshold, optional
         Ask the teachers only where they agree enough (Confident-GNMax).
-    epsilon : float
-        All that this fit may spend, in nats.
+    epsilon : float, optional
+        All that this fit may spend, in nats. None: 1, or 2 where teachers answer (``"argmax"``).
     delta : float, optional
         None: that of the ledger, else the smaller of 1e-5 and a tenth of 1 / n_units.
     n_answers : int, optional
@@ -186,7 +188,9 @@ class PATEClassifier(Fitted):
         What learns from the answers: see :class:`~ostraka.learn.students.Distilled`. None: ``"auto"``.
         With ``way="counts"`` also ``"fixmatch"`` (needs torch): what learns from the labels of which the
         posterior is sure. None there: what suits the cells.
-    way : {"argmax", "counts", "rounds", "auto"}
+    way : {"argmax", "counts", "rounds", "auto"}, optional
+        None: as ``ostraka learn`` chooses, ``"argmax"`` where a setting of teachers or a student is given,
+        else ``"counts"``.
         ``"argmax"``: teachers vote on public rows, one paid answer each. ``"counts"``: every unit casts one
         ballot in all, for a public cell, and one table is paid for. ``"rounds"``: every row casts a ballot in
         each of twelve rounds, for what the model of the rounds before gets wrong (docs/noisy-counts.md).
@@ -280,11 +284,11 @@ class PATEClassifier(Fitted):
         n_teachers: int | str = "auto",
         mechanism: Mechanism | None = None,
         screen: Threshold | None = None,
-        epsilon: float = 2.0,
+        epsilon: float | None = None,
         delta: float | None = None,
         n_answers: int | None = None,
         student: Any = None,
-        way: str = "argmax",
+        way: str | None = None,
         cells: Any = None,
         relation: str = "replace-one",
         asks: str = "least-confident",
@@ -343,7 +347,7 @@ class PATEClassifier(Fitted):
             delta >= 1 / n_units, or a number out of range.
         """
         facts = {"n_units": n_units, "n_classes": n_classes, "n_public": n_public, "grouped": grouped}
-        plan: Planned = choose(self, X_public, **facts).plan
+        plan: Planned = choose(self._resolved(), X_public, **facts).plan
         return plan
 
     def fit(self, X: Any, y: Any, X_public: Any = None, groups: Any = None) -> Self:
@@ -384,8 +388,9 @@ class PATEClassifier(Fitted):
             warnings.warn(REPEATED, stacklevel=2)
         if X_public is not None:
             self._require_apart(digests, X_public, "public rows (X_public)")
+        model = self._resolved()
         way = choose(
-            self,
+            model,
             data.public,
             n_units=data.n_units,
             n_classes=len(data.classes(self.classes)),
@@ -393,8 +398,8 @@ class PATEClassifier(Fitted):
             grouped=groups is not None,
         )
         self.way_, self.expected_ = way.plan.way, dict(way.expected)
-        self._session = begin(self, data, way.plan, digests=digests)
-        self._finish(way.learn(self, data, seeds, self._session))
+        self._session = begin(model, data, way.plan, digests=digests)
+        self._finish(way.learn(model, data, seeds, self._session))
         chosen = {"way": self.way_, **({"expected": way.expected} if way.expected else {})}
         self.result_ = replace(self.result_, settings={**self.result_.settings, **chosen})
         return self
@@ -445,6 +450,14 @@ class PATEClassifier(Fitted):
         finite = "allow-nan" if get_tags(self).input_tags.allow_nan else True
         validated = validate_data(self, X, reset=reset, skip_check_array=frame, ensure_all_finite=finite)
         return X if frame else validated
+
+    def _resolved(self) -> Self:
+        """The same settings, with the way and the budget that are not named."""
+        model = copy.copy(self)
+        model.way = default_way(self) if self.way is None else self.way
+        if self.epsilon is None:
+            model.epsilon = TABLES.budget(Way(model.way))
+        return model
 
     def _require_apart(self, digests: np.ndarray, X: Any, what: str) -> None:
         if not self.allow_overlap:

@@ -128,7 +128,7 @@ def learn(given: LearnOptions) -> None:
             n_classes=task.n_classes,
             n_public=len(task.X_public),
             unit=task.shape.unit,
-            epsilon=model.epsilon,
+            epsilon=model.epsilon or 0.0,
         )
     budgets = None if given.private is None else _tables_of(given.private, given.ledger)
     show_plan(task.shape, plan, teacher=type(model.estimator).__name__, out=given.out)
@@ -235,7 +235,7 @@ def _learn(
     going_on = _folder.open_run(out, begun, tables=tables)
     if going_on:
         typer.echo(f"going on with {out}: what was paid for is used again", err=True)
-    budget = Budget(epsilon=model.epsilon, delta=plan.delta, adaptive=False)
+    budget = Budget(epsilon=model.epsilon or 0.0, delta=plan.delta, adaptive=False)
     with (
         Ledger(out / _folder.LEDGER, budget=budget)
         if account is None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ostraka.console import argument, option, options
+from ostraka.console import argument, option, options, require_new
 from ostraka.core import imports
 from ostraka.learn.cli import show_findings, wrapped
 from ostraka.learn.options import ReadOptions
@@ -35,8 +35,7 @@ def check(given: CheckOptions) -> None:
     for path in (given.private, given.public):
         if path is not None and not path.is_dir():
             path.open("rb").close()
-    if given.report is not None and given.report.exists():
-        raise typer.BadParameter(f"{given.report} exists, and is not overwritten: type another --report")
+    require_new(given.report, option="--report")
     if given.public is not None and given.holdout is not None:
         raise typer.BadParameter("--public and --holdout exclude each other: public rows come from one place")
     columns = given.columns()

@@ -33,14 +33,14 @@ _MEASURED = "ranges are over resamplings of models trained on {0}; the private r
 class PlanOptions:
     """Options of ``ostraka plan``."""
 
-    rows: int = option(..., "Private rows, or people if these are protected.", "N")
-    classes: int = option(..., "How many there are.", "N")
+    rows: int = option(..., "Private rows, or people if these are protected.", "N", min=16)
+    classes: int = option(..., "How many there are.", "N", min=2)
     epsilon: float | None = option(None, "Budget to spend.", "NATS")
     target_accuracy: float | None = option(
         None, "Instead of --epsilon: find the smallest budget for it.", "SHARE"
     )
     delta: float | None = option(None, "Default: 1e-5 or 0.1 / rows, the smaller.", "P")
-    public_rows: int = option(3200, "Unlabelled public rows there are to ask about.", "N")
+    public_rows: int = option(3200, "Unlabelled public rows there are to ask about.", "N", min=1)
     proxy: Path | None = option(None, "Public, labelled rows like the private ones, CSV or Parquet.", "FILE")
     label: str | None = option(None, "Column of --proxy to learn.", "COLUMN")
     drop: list[str] | None = option(None, "Column of --proxy to leave out; may be repeated.", "COLUMN")
@@ -56,8 +56,6 @@ def plan(given: PlanOptions) -> None:
 
     if (given.proxy is None) != (given.label is None):
         raise typer.BadParameter("--proxy FILE and --label COLUMN need each other")
-    if given.rows < 1:
-        raise typer.BadParameter(f"--rows must be an integer >= 1, got {given.rows}")
     curves = None if given.proxy is None else _measured(given)
     with _errors.usage():
         proposal = propose(

@@ -88,11 +88,11 @@ def _new(model: PATEClassifier | PATEFM, data: Data, plan: Planned, digests: np.
         where = ":memory:" if ledger is None else os.fspath(ledger)
         if ledger is not None and Path(where).is_dir():  # of tables: this one's is found by its rows
             ledger = _of_table(
-                Tables(where), data, Budget(epsilon=model.epsilon, delta=plan.delta, adaptive=False)
+                Tables(where), data, Budget(epsilon=model.epsilon or 0.0, delta=plan.delta, adaptive=False)
             )
             return Session(ledger, manifest, _PROCESS_SECRET, digests)
         old = where != ":memory:" and Path(where).exists()  # a ledger that is there keeps its own budget
-        budget = None if old else Budget(epsilon=model.epsilon, delta=plan.delta, adaptive=False)
+        budget = None if old else Budget(epsilon=model.epsilon or 0.0, delta=plan.delta, adaptive=False)
         ledger = Ledger(where, budget=budget)
     if ledger.budget.delta != plan.delta:
         raise ValueError(

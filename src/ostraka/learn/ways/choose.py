@@ -19,12 +19,14 @@ from ostraka.core.accounting.calibration import calibrate
 from ostraka.core.ledger.budget import BudgetExceeded
 from ostraka.core.ledger.ledger import Ledger
 from ostraka.core.mechanisms.counts import NoisyCounts
+from ostraka.data.units import Manifest
 from ostraka.learn.ways.argmax import Argmax
 from ostraka.learn.ways.counts import Counts, counted, expected_labels
 from ostraka.learn.ways.plan import Facts, World
 from ostraka.learn.ways.rounds import Rounds
 from ostraka.voters.bins import QuantileCells
 from ostraka.voters.cells import GraphCells, numbers
+from ostraka.voters.named import TABLES
 from ostraka.voters.rows import FeatureCells, own_features
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 _CLUSTERS = (1, 2, 4)  # of each class, in three made-up labellings
 _MOST_ROWS = 6000  # public rows of a trial; half of them vote
 _MANY_COLUMNS = 30
+_SMALLEST_IMAGE, _FEW_IMAGES, _MOST_IMAGES = 6, 50, 1000  # side; public rows
+_ALIKE_PIXELS = 0.2  # correlation of neighbours beyond that of any two
 _ENOUGH = 1000  # public rows for features of each row's own without being asked; chosen on selection data
 _KINDS = 0.2  # share of columns of zeros and ones in a table of categories
 _LOUDER = 4  # squared: sums must be twice as long as their noise
@@ -133,10 +137,51 @@ def _default_cells(public: Any, facts: Facts) -> Any:
     if hasattr(public, "iloc") or public.shape[1] < _MANY_COLUMNS:
         return QuantileCells()
     table = np.asarray(public)
+    if side := image_side(table):
+        return cells_of((side, side))
     binary = np.isin(table, (0, 1)).all(axis=0) & (table.min(axis=0) != table.max(axis=0))
     if _KINDS < binary.mean() < 1:
         return QuantileCells()
     return FeatureCells() if features_suit(public, facts) else GraphCells()
+
+
+def image_side(public: np.ndarray) -> int:
+    """The side of square grey images that public rows seem to be, from their numbers alone; else 0.
+
+    Columns of one range without negative numbers, in which neighbours of a square are alike, and others less.
+    """
+    side = math.isqrt(public.shape[1])
+    if side < _SMALLEST_IMAGE or side * side != public.shape[1] or len(public) < _FEW_IMAGES:
+        return 0
+    rows = np.asarray(public[:_MOST_IMAGES], dtype=np.float64)
+    if not np.isfinite(rows).all() or rows.min() < 0 or rows.max() <= 0:
+        return 0
+    if np.median(rows.max(axis=0)) < rows.max() / 2:  # columns of several ranges
+        return 0
+    pixels = rows - rows.mean(axis=0)
+    scale = np.sqrt((pixels**2).mean(axis=0))
+    pixels = np.divide(pixels, scale, out=np.zeros_like(pixels), where=scale > 0)
+    alike = pixels.T @ pixels / len(pixels)  # correlations, 0 of a pixel that is the same in all rows
+    place = np.arange(side * side).reshape(side, side)
+    pairs = ((place[:, 1:], place[:, :-1]), (place[1:], place[:-1]))
+    beside = min(_mean_of_live(alike[first, second]) for first, second in pairs)
+    apart = _mean_of_live(alike[~np.eye(side * side, dtype=bool)])
+    return side if beside > _ALIKE_PIXELS + apart else 0
+
+
+def _mean_of_live(correlations: np.ndarray) -> float:
+    """The mean without pairs of which one never changes."""
+    live = correlations[correlations != 0]
+    return float(live.mean()) if live.size else 0.0
+
+
+def default_way(model: Any) -> str:
+    """The way of an estimator that names none, as ``ostraka learn`` has it: teachers if they are set."""
+    of_teachers = (model.estimator, model.mechanism, model.screen, model.n_answers)
+    chosen = any(each is not None for each in of_teachers) or model.n_teachers != "auto"
+    student = model.student is not None and model.student != "fixmatch"
+    asked = model.consistent or isinstance(model.manifest, Manifest)
+    return "argmax" if chosen or student or asked else TABLES.way.value
 
 
 def features_suit(public: Any, facts: Facts) -> bool:

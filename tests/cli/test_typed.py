@@ -1,0 +1,134 @@
+"""Commands as people mistype them: each is refused in words about what was typed, and changes no file."""
+
+import contextlib
+import io
+import shlex
+
+import numpy as np
+import pytest
+
+import ostraka.cli
+
+GNMAX = "--mechanism gnmax --sigma 40"
+PLAN = "collect plan histogram:0:100:10 --clients 1000 --epsilon 1"
+AUDIT = "audit mechanism gnmax --sigma 2 --trials 1e3"
+
+MISTAKES = [  # what is typed, the exit code, part of what is said
+    (f"account votes.npz {GNMAX} --classes 2", 1, "has 4 classes, and --classes says 2"),
+    (f"account shares.npz {GNMAX}", 1, "must hold whole numbers of votes"),
+    (f"account votes.npz {GNMAX} --delta 3", 2, "--delta: delta must be > 0 and < 1"),
+    (f"account empty.npz {GNMAX}", 1, "cannot be read: an .npz file of plain arrays is needed"),
+    ("account votes.npz --mechanism gnmax --sigma 1e-300", 2, "--sigma must be at least 0.001 votes"),
+    ("account votes.npz --mechanism gnmax --sigma 1e300", 2, "--sigma: sigma must be at most 1e+150"),
+    ("account votes.npz --mechanism lnmax --scale 1e-9", 2, "--scale must be at least 0.001 votes"),
+    (f"{AUDIT} --votes 14,-12 --neighbour 13,-11", 2, "--votes must be votes, none below 0"),
+    (f"{AUDIT} --votes 14,12 --neighbour 13,13 --figure x.png", 2, "type a name that ends with .svg"),
+    (f"{AUDIT} --votes 14,12 --neighbour 13,13 --delta 3", 2, "delta must be > 0 and < 1"),
+    (
+        "audit answers with.csv without.csv --column answer --claimed-epsilon 3 --delta 3",
+        2,
+        "delta must be > 0 and < 1",
+    ),
+    ("audit answers floats.csv floats.csv --claimed-epsilon 3 --delta 1e-5", 2, "answers are classes"),
+    (
+        "attack votes answers.csv --teachers 100 --mechanism gnmax --sigma 1e-300",
+        2,
+        "--sigma must be at least",
+    ),
+    ("plan --rows 1e4 --classes 2 --epsilon 2 --seed -1", 2, "'--seed'"),
+    ("plan --rows 10 --classes 2 --epsilon 2", 2, "'--rows'"),
+    ("plan --rows 1e3 --classes 1 --epsilon 2", 2, "'--classes'"),
+    ("plan --rows 1e3 --classes 2 --epsilon 2 --delta 3", 2, "delta must be > 0 and < 1"),
+    ("plan --rows 1.5 --classes 2 --epsilon 2", 2, "'--rows'"),
+    ("learn --seed -1", 2, "'--seed'"),
+    ("learn --teachers 1e9", 2, "use --teachers 1150 or fewer"),
+    ("learn --sigma 1e-300", 3, "use more noise"),
+    ("learn --sigma 1e300", 2, "sigma must be at most 1e+150"),
+    ("learn with.csv --label answer --holdout 0.2 --classes 5..2", 2, "the second number must be larger"),
+    ("learn with.csv --label answer --holdout 0.2 --same ja", 2, "--same ja: type a class"),
+    ("learn with.csv --label answer --holdout 0.2 --decimal ;", 2, "the decimal sign must be"),
+    ("learn with.csv --label answer --holdout 0.2 --sheet Data --skip-lines -1", 2, "'--skip-lines'"),
+    ("learn empty.npz --label y --holdout 0.2", 1, "cannot be read as .npz with plain arrays"),
+    ("learn empty.csv --label y --holdout 0.2", 1, "is empty: it needs a header line"),
+    ("check nowhere.csv --label y", 1, "nowhere.csv: No such file"),
+    ("check with.csv --label y", 1, "has no column 'y' (--label)"),
+    ("check with.csv --report mine.txt", 2, "mine.txt exists, and is not overwritten"),
+    ("check with.csv --public with.csv --holdout 0.2", 2, "exclude each other"),
+    ("check empty.csv", 1, "is empty"),
+    (f"{PLAN} --trust nonsense", 2, "'--trust'"),
+    (f"{PLAN} --honest 0", 2, "'--honest'"),
+    (f"{PLAN} --honest 100", 2, "must be at most the 3 keepers there are"),
+    (f"{PLAN} --out mine.txt", 2, "mine.txt exists, and is not overwritten"),
+    (f"{PLAN} --out task.json --tally {'0' * 64}", 2, "--trust keepers needs the public key of each"),
+    (f"{PLAN} --out task.json --trust clients --keeper {'0' * 64}", 2, "--trust clients has no keepers"),
+    ("sample own", 2, "own/private.csv exists, and is not overwritten"),
+    ("ledger tables nowhere", 0, "there are no ledgers of tables in nowhere"),
+    ("ledger show nowhere", 1, "there is no ledger at nowhere"),
+    ("report nowhere", 1, "holds no result.json"),
+]
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """Files that commands may be tried on, and one that is precious."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    np.savez("votes.npz", counts=rng.multinomial(100, [0.7, 0.1, 0.1, 0.1], size=5))
+    np.savez("shares.npz", counts=rng.random((5, 4)))
+    (tmp_path / "empty.npz").touch()
+    (tmp_path / "empty.csv").touch()
+    (tmp_path / "own").mkdir()
+    for name in ("mine.txt", "own/private.csv"):
+        (tmp_path / name).write_text("precious\n")
+    for name, column, cells in (
+        ("answers.csv", "query,label", [f"{k % 5},{k % 3}" for k in range(60)]),
+        ("with.csv", "answer,x", [f"{k % 3},{k}" for k in range(200)]),
+        ("without.csv", "answer,x", [f"{k % 3},{k}" for k in range(200)]),
+        ("floats.csv", "answer", [f"{each:.4f}" for each in rng.random(200)]),
+    ):
+        (tmp_path / name).write_text("\n".join([column, *cells]) + "\n")
+    return tmp_path
+
+
+def typed(words: str) -> tuple[int, str]:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out), pytest.raises(SystemExit) as left:
+        ostraka.cli.main(shlex.split(words))
+    return left.value.code, out.getvalue()
+
+
+@pytest.mark.parametrize(("words", "code", "said"), MISTAKES, ids=[words for words, *_ in MISTAKES])
+def test_a_mistake_is_refused_in_words_about_it(words, code, said, files):
+    before = {path: path.read_bytes() for path in files.rglob("*") if path.is_file()}
+    got, output = typed(words)
+    assert (got, said in output) == (code, True), output
+    assert "unexpected" not in output
+    assert "Traceback" not in output
+    assert "interrupted" not in output
+    assert {path: path.read_bytes() for path in files.rglob("*") if path.is_file()} == before
+
+
+def test_a_task_is_written_for_those_who_are_trusted(files):
+    from ostraka.collect.task import Task
+
+    code, output = typed(f"{PLAN} --trust clients --tally {'0' * 64} --out task.json --json")
+    assert code == 0, output
+    assert Task.from_json((files / "task.json").read_text()).keepers == ()
+
+
+@pytest.mark.parametrize("words", ["-h", "learn -h", "ledger show -h", "collect plan -h"])
+def test_help_has_a_short_form(words):
+    code, output = typed(words)
+    assert code == 0
+    assert output.startswith("Usage: ostraka")
+
+
+def test_the_version_has_a_short_form():
+    assert typed("-V")[1].startswith(f"ostraka {ostraka.__version__}")
+
+
+def test_whole_numbers_may_have_an_exponent_and_other_words_may_not_change(files):
+    code, output = typed(f"account votes.npz {GNMAX} --answers-per-query=1e2 --json")
+    assert code == 0, output
+    code, output = typed("check with.csv --label 1e3")
+    assert "no column '1e3'" in output
