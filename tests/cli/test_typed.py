@@ -17,7 +17,7 @@ MISTAKES = [  # what is typed, the exit code, part of what is said
     (f"account votes.npz {GNMAX} --classes 2", 1, "has 4 classes, and --classes says 2"),
     (f"account shares.npz {GNMAX}", 1, "must hold whole numbers of votes"),
     (f"account votes.npz {GNMAX} --delta 3", 2, "--delta: delta must be > 0 and < 1"),
-    (f"account empty.npz {GNMAX}", 1, "cannot be read: an .npz file of plain arrays is needed"),
+    (f"account empty.npz {GNMAX}", 1, "cannot be read as .npz with plain arrays"),
     ("account votes.npz --mechanism gnmax --sigma 1e-300", 2, "--sigma must be at least 0.001 votes"),
     ("account votes.npz --mechanism gnmax --sigma 1e300", 2, "--sigma: sigma must be at most 1e+150"),
     ("account votes.npz --mechanism lnmax --scale 1e-9", 2, "--scale must be at least 0.001 votes"),
