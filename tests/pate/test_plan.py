@@ -12,7 +12,7 @@ PUBLIC = {"n_units": 1297, "n_classes": 10, "n_public": 350}
 
 def planned(**choices) -> Plan:
     numbers = {name: choices.pop(name, value) for name, value in PUBLIC.items()}
-    return PATEClassifier(**{"epsilon": 3.6, "delta": 1e-4, **choices}).plan(**numbers)
+    return PATEClassifier(**{"way": "argmax", "epsilon": 3.6, "delta": 1e-4, **choices}).plan(**numbers)
 
 
 @pytest.mark.parametrize("screen", [None, Threshold(at=60, sigma=40.0)], ids=["open", "screened"])

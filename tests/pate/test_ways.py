@@ -12,7 +12,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils import shuffle
 
 from ostraka import ABSTAIN, Budget, Ledger, PATEClassifier
-from ostraka.learn.ways.choose import best_cells
+from ostraka.learn.ways.choose import best_cells, image_side
 from ostraka.learn.ways.counts import CountsPlan
 from ostraka.learn.ways.plan import Facts
 from ostraka.ledger import LedgerError
@@ -381,9 +381,37 @@ class TestChoice:
         facts = {"n_units": 1297, "n_classes": 10, "n_public": 350, "X_public": X[PUBLIC]}
         assert counts(way="auto").plan(**facts) == counts(way="auto").plan(**facts)
 
-    def test_argmax_is_the_default(self):
-        model = PATEClassifier(epsilon=2.0, delta=1e-4)
-        assert not isinstance(model.plan(n_units=1297, n_classes=10, n_public=350), CountsPlan)
+    @pytest.mark.parametrize(
+        ("settings", "way", "epsilon"),
+        [
+            ({}, "counts", 1.0),
+            ({"epsilon": 2.5}, "counts", 2.5),
+            ({"n_teachers": 50}, "argmax", 2.0),
+            ({"n_answers": 10}, "argmax", 2.0),
+            ({"student": "boosting"}, "argmax", 2.0),
+            ({"way": "argmax"}, "argmax", 2.0),
+        ],
+    )
+    def test_a_way_that_is_not_named_is_that_of_the_command(self, settings, way, epsilon):
+        facts = {"n_units": 1297, "n_classes": 10, "n_public": 350, "X_public": X[PUBLIC]}
+        plan = PATEClassifier(delta=1e-4, **settings).plan(**facts)
+        assert plan.way == way
+        assert 0.97 * epsilon < plan.epsilon <= epsilon
+
+    @pytest.mark.parametrize("scale", [1.0, 0.25])
+    def test_square_images_are_known_by_public_rows_alone(self, scale):
+        digits = load_digits().data * scale
+        rng = np.random.default_rng(0)
+        tables = [
+            rng.random((300, 64)),
+            np.abs(rng.normal(size=(300, 3)) @ rng.random((3, 64))),
+            np.cumsum(rng.normal(size=(300, 64)), axis=1),
+            digits[:300, rng.permutation(64)],
+            digits[:300, :50],
+            digits[:20],
+        ]
+        assert image_side(digits[:300]) == 8
+        assert [image_side(table) for table in tables] == [0] * 6
 
     def test_refusals(self):
         with pytest.raises(ValueError, match="way must be"):

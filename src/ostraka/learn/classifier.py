@@ -32,7 +32,7 @@ from ostraka.learn.run import PRIVATE_ATTRIBUTES, Run
 from ostraka.learn.session import Seeds, begin, dense, labels_of, split
 from ostraka.learn.students.distil import Distilled
 from ostraka.learn.ways.choose import choose, default_way
-from ostraka.voters.named import TABLES, Way
+from ostraka.voters.named import TABLES
 from ostraka.voters.parquet import applied
 
 if TYPE_CHECKING:
@@ -456,7 +456,7 @@ class PATEClassifier(Fitted):
         model = copy.copy(self)
         model.way = default_way(self) if self.way is None else self.way
         if self.epsilon is None:
-            model.epsilon = TABLES.budget(Way(model.way))
+            model.epsilon = TABLES.epsilon_by_argmax if model.way == "argmax" else TABLES.epsilon
         return model
 
     def _require_apart(self, digests: np.ndarray, X: Any, what: str) -> None:
