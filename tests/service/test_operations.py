@@ -206,10 +206,23 @@ def test_logs_are_objects_that_name_their_request(service):
     record.fields = {"status": 503}
     logged = json.loads(JsonLines().format(record))
     assert (logged["level"], logged["message"], logged["status"]) == ("warning", 'with "quotes\n"', 503)
+    assert logged["event"] == "other"
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4}", logged["time"])
     assert "\n" not in JsonLines().format(record)
     names = {service.label(ONE, key=f"k{n}").headers["ostraka-request"] for n in range(3)}
     assert len(names) == 3
+
+
+def test_every_event_of_the_log_has_a_name_on_the_page():
+    named = set()
+    for path in Path(ostraka.__file__).parent.rglob("*.py"):
+        named |= set(
+            re.findall(r'"event": "([a-z.]+)"|event = "([a-z.]+)"|else "([a-z]+\.[a-z]+)"', path.read_text())
+        )
+    names = {name for found in named for name in found if name}
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    assert names >= {"ledger.moved", "charge.unknown", "witness.silent", "request"}
+    assert [name for name in sorted(names) if f"| `{name}` |" not in page] == []
 
 
 def test_alert_rules_name_metrics_that_exist(shared):

@@ -301,7 +301,8 @@ def gauge_lines(gauges: Iterable[tuple[str, str, float]]) -> list[str]:
 def log_unexpected(error: BaseException, log: logging.Logger = _LOG) -> None:
     """Log kind, function and line of an error, without its message, which may quote private values."""
     last = traceback.extract_tb(error.__traceback__)[-1]
-    log.error("unexpected %s in %s, line %s", type(error).__name__, last.name, last.lineno)
+    kind, event = type(error).__name__, {"event": "failed"}
+    log.error("unexpected %s in %s, line %s", kind, last.name, last.lineno, extra=event)
 
 
 class Server:

@@ -269,11 +269,17 @@ class Batcher:
             try:
                 self._answer(jobs)
             except LedgerUnavailable as error:
-                _LOG.warning("the ledger cannot be used now, nothing was answered: %s", error)
+                _LOG.warning(
+                    "the ledger cannot be used now, nothing was answered: %s",
+                    error,
+                    extra={"event": "ledger.unavailable"},
+                )
                 _refuse(jobs, unavailable())
             except (EndpointError, PartyError, VotersAwayError) as error:  # nothing was drawn
                 _LOG.warning(
-                    "the voters elsewhere do not answer (%s): nothing was charged", type(error).__name__
+                    "the voters elsewhere do not answer (%s): nothing was charged",
+                    type(error).__name__,
+                    extra={"event": "voters.unavailable"},
                 )
                 _refuse(jobs, unavailable())
             except BaseException as error:  # noqa: BLE001  (it is unknown what is written: no answers)

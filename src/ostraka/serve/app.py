@@ -113,7 +113,9 @@ class Application:
         if self._log_requests:
             seconds = round(time.perf_counter() - start, 6)
             fields = {"route": place, "status": reply.status, "client": client, "seconds": seconds}
-            _LOG.info("%s %s", place or "no route", reply.status, extra={"fields": fields})
+            _LOG.info(
+                "%s %s", place or "no route", reply.status, extra={"fields": fields, "event": "request"}
+            )
         return reply
 
     def _slow_down(self, request: Request) -> None:

@@ -376,13 +376,18 @@ class Deployment:
                     self._left.update({account.name: account.left for account in accounts})
                     to_grant = False
             except LedgerUnavailable as error:
-                _LOG.warning("grants wait until the ledger can be used again: %s", error)
+                _LOG.warning(
+                    "grants wait until the ledger can be used again: %s",
+                    error,
+                    extra={"event": "ledger.unavailable"},
+                )
             except LedgerError as error:  # it is unknown whether a grant was written
                 self._stop(error)
             except (AttributeError, OSError, TypeError, ValueError) as error:
                 _LOG.error(
                     "the file of keys cannot be read (%s): no key is valid until it can",
                     type(error).__name__,
+                    extra={"event": "keys.unreadable"},
                 )
 
 
@@ -400,6 +405,7 @@ def _stop(error: BaseException) -> None:
         )
     else:
         words = "the outcome of a charge is unknown (%s): stopping; start the service again"
-    _LOG.critical(words, type(error).__name__)
+    event = "ledger.moved" if isinstance(error, LedgerMoved) else "charge.unknown"
+    _LOG.critical(words, type(error).__name__, extra={"event": event})
     logging.shutdown()
     os._exit(1)

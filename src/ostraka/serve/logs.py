@@ -1,4 +1,7 @@
-"""Logs as lines of JSON: time, level, message, and the request they belong to. No private value."""
+"""Logs as lines of JSON: time, level, event, message, and the request they belong to. No private value.
+
+Names of events are stable, for programs that watch; docs/operations.md lists them.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ class JsonLines(logging.Formatter):
             "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
             "level": record.levelname.lower(),
             "logger": record.name,
+            "event": getattr(record, "event", "other"),
             "message": record.getMessage(),
         }
         if request := getattr(record, "request", None) or REQUEST.get():

@@ -101,9 +101,13 @@ def _take_signals(server: Server) -> None:
         try:
             server.reload()
         except OSError as error:
-            _LOG.error("the certificate cannot be read (%s): the old one stays", type(error).__name__)
+            _LOG.error(
+                "the certificate cannot be read (%s): the old one stays",
+                type(error).__name__,
+                extra={"event": "certificate.unreadable"},
+            )
         else:
-            _LOG.info("the certificate was read again")
+            _LOG.info("the certificate was read again", extra={"event": "certificate.read"})
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -332,7 +332,10 @@ class PostgresStore(Store):
         if self.vouched is not None and self.vouched():
             self.adopt()
             self._lineage = lineage
-            _LOG.warning("a new server or timeline was adopted: the witnesses know of nothing that it lacks")
+            _LOG.warning(
+                "a new server or timeline was adopted: the witnesses know of nothing that it lacks",
+                extra={"event": "ledger.adopted"},
+            )
             return
         system, timeline = self._lineage or ("none", 0)
         raise LedgerMoved(

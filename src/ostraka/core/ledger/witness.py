@@ -180,7 +180,12 @@ class Quorum:
             except Exception as error:  # noqa: BLE001  (it is asked again with the next question)
                 heads, failure = [], type(error).__name__
             if failure and not warned:
-                _LOG.warning("the witness %s does not answer (%s)", witness.name, failure)
+                _LOG.warning(
+                    "the witness %s does not answer (%s)",
+                    witness.name,
+                    failure,
+                    extra={"event": "witness.silent"},
+                )
             warned = bool(failure)
             with self._changed:
                 if failure:
