@@ -17,6 +17,7 @@ import tempfile
 import time
 import warnings
 from datetime import UTC, datetime
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,6 +33,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from ostraka.collect.encodings import Grid, Histogram, Pairs, Tree
 from ostraka.core.mechanisms import sums
+from ostraka.core.mechanisms.particles import tallied
 from ostraka.data import table as data_table
 from ostraka.data.contribution import Contribution
 from ostraka.data.nearest import nearest
@@ -259,6 +261,21 @@ def _read(form: str) -> Subject:
     return Subject(aggregate, one, no_numbers=True, most=301)
 
 
+def _counted() -> Subject:
+    """Cells of pairs and triples of columns of a table that is coded by its schema."""
+    names = [f"c{place}" for place in range(WIDTH)]
+    schema = Schema.from_dict({name: {"edges": [-9, -1, 0, 1, 9], "missing": True} for name in names})
+    tables = [columns for k in (2, 3) for columns in combinations(range(WIDTH), k)]
+
+    def aggregate(rows: np.ndarray, _labels: np.ndarray) -> np.ndarray:
+        coded = encoded(schema, dict(zip(names, rows.T, strict=True)), most=1)
+        coded[:, -1] = 1
+        return np.concatenate(tallied(coded.T, schema.sizes, tables))
+
+    one = Contribution(l0=len(tables), l1=len(tables), l2=float(np.sqrt(len(tables))), linf=1.0)
+    return Subject(aggregate, one, no_numbers=True)
+
+
 def _planted(rows: np.ndarray, _labels: np.ndarray) -> np.ndarray:
     """A planted defect: rows are scaled by the largest of all."""
     table = _clusters.bounded(rows.astype(np.float64))
@@ -266,6 +283,7 @@ def _planted(rows: np.ndarray, _labels: np.ndarray) -> np.ndarray:
 
 
 SUBJECTS: dict[str, Callable[[], Subject]] = {
+    "tables: cells of pairs and triples": _counted,
     "cells: quantiles": lambda: _cells(QuantileCells()),
     "cells: clusters of a graph": lambda: _cells(GraphCells(n_cells=8)),
     "cells: features of a graph": lambda: _cells(GraphCells(n_features=10)),
