@@ -10,6 +10,7 @@ _PRICE = "mechanisms/test_counts.py::TestThePrice::"
 _ROWS = "voters/test_rows.py::TestSensitivity::"
 _RESIDUALS = "voters/test_residuals.py::"
 _ROUNDS = "pate/test_rounds.py::"
+_SPECTRUM = "voters/test_spectrum.py::"
 
 MUTANTS = [
     Mutant(
@@ -95,7 +96,7 @@ MUTANTS = [
     Mutant(
         "cells of private rows are taken",
         "voters/rows.py",
-        "if self.cells.is_of(X):",
+        "if cells.is_of(X):",
         "if False:",
         "voters/test_rows.py::TestRefusals::test_of_cells_fitted_on_the_private_rows",
     ),
@@ -163,5 +164,78 @@ MUTANTS = [
         "if self.delta >= 1 / self.n_units:",
         "if self.delta >= 1:",
         "pate/test_plan.py::test_numbers_out_of_range_are_refused",
+    ),
+    Mutant(
+        "a spectrum's rows are not shortened for the model",
+        "voters/spectrum.py",
+        "return np.asarray(whole / np.linalg.norm(whole, axis=1, keepdims=True))",
+        "return np.asarray(whole)",
+        _SPECTRUM + "TestLength::test_the_model_sees_the_rows_that_are_summed",
+    ),
+    Mutant(
+        "the model is fed rows before they are shortened",
+        "voters/spectrum.py",
+        "return self._of_length_one(self._whitened(X))",
+        "return np.column_stack([self._whitened(X), np.full(len(X), self.constant)])",
+        _SPECTRUM + "TestLength::test_the_model_sees_the_rows_that_are_summed",
+    ),
+    Mutant(
+        "the sensitivity of the first round is used for later ones",
+        "voters/rows.py",
+        "return shortened(parts * balanced(sure) * apart[:, -odds.shape[1] :], parts)",
+        "return np.rint(parts * balanced(0 * sure + 1 / sure.shape[1]) * apart[:, -odds.shape[1] :])",
+        _SPECTRUM + "TestSensitivity::test_no_row_moves_the_table_further_by_enumeration",
+    ),
+    Mutant(
+        "a gradient under replace-one moves as far as under zero-out",
+        "voters/rows.py",
+        '        move = cells.reach_ / 2 if self.relation == "zero-out" else cells.reach_\n'
+        "        return Private(sums, replace(self.adjacency_, l2=move * parts))\n\n    def _weights",
+        "        move = cells.reach_ / 2\n"
+        "        return Private(sums, replace(self.adjacency_, l2=move * parts))\n\n    def _weights",
+        _SPECTRUM + "TestSensitivity::test_no_row_moves_the_table_further_by_enumeration",
+    ),
+    Mutant(
+        "a person adds the sum of what its rows add",
+        "voters/rows.py",
+        "np.trunc(added / sizes).sum(axis=0)",
+        "added.sum(axis=0)",
+        _SPECTRUM + "TestSensitivity::test_a_person_with_many_rows_adds_no_more_than_one_row",
+    ),
+    Mutant(
+        "rounds of the filter begin with a ledger that cannot pay for all",
+        "learn/ways/filter.py",
+        "        plan.require_affordable(ledger, key=key)\n",
+        "",
+        "pate/test_filter.py::TestTheFrontDoor::"
+        "test_settings_that_other_ways_have_and_a_ledger_that_cannot_pay",
+    ),
+    Mutant(
+        "the first round of the filter is linearised at equal shares",
+        "learn/students/filter.py",
+        "            coef = self._of_shares(table, weights)\n",
+        "            pass\n",
+        "pate/test_filter.py::TestTheFilter::test_the_share_of_a_rare_class_is_told_by_the_first_round",
+    ),
+    Mutant(
+        "numbers are not clipped to the declared bounds",
+        "voters/values.py",
+        "2 * (np.clip(values, low, high) - low)",
+        "2 * (values - low)",
+        "pate/test_regressor.py::test_a_number_beyond_the_bounds_counts_as_the_nearest",
+    ),
+    Mutant(
+        "residuals of numbers are neither clipped nor checked",
+        "voters/rows.py",
+        "return shortened(np.clip(parts / clip * apart, -parts, parts), parts)",
+        "return np.rint(np.nan_to_num(parts / clip * apart))",
+        "pate/test_regressor.py::TestSensitivity::test_no_row_moves_the_sums_further_by_enumeration",
+    ),
+    Mutant(
+        "a regression begins with a ledger that cannot pay for all",
+        "learn/ways/regression.py",
+        "        plan.require_affordable(ledger, key=key)\n",
+        "",
+        "pate/test_regressor.py::test_refusals_name_no_value_and_charge_nothing",
     ),
 ]

@@ -45,6 +45,7 @@ from ostraka.voters import NeighbourVoter
 from ostraka.voters.bins import QuantileCells
 from ostraka.voters.cells import GraphCells
 from ostraka.voters.rows import FeatureCells, RowVoter
+from ostraka.voters.spectrum import Spectrum
 from ostraka.voters.voting import Shard, count_votes, train, vote
 
 if TYPE_CHECKING:
@@ -102,6 +103,20 @@ def _cells(cells: Any) -> Subject:
     rows, labels = np.zeros((2, WIDTH)), np.array([0, 1])
     far = voter.fit(rows, labels, classes=range(N_CLASSES)).adjacency_.l2
     return Subject(aggregate, Contribution(l2=far / 2), "replace-one", no_numbers=True, most=301)
+
+
+def _gradient(*, grouped: bool) -> Subject:
+    """Balanced residuals of rows, or of people with three rows each, whatever the model."""
+    cells: Any = Spectrum(noise=0.01).fit(_public())
+    voter = RowVoter(cells=cells, person="mean")
+    coef = np.random.default_rng(1).normal(size=(cells.features_.shape[1], N_CLASSES)) * 5
+
+    def aggregate(rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        people = np.arange(len(rows)) // 3 if grouped else None
+        fitted = voter.fit(rows, labels, people, classes=range(N_CLASSES))
+        return np.asarray(fitted.gradient(coef, parts=9).open())
+
+    return Subject(aggregate, Contribution(l2=9.0 * 64), "replace-one", no_numbers=True, most=301)
 
 
 def _neighbours(metric: Any, transformer: Any = None) -> Subject:
@@ -288,6 +303,8 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
     "cells: clusters of a graph": lambda: _cells(GraphCells(n_cells=8)),
     "cells: features of a graph": lambda: _cells(GraphCells(n_features=10)),
     "cells: features of rows": lambda: _cells(FeatureCells(n_features=6)),
+    "gradient of rows": lambda: _gradient(grouped=False),
+    "gradient of people": lambda: _gradient(grouped=True),
     "neighbours, Euclidean": lambda: _neighbours("euclidean"),
     "neighbours, cosine": lambda: _neighbours("cosine"),
     "neighbours, by components": lambda: _neighbours("euclidean", PCA(5).fit(_public())),

@@ -2,3 +2,4 @@
 
 from ostraka.learn import PATEFM as PATEFM
 from ostraka.learn import PATEClassifier as PATEClassifier
+from ostraka.learn import PATERegressor as PATERegressor

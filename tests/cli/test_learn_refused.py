@@ -34,7 +34,7 @@ from tests.cli.learning import CANARY, COMMON, charges, csv, learn, person, rows
         (("--person", "patient"), 1, "has no column 'patient' (--person)"),
         (("--classes", "well"), 1, "holds one class only"),
         (("--public", "nowhere.csv"), 1, "nowhere.csv: No such file"),
-        (("--relation", "zero-out"), 2, "--relation zero-out is for --way counts and --way rounds"),
+        (("--relation", "zero-out"), 2, "--relation zero-out is for --way counts, rounds and filter"),
         (("--relation", "add-or-remove"), 2, "'add-or-remove' is not one of"),
         (("--teacher", "oracle"), 2, "'oracle' is not one of"),
         (("--engine", "pigeons"), 2, "'pigeons' is not one of"),

@@ -85,6 +85,7 @@ CASES = {
     ),
     "counts": of_digits(GraphCells(image_shape=(8, 8), time=5.0), way="counts", epsilon=1.0),
     "rounds": of_digits(FeatureCells(FunctionTransformer(), n_features=25), way="rounds", epsilon=4.0),
+    "filter": of_digits(None, way="filter", epsilon=4.0),
     "labels": Case(
         {
             "n_teachers": 8,

@@ -14,8 +14,9 @@ from ostraka.core.imports import face
 
 if TYPE_CHECKING:
     from ostraka.learn.classifier import PATEClassifier as PATEClassifier
+    from ostraka.learn.regressor import PATERegressor as PATERegressor
     from ostraka.learn.ways.labels import PATEFM as PATEFM
 
-__all__ = ["PATEFM"]
+__all__ = ["PATEFM", "PATERegressor"]
 
 __getattr__, __dir__ = face(__name__, __file__)

@@ -188,16 +188,20 @@ class PATEClassifier(Fitted):
         What learns from the answers: see :class:`~ostraka.learn.students.Distilled`. None: ``"auto"``.
         With ``way="counts"`` also ``"fixmatch"`` (needs torch): what learns from the labels of which the
         posterior is sure. None there: what suits the cells.
-    way : {"argmax", "counts", "rounds", "auto"}, optional
+    way : {"argmax", "counts", "rounds", "filter", "auto"}, optional
         None: as ``ostraka learn`` chooses, ``"argmax"`` where a setting of teachers or a student is given,
         else ``"counts"``.
         ``"argmax"``: teachers vote on public rows, one paid answer each. ``"counts"``: every unit casts one
         ballot in all, for a public cell, and one table is paid for. ``"rounds"``: every row casts a ballot in
         each of twelve rounds, for what the model of the rounds before gets wrong (docs/noisy-counts.md).
-        ``"auto"``: what does best on public rows with made-up labels; see ``expected_``.
+        ``"filter"``: in each of five rounds every unit adds what the model gets wrong about it, in public
+        functions of its columns; Kalman filters read the sums. For tables of any width, with probabilities.
+        ``"auto"``: the filter; where ``cells`` or a student are given, what does best on public rows with
+        made-up labels; see ``expected_``.
     cells : GraphCells, QuantileCells, FeatureCells or the like, or a list of different ones, optional
         Not fitted. Where ballots go, for ``"counts"`` and ``"rounds"``. ``"rounds"`` takes features of each
-        row's own (:class:`~ostraka.voters.rows.FeatureCells`). None for ``"counts"``: bins
+        row's own (:class:`~ostraka.voters.rows.FeatureCells`), ``"filter"`` a
+        :class:`~ostraka.voters.spectrum.Spectrum`. None for ``"counts"``: bins
         (QuantileCells) for data frames, fewer than 30 columns or columns of different kinds. Other arrays
         (images, embeddings) get features of each row's own where there are 1,000 public rows and enough
         private ones for the noise, else the graph of the public rows. Declare images by
@@ -205,7 +209,7 @@ class PATEClassifier(Fitted):
         public rows vote with made-up labels (docs/noisy-counts.md says how far to trust that).
     relation : {"replace-one", "zero-out"}
         What is hidden of one unit: that its data is not any other data, or, for ``"counts"`` and with less
-        noise, only that it is not left out (:class:`~ostraka.Adjacency`).
+        noise, ``"rounds"`` and ``"filter"``, only that it is not left out (:class:`~ostraka.Adjacency`).
     asks : {"least-confident", "random"}
         Which rows to ask about: first typical ones, then those the student is least sure of; or any.
     consistent : bool or Consistent
@@ -242,11 +246,13 @@ class PATEClassifier(Fitted):
         Public. Rows of ``X_public`` (or of ``held_out_``) in the order they were asked about.
     held_out_ : int64 array or None
         Rows of ``X`` that were used as public ones.
-    plan_ : Plan, CountsPlan or RoundsPlan
+    plan_ : Plan, CountsPlan, RoundsPlan or FilterPlan
     way_ : str
-        ``"argmax"``, ``"counts"`` or ``"rounds"``.
+        ``"argmax"``, ``"counts"``, ``"rounds"`` or ``"filter"``.
     expected_ : dict of str to float
-        Public. Where there was a choice: mean accuracy of each on public rows with made-up labels.
+        Public. By the filter: ``accuracy``, and ``auc`` of two classes, that the posterior lets expect of new
+        rows, with their standard errors. Where there was a choice by trial: mean accuracy of each on public
+        rows with made-up labels.
     result_ : Result
         The record of the run; ``result_.public()`` is what may be shown.
     ledger_, manifest_, ensemble_, votes_
@@ -397,9 +403,10 @@ class PATEClassifier(Fitted):
             n_public=data.public.shape[0],
             grouped=groups is not None,
         )
-        self.way_, self.expected_ = way.plan.way, dict(way.expected)
+        self.way_ = way.plan.way
         self._session = begin(model, data, way.plan, digests=digests)
         self._finish(way.learn(model, data, seeds, self._session))
+        self.expected_ = dict(way.expected or self.result_.utility.get("expected", {}))
         chosen = {"way": self.way_, **({"expected": way.expected} if way.expected else {})}
         self.result_ = replace(self.result_, settings={**self.result_.settings, **chosen})
         return self

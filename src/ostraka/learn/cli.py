@@ -185,7 +185,7 @@ def _model(given: LearnOptions, task: Task, way: Way) -> PATEClassifier:
         n_answers=given.answers,
         student=given.student_for(way),
         way=way.value,
-        cells=None if way is Way.ROUNDS else cells_of(task.image_shape),
+        cells=None if way in {Way.ROUNDS, Way.FILTER} else cells_of(task.image_shape),
         relation=given.relation.value,
         classes=task.classes,
         allow_overlap=given.allow_overlap,

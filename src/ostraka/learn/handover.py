@@ -16,12 +16,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
+from sklearn.decomposition import PCA
 from sklearn.dummy import DummyClassifier
 from sklearn.kernel_approximation import Nystroem
-from sklearn.linear_model import LogisticRegression, SGDClassifier
+from sklearn.linear_model import LinearRegression, LogisticRegression, SGDClassifier
 from sklearn.neural_network import MLPClassifier
-from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import KBinsDiscretizer, LabelBinarizer, MinMaxScaler, OneHotEncoder
+from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    KBinsDiscretizer,
+    LabelBinarizer,
+    MinMaxScaler,
+    Normalizer,
+    OneHotEncoder,
+    PolynomialFeatures,
+)
 from sklearn.semi_supervised import SelfTrainingClassifier
 from sklearn.utils import _safe_indexing
 
@@ -30,8 +39,11 @@ from ostraka.data.columns import one_hot
 from ostraka.learn.students.counts import Spreading
 from ostraka.learn.students.distil import Distilled
 from ostraka.learn.ways.counts import BinnedStudent
+from ostraka.learn.ways.filter import SpectrumStudent
+from ostraka.learn.ways.regression import SpectrumRegressor
 from ostraka.networks import TorchClassifier
 from ostraka.report import folder as _folder
+from ostraka.voters.spectrum import Dictionary, Interactions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -96,17 +108,84 @@ def binned(cells: QuantileCells, model: MomentLogistic) -> Pipeline:
     ValueError
         The bins are of a data frame; only those of plain arrays of numbers can be written so.
     """
+    ends = np.cumsum([book.shape[1] for book in cells.codebooks_])[:-1]
+    bins, coefficients, offset = _of_bins(cells, np.split(model.coef_, ends))
+    weights = _linear(coefficients, model.intercept_ + offset, model.classes_)
+    return Pipeline([("bins", bins), ("weights", weights)])
+
+
+def spectral(student: SpectrumStudent | SpectrumRegressor) -> Pipeline:
+    """Convert a linear model of a public spectrum to steps that scikit-learn has.
+
+    Raises
+    ------
+    ValueError
+        The spectrum is of a data frame, or of a transformer of another library.
+    """
+    cells, coef = student.cells, student.coef
+    turn, first, offset = cells.whitening_, cells.transform_, np.zeros(cells.whitening_.shape[1])
+    steps: list[tuple[str, Any]] = []
+    if isinstance(first, Interactions):
+        kernel, n_functions = first.kernel_, first.kernel_.n_features_in_
+        first, functions, start = _of_functions(first.dictionary_, np.eye(n_functions))
+        same = FunctionTransformer().fit(np.zeros((1, n_functions)))
+        both = FeatureUnion([("functions", same), ("kernel", kernel)])
+        steps = [*_affine("functions", functions, start), ("both", both)]
+    elif isinstance(first, Dictionary):
+        first, turn, offset = _of_functions(first, turn)
+    offset = np.append(offset - cells.middle_ @ cells.whitening_, cells.constant)
+    steps += _affine("spectrum", np.column_stack([turn, np.zeros(len(turn))]), offset)
+    weights: Any
+    if isinstance(student, SpectrumRegressor):
+        (low, high), weights = student.bounds, LinearRegression()
+        weights.coef_, weights.intercept_ = coef[:, 0] * (high - low) / 2, (low + high) / 2
+        weights.n_features_in_ = len(coef)
+    else:
+        coef = np.hstack([0 * coef, coef]) if coef.shape[1] == 1 else coef
+        weights = _linear(coef, np.zeros(coef.shape[1]), student.classes_)
+    pipeline = Pipeline([("bins", first), *steps, ("length", Normalizer()), ("weights", weights)])
+    _require_sklearn(pipeline)
+    return pipeline
+
+
+def _of_functions(
+    dictionary: Dictionary, turn: np.ndarray
+) -> tuple[ColumnTransformer, np.ndarray, np.ndarray]:
+    """As :func:`_of_bins`, for a linear map of a dictionary's functions."""
+    ends = np.cumsum([values.shape[1] for values in dictionary.values_])[:-1]
+    parts = zip(dictionary.values_, np.split(turn, ends), strict=True)
+    return _of_bins(dictionary.cells_, [values @ part for values, part in parts])
+
+
+def _affine(name: str, turn: np.ndarray, offset: np.ndarray) -> list[tuple[str, Any]]:
+    """Two steps: a feature that is one, and a linear map of all."""
+    ones, whole = PolynomialFeatures(1), np.vstack([offset, turn])
+    directions = PCA(whole.shape[1])
+    ones.fit(np.zeros((1, len(turn))))
+    directions.mean_, directions.components_ = np.zeros(len(whole)), whole.T.copy()
+    directions.n_features_in_ = len(whole)
+    return [(f"one_of_{name}", ones), (name, directions)]
+
+
+def _of_bins(
+    cells: QuantileCells, weights: Sequence[np.ndarray]
+) -> tuple[ColumnTransformer, np.ndarray, np.ndarray]:
+    """Zeros and ones for bins, the weights of each, and what a row has whatever its bins.
+
+    Raises
+    ------
+    ValueError
+        The bins are of a data frame; only those of plain arrays of numbers can be written so.
+    """
     blocks = cells._one_hot  # noqa: SLF001  (its fitted parts are the model)
     if blocks is None:
         raise ValueError("bins of a data frame are no scikit-learn model: keep the student as it is")
-    ends = np.cumsum([book.shape[1] for book in cells.codebooks_])[:-1]
-    weights = np.split(model.coef_, ends)
     edges: list[np.ndarray] = []
     alone: list[int] = []
     together: list[int] = []
     numbers: list[np.ndarray] = []
     kinds: list[np.ndarray] = []
-    intercept = model.intercept_.copy()
+    offset = np.zeros(weights[0].shape[1])
     for block, (_, bounds), weight in zip(blocks, cells._bins, weights, strict=True):  # noqa: SLF001
         if len(block) == 1:
             alone += block
@@ -117,16 +196,11 @@ def binned(cells: QuantileCells, model: MomentLogistic) -> Pipeline:
             codes = [names.index(str(k)) if str(k) in names else len(names) for k in range(len(block))]
             together += block
             kinds.append(weight[codes] - weight[-1])
-            intercept += weight[-1]
-    coefficients = np.concatenate([np.empty((0, len(intercept))), *numbers, *kinds])
+            offset += weight[-1]
     steps = [("bins", _discretiser(edges), alone)] if alone else []
     steps += [("kinds", "passthrough", together)] if together else []
-    return Pipeline(
-        [
-            ("bins", _applied(steps, n_columns=len(alone) + len(together))),
-            ("weights", _linear(coefficients, intercept, model.classes_)),
-        ]
-    )
+    applied = _applied(steps, n_columns=len(alone) + len(together))
+    return applied, np.concatenate([np.empty((0, len(offset))), *numbers, *kinds]), offset
 
 
 def _discretiser(edges: list[np.ndarray]) -> KBinsDiscretizer:
@@ -176,6 +250,8 @@ def plain(student: Any, X: Any, labels: np.ndarray) -> Any:
     ValueError
         The student is of another library, or a fit to the labels' names predicts something else.
     """
+    if isinstance(student, SpectrumStudent | SpectrumRegressor):
+        return spectral(student)
     if isinstance(student, BinnedStudent):
         return binned(student.cells, student.model)
     if isinstance(student, Pipeline):
@@ -318,8 +394,12 @@ def table_model(student: Any) -> Any:
     encoder, model = (step for _, step in student.steps)
     features = _encoded(graph, encoder, columns)
     if hasattr(model, "steps"):
-        (_, bins), (_, model) = model.steps
+        (_, bins), *turns, (_, model) = model.steps
         features = _binned(graph, bins, features)
+        if len(turns) > 3:
+            raise ValueError("a kernel of interactions has no operator there")
+        if turns:
+            features = _of_length_one(graph, turns[1][1].components_.T, features)
     if type(model).__name__ != "LogisticRegression":
         raise ValueError(f"{type(model).__name__} is not linear")
     return _decided(graph, model, features)
@@ -449,6 +529,13 @@ def _binned(graph: _Graph, bins: Any, features: str) -> str:
             zero = graph.add("Sub", real, real)
             parts.append(graph.add("Sub", graph.joined([real, reached]), graph.joined([reached, zero])))
     return graph.joined(parts)
+
+
+def _of_length_one(graph: _Graph, turn: np.ndarray, features: str) -> str:
+    """Add one to the features, turn them, and divide each row by its length."""
+    turned = graph.add("MatMul", features, graph.constant(np.ascontiguousarray(turn[1:])))
+    turned = graph.add("Add", turned, graph.constant(turn[:1]))
+    return graph.add("Div", turned, graph.add("ReduceL2", turned, graph.constant(np.array([1])), keepdims=1))
 
 
 def _decided(graph: _Graph, model: Any, features: str) -> Any:

@@ -130,13 +130,14 @@ class LearnOptions(ReadOptions):
         None,
         "argmax: teachers answer questions. counts: every row casts one ballot in all. rounds: "
         "every row votes twelve times for what the model so far gets wrong, for many rows of numbers. "
+        "filter: five rounds over a public spectrum, with probabilities, for tables of any width. "
         "auto: what does better on public rows with made-up labels. Default: counts, or argmax where "
         "options of teachers are given.",
     )
     relation: Relation = option(
         Relation.REPLACE_ONE,
-        "What epsilon is about. replace-one: a row becomes any other. zero-out, by counts or in "
-        "rounds only: a row is left out, which promises less and takes less noise.",
+        "What epsilon is about. replace-one: a row becomes any other. zero-out, by counts, in "
+        "rounds or by the filter: a row is left out, which promises less and takes less noise.",
     )
     epsilon: float | None = option(None, "Budget. Default: 1; with argmax 2, or 3.2 for the digits.", "NATS")
     delta: float | None = option(None, "Default: 1e-5 or 0.1 / units, the smaller.", "P")
@@ -170,10 +171,10 @@ class LearnOptions(ReadOptions):
 
     def student_for(self, way: Way) -> Any:
         """The student in the options; None: the one that suits the counts or the rounds."""
-        if way in {Way.COUNTS, Way.ROUNDS} and self.student is Student.AUTO:
+        if way in {Way.COUNTS, Way.ROUNDS, Way.FILTER} and self.student is Student.AUTO:
             return None
-        if way is Way.ROUNDS:
-            raise typer.BadParameter("--way rounds has a student of its own: leave out --student")
+        if way in {Way.ROUNDS, Way.FILTER}:
+            raise typer.BadParameter(f"--way {way} has a student of its own: leave out --student")
         if way is not Way.COUNTS and self.student is Student.FIXMATCH:
             raise typer.BadParameter("--student fixmatch learns from counts: leave out --way and teachers")
         return self.student.estimator(default=self.defaults.student)
@@ -187,12 +188,12 @@ class LearnOptions(ReadOptions):
         way = self.way or (Way.ARGMAX if of_teachers or models else self.defaults.way)
         if self.way not in {None, Way.ARGMAX} and of_teachers:
             raise typer.BadParameter(
-                "--way counts, --way rounds and --way auto choose for themselves: leave out --teachers, "
+                "--way counts, rounds, filter and auto choose for themselves: leave out --teachers, "
                 "--answers, --sigma, --screen, --auto and --keep-teachers"
             )
-        if self.relation is Relation.ZERO_OUT and way not in {Way.COUNTS, Way.ROUNDS}:
+        if self.relation is Relation.ZERO_OUT and way in {Way.ARGMAX, Way.AUTO}:
             raise typer.BadParameter(
-                "--relation zero-out is for --way counts and --way rounds: type one of them, and leave out "
+                "--relation zero-out is for --way counts, rounds and filter: type one of them, and leave out "
                 "options of teachers"
             )
         if way is Way.ROUNDS and self.person is not None:

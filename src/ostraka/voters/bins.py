@@ -110,6 +110,15 @@ class QuantileCells(FromPublicRows):
             [book[column] for book, column in zip(self.codebooks_, codes.T, strict=True)], axis=1
         ).astype(np.float64)
 
+    def numbers(self, X: Any) -> list[np.ndarray | None]:
+        """Numbers of each column, NaN where there is none; None for a column of categories."""
+        check_is_fitted(self, "codebooks_")
+        columns = self._table(X, self.columns_).values()
+        return [
+            _numbers(cells) if kind == "edges" else None
+            for (kind, _), cells in zip(self._bins, columns, strict=True)
+        ]
+
     def _table(self, X: Any, names: Any) -> dict[Any, Cells]:
         """Return the columns by name; each block of one-hot columns of a plain array becomes one column."""
         if self._one_hot is None:

@@ -15,11 +15,15 @@ class Engine(StrEnum):
 
 
 class Way(StrEnum):
-    """The way in which private rows vote: through teachers, in one table of counts, or in a table a round."""
+    """The way in which private rows vote: through teachers, in one table of counts, or in a table a round.
+
+    ``filter`` reads the tables of its rounds by Kalman filters.
+    """
 
     ARGMAX = "argmax"
     COUNTS = "counts"
     ROUNDS = "rounds"
+    FILTER = "filter"
     AUTO = "auto"
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
-from scipy.special import softmax
+from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator
 from sklearn.decomposition import PCA
 from sklearn.kernel_approximation import Nystroem
@@ -33,10 +33,13 @@ from ostraka.voters.cells import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ostraka.voters.cells import Cells
 
+EXACT = 2.0**52  # sums of floats
+_FURTHEST = 4.0  # of log odds: no row is sure beyond
 _MOST = 2.0**62  # in a table of int64
-_EXACT = 2.0**52  # sums of floats
 _TWO = 2  # classes, whose difference needs less noise than their sums
 
 
@@ -60,6 +63,49 @@ def contrasts(sums: np.ndarray) -> np.ndarray:
     return sums - sums[:, ::-1] if sums.shape[1] == _TWO else sums
 
 
+def lines_of(cells: Any, X: Any) -> np.ndarray:
+    """Lines of private rows. Two of them, and so their sums of one ballot, are within the reach.
+
+    Raises
+    ------
+    ValueError
+        Cells that were fitted on these very rows, or that give no whole numbers of the length they state.
+    """
+    require_public(cells, X)
+    lines = np.asarray(cells.lines(X))
+    if lines.ndim != 2 or lines.dtype != np.int64:
+        raise ValueError(f"cells must give lines of int64, got {lines.dtype} of shape {lines.shape}")
+    if not (2 * np.linalg.norm(lines.astype(np.float64), axis=1) <= cells.reach_).all():
+        raise ValueError("cells gave a line that is longer than half of their reach")
+    return lines
+
+
+def require_public(cells: Any, X: Any) -> None:
+    """Raise ValueError if cells were fitted on these private rows."""
+    if cells.is_of(X):
+        raise ValueError(
+            "cells must come from public rows, but they were fitted on these private rows: what they say "
+            "about them would leave without noise"
+        )
+
+
+def dealt(manifest: Manifest | None, owners: Any) -> Manifest:
+    """The manifest, checked, with one teacher a unit; None: dealt anew.
+
+    Raises
+    ------
+    ValueError
+        A manifest of other data, or with another number of teachers.
+    """
+    _, n_units, unit = numbered(owners)
+    if manifest is None:
+        return partition(owners, n_teachers=n_units)
+    manifest.check(owners)
+    if manifest.n_teachers != n_units:
+        raise ValueError(f"the manifest must have one teacher a {unit}: {n_units}, not {manifest.n_teachers}")
+    return manifest
+
+
 class RowVoter(BaseEstimator):
     """Row voting: each private row casts one ballot in all, for its cell among public cells and its class.
 
@@ -67,10 +113,10 @@ class RowVoter(BaseEstimator):
     ----------
     cells : GraphCells, QuantileCells, FeatureCells or the like, fitted on public rows
         Says what a row may add to the counts of its class. Public. It is never fitted here.
-    person : {"shared", "sampled"}
+    person : {"shared", "sampled", "mean"}
         What a person with several rows does. ``"shared"``: the rows share one ballot of ``units`` parts.
         ``"sampled"``: one row, drawn at random by the operating system's generator when votes are counted,
-        casts it.
+        casts it. ``"mean"``, for :meth:`gradient` alone: the person adds the mean of what its rows add.
     units : int, default 12
         Parts of a shared ballot. Used only where rows were grouped. Public.
     manifest : Manifest, optional
@@ -130,7 +176,7 @@ class RowVoter(BaseEstimator):
         self,
         *,
         cells: Cells,
-        person: Literal["shared", "sampled"] = "shared",
+        person: Literal["shared", "sampled", "mean"] = "shared",
         units: int = 12,
         manifest: Manifest | None = None,
         relation: str = "replace-one",
@@ -161,14 +207,14 @@ class RowVoter(BaseEstimator):
             Cells which were not fitted, or were fitted on these very rows; codes outside of the codebooks;
             wrong shapes; a class not declared; a manifest of other data.
         """
-        check.one_of(person=self.person, allowed=("shared", "sampled"))
+        check.one_of(person=self.person, allowed=("shared", "sampled", "mean"))
         check.integer(units=self.units, least=1)
         check_relation(self.relation)
         check_is_fitted(self.cells, "reach_" if own_features(self.cells) else "codebooks_")
-        codes = self._lines_of(X) if own_features(self.cells) else self._codes_of(X)
+        codes = lines_of(self.cells, X) if own_features(self.cells) else self._codes_of(X)
         if groups is not None and len(groups) != len(codes):
             raise ValueError(f"groups must name one person a row: got {len(groups)} for {len(codes)} rows")
-        if groups is not None and own_features(self.cells):
+        if groups is not None and own_features(self.cells) and self.person != "mean":
             raise ValueError(
                 "groups must be None for cells with features of each row's own: use GraphCells or "
                 "QuantileCells, or keep one row of each person"
@@ -178,7 +224,7 @@ class RowVoter(BaseEstimator):
         self.classes_, labels = named.classes, named.encode(y)
         owners = len(codes) if groups is None else groups
         people, self.n_units_, self.unit_ = numbered(owners)
-        self.manifest_ = self._dealt(owners)
+        self.manifest_ = dealt(self.manifest, owners)
         shared = groups is not None and self.person == "shared"
         parts = self.units if shared else 1
         self.ballot_, move = ballot_of(self.cells, len(self.classes_), parts=parts, relation=self.relation)
@@ -201,6 +247,8 @@ class RowVoter(BaseEstimator):
             features of each row's own and two classes, each class's sum less the other's.
         """
         check_is_fitted(self, "adjacency_")
+        if self.person == "mean" and self.unit_ != "row":
+            raise ValueError('person="mean" is for gradient(), whose sums are bounded: votes need "shared"')
         weights = self._weights()
         if own_features(self.cells):
             members = [self._labels == label for label in range(len(self.classes_))]
@@ -259,7 +307,7 @@ class RowVoter(BaseEstimator):
         if coef.shape != shape or not np.isfinite(coef).all():
             raise ValueError(f"coef must be finite numbers of shape {shape}, got shape {coef.shape}")
         cells: Any = self.cells
-        if not parts * cells.reach_ * len(self._codes) < _EXACT:
+        if not parts * cells.reach_ * len(self._codes) < EXACT:
             raise ValueError(
                 f"parts must be so few that sums of {len(self._codes):,} rows are exact, got {parts}: "
                 "or give cells with a smaller resolution"
@@ -268,6 +316,58 @@ class RowVoter(BaseEstimator):
         sums = residual_sums(self._codes, self._labels, coef, resolution=size, clip=clip, parts=parts)
         move = cells.reach_ / 2 if self.relation == "zero-out" else cells.reach_
         return Private(sums, replace(self.adjacency_, l2=parts * move))
+
+    def gradient(self, coef: Any, *, parts: int) -> Private:
+        """What a public model gets wrong, weighted so that every row is surprising by at most ``parts``.
+
+        Parameters
+        ----------
+        coef : array of shape (n_features, 1) for two classes, else (n_features, n_classes)
+            Log odds for each feature, where a line has length 1; of the second class, or of each. Public.
+        parts : int >= 1
+            The largest residual (:func:`~ostraka.voters.rows.balanced`). Public.
+
+        Returns
+        -------
+        Private of the shape of ``coef``, int64, in parts times units of the lines
+            One unit moves it by at most ``adjacency_.l2`` of this array.
+
+        Raises
+        ------
+        ValueError
+            Cells without features of each row's own, coefficients of another shape or not finite, numbers
+            out of range, or so many rows and parts that sums are not exact.
+
+        Guarantees
+        ----------
+        A row adds a line of length at most L times a residual of length at most ``parts``, both of whole
+        numbers. A person adds the mean of what its rows add, rounded towards zero, which is no longer. So two
+        versions of a unit are at most 2 L ``parts`` apart, and leaving it out moves the table by at most
+        L ``parts``, whatever ``coef`` is (docs/noisy-counts.md, Theorem 4).
+        """
+        check_is_fitted(self, "adjacency_")
+        if not own_features(self.cells):
+            raise ValueError("cells must have features of each row's own for gradients: take Spectrum")
+        check.integer(parts=parts, least=1)
+        cells: Any = self.cells
+        coef, n_classes = np.asarray(coef, dtype=np.float64), len(self.classes_)
+        shape = self._codes.shape[1], 1 if n_classes == _TWO else n_classes
+        if coef.shape != shape or not np.isfinite(coef).all():
+            raise ValueError(f"coef must be finite numbers of shape {shape}, got shape {coef.shape}")
+        if parts > FINEST or not parts * cells.reach_ * len(self._codes) < EXACT:
+            raise ValueError(
+                f"parts must be so few that sums of {len(self._codes):,} rows are exact, got {parts}: "
+                "or give cells with a smaller resolution"
+            )
+        people = None if self.unit_ == "row" else self._people
+        size, labels = round(cells.reach_ / 2), self._labels
+
+        def residuals(odds: np.ndarray, some: slice) -> np.ndarray:
+            return balanced_residuals(odds, labels[some], parts)
+
+        sums = summed(self._codes, coef, residuals, resolution=size, people=people)
+        move = cells.reach_ / 2 if self.relation == "zero-out" else cells.reach_
+        return Private(sums, replace(self.adjacency_, l2=move * parts))
 
     def _weights(self) -> np.ndarray:
         """Return each row's share of its person's ballot; the shares of a person sum to ``ballot_``."""
@@ -285,38 +385,9 @@ class RowVoter(BaseEstimator):
         parts[order] = self.ballot_ // size + (within < self.ballot_ % size)
         return parts
 
-    def _dealt(self, owners: Any) -> Manifest:
-        if self.manifest is None:
-            return partition(owners, n_teachers=self.n_units_)
-        self.manifest.check(owners)
-        if self.manifest.n_teachers != self.n_units_:
-            raise ValueError(
-                f"the manifest must have one teacher a {self.unit_}: "
-                f"{self.n_units_}, not {self.manifest.n_teachers}"
-            )
-        return self.manifest
-
-    def _lines_of(self, X: Any) -> np.ndarray:
-        """Lines of the private rows. Two of them, and so their sums of one ballot, are within the reach."""
-        self._require_public(X)
-        cells: Any = self.cells
-        lines = np.asarray(cells.lines(X))
-        if lines.ndim != 2 or lines.dtype != np.int64:
-            raise ValueError(f"cells must give lines of int64, got {lines.dtype} of shape {lines.shape}")
-        if not (2 * np.linalg.norm(lines.astype(np.float64), axis=1) <= cells.reach_).all():
-            raise ValueError("cells gave a line that is longer than half of their reach")
-        return lines
-
-    def _require_public(self, X: Any) -> None:
-        if self.cells.is_of(X):
-            raise ValueError(
-                "cells must come from public rows, but they were fitted on these private rows: what they say "
-                "about them would leave without noise"
-            )
-
     def _codes_of(self, X: Any) -> np.ndarray:
         """Codes of the private rows, checked against the public codebooks."""
-        self._require_public(X)
+        require_public(self.cells, X)
         codes, books = np.asarray(self.cells.codes(X)), self.cells.codebooks_
         sizes = [len(book) for book in books]
         if codes.ndim != 2 or codes.shape[1] != len(sizes) or codes.dtype.kind not in "iu":
@@ -349,6 +420,80 @@ def residual_sums(
             length = np.maximum(np.linalg.norm(apart, axis=1, keepdims=True), clip)
             residuals = shortened(apart * (parts / length), parts)
         sums += part.T @ residuals
+    return sums.astype(np.int64)
+
+
+def probabilities(odds: np.ndarray) -> np.ndarray:
+    """Probability of each class, (n_rows, n_classes), for log odds of the second class or of each class.
+
+    Log odds beyond 4 from their middle count as 4.
+    """
+    if odds.shape[1] == 1:
+        second = expit(np.clip(odds, -_FURTHEST, _FURTHEST))
+        return np.hstack([1 - second, second])
+    return np.asarray(softmax(np.clip(odds, -_FURTHEST, _FURTHEST), axis=1))
+
+
+def balanced(sure: np.ndarray) -> np.ndarray:
+    """Weights of rows by which the longest residual that any class would have is 1, shape (n_rows, 1).
+
+    A residual is the row's class less the probabilities: of the second of two classes, or of each class.
+    Since the weight does not depend on the class, weighted residuals of a true model have mean zero, as plain
+    ones have; and no row moves a sum by more than 1, where plain residuals reach sqrt(2).
+    """
+    if sure.shape[1] == 2:
+        return np.asarray(1 / sure.max(axis=1, keepdims=True))
+    square = np.einsum("ij,ij->i", sure, sure) + 1 - 2 * sure.min(axis=1)
+    return np.asarray(1 / np.sqrt(square)[:, None])
+
+
+def balanced_residuals(odds: np.ndarray, labels: np.ndarray, parts: int) -> np.ndarray:
+    """Residuals of rows in whole numbers, at most ``parts`` long, of the shape of ``odds``."""
+    sure = probabilities(odds)
+    apart = (np.arange(sure.shape[1]) == np.asarray(labels)[:, None]) - sure
+    return shortened(parts * balanced(sure) * apart[:, -odds.shape[1] :], parts)
+
+
+def clipped_residuals(expected: np.ndarray, targets: np.ndarray, clip: float, parts: int) -> np.ndarray:
+    """Targets less what is expected of them, in parts of ``clip``, which is the largest one; (n_rows, 1).
+
+    What is expected beyond -1 and 1 counts as these, between which targets are.
+    """
+    apart = targets[:, None] - np.clip(expected, -1, 1)
+    return shortened(np.clip(parts / clip * apart, -parts, parts), parts)
+
+
+def summed(
+    lines: np.ndarray,
+    coef: np.ndarray,
+    residuals: Callable[[np.ndarray, slice], np.ndarray],
+    *,
+    resolution: int,
+    people: np.ndarray | None = None,
+) -> np.ndarray:
+    """Sum over rows of each line times its residual, int64 of the shape of ``coef``.
+
+    ``residuals`` gives whole numbers for the products of some lines with ``coef``. Of people with several
+    rows, the sum over people of the mean of their rows, each number rounded towards zero. Products and sums
+    of whole numbers in floats are exact below 2^53 (:func:`residual_sums`).
+    """
+    found = np.empty((len(lines), coef.shape[1]))
+    sums = np.zeros(coef.shape)
+    for start in range(0, len(lines), _ROWS):
+        here = slice(start, start + _ROWS)
+        some = lines[here].astype(np.float64)
+        # a warning would tell that some row overflows; such rows count nothing
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            found[here] = residuals(some @ coef / resolution, here)
+        if people is None:
+            sums += some.T @ found[here]
+    if people is not None:
+        order = np.argsort(people, kind="stable")
+        firsts = np.flatnonzero(np.diff(people[order], prepend=-1))
+        sizes = np.diff(firsts, append=len(order))[:, None]
+        for column, residual in enumerate(found.T):
+            added = np.add.reduceat((lines * residual[:, None])[order], firsts, axis=0)
+            sums[:, column] = np.trunc(added / sizes).sum(axis=0)
     return sums.astype(np.int64)
 
 
@@ -463,18 +608,18 @@ class FeatureCells(FromPublicRows):
         names = getattr(X, "columns", None)  # for the student, which is plain scikit-learn
         if names is not None and all(isinstance(name, str) for name in names):
             self.feature_names_in_ = np.asarray(names, dtype=object)
-        self.transform_ = _kernel(X) if self.transform is None else self.transform
+        self.transform_ = self._transformer(X) if self.transform is None else self.transform
         self._furthest = _furthest(X)
         table = _moderate(self._transformed(X), "what transform returns")
         self._require_rows_by_themselves(X, table)
         self.middle_ = table.mean(axis=0)
         apart = table - self.middle_
-        values, vectors = np.linalg.eigh(apart.T @ apart / len(apart))
+        values, vectors = self._principal(apart)
         directions = np.flatnonzero(values > _LEAST_VARIANCE * max(float(values[-1]), 1e-300))
         directions = directions[::-1][: self.n_columns(len(table))]
         if not len(directions):
             raise ValueError(_ALIKE.format(len(table)))
-        self.whitening_ = vectors[:, directions] / values[directions] ** self.whitening_power
+        self.whitening_ = self._scaled(values[directions], vectors[:, directions])
         self.reach_ = 2.0 * self.resolution
         lines = self.lines(X)
         self.features_ = lines / self.resolution
@@ -489,15 +634,9 @@ class FeatureCells(FromPublicRows):
         are not finite counts nothing.
         """
         check_is_fitted(self, "reach_")
-        table = self._transformed(X, private=True)
-        if table.shape[1] != len(self.middle_):
-            raise ValueError(f"transform must give {len(self.middle_)} numbers a row, got {table.shape[1]}")
-        white = row_by_row(lambda some: (some - self.middle_) @ self.whitening_, table)
+        white = self._whitened(X)
         with np.errstate(over="ignore", invalid="ignore"):  # such rows count nothing
-            length = np.maximum(np.linalg.norm(white, axis=1, keepdims=True), 1e-300)
-            unit = np.sqrt(1 - self.constant**2) * (white / length)
-            exact = np.column_stack([unit, np.full(len(unit), self.constant)])
-            lines = shortened((self.resolution - 1) * exact, self.resolution)
+            lines = shortened((self.resolution - 1) * self._of_length_one(white), self.resolution)
         return lines.astype(np.int64)
 
     def n_columns(self, n_public: int) -> int:
@@ -506,16 +645,43 @@ class FeatureCells(FromPublicRows):
             return min(_MOST_FEATURES, max(1, n_public // _ROWS_A_FEATURE))
         return min(self.n_features, n_public)
 
+    def _transformer(self, X: Any) -> Any:
+        """The transformer where none is given, fitted on public rows."""
+        return kernel_features(X)
+
+    def _principal(self, apart: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Variances of centred public rows in their principal directions, rising, and these as columns."""
+        values, vectors = np.linalg.eigh(apart.T @ apart / len(apart))
+        return values, vectors
+
+    def _scaled(self, values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        """Principal directions as columns, scaled by what their variances decide."""
+        return np.asarray(vectors / values**self.whitening_power)
+
+    def _whitened(self, X: Any) -> np.ndarray:
+        """Rows in the scaled principal directions; what is not finite in a private row stays so."""
+        table = self._transformed(X, private=True)
+        if table.shape[1] != len(self.middle_):
+            raise ValueError(f"transform must give {len(self.middle_)} numbers a row, got {table.shape[1]}")
+        return row_by_row(lambda some: (some - self.middle_) @ self.whitening_, table)
+
+    def _of_length_one(self, white: np.ndarray) -> np.ndarray:
+        """Rows with the last feature, which all share, of length 1."""
+        length = np.maximum(np.linalg.norm(white, axis=1, keepdims=True), 1e-300)
+        unit = np.sqrt(1 - self.constant**2) * (white / length)
+        return np.column_stack([unit, np.full(len(unit), self.constant)])
+
     def _transformed(self, X: Any, *, private: bool = False) -> np.ndarray:
         if not callable(getattr(self.transform_, "transform", None)):
             kind = type(self.transform_).__name__
             raise TypeError(f"transform must be a fitted transformer, got {kind}")
-        rows = numbers(X, "X", finite=not private) if self.transform is None else X
+        plain = self.transform is None and isinstance(self.transform_, Pipeline)
+        rows = numbers(X, "X", finite=not private) if plain else X
         if not private:
             return numbers(self.transform_.transform(rows), "what transform returns")
         if self._furthest is not None and isinstance(rows, np.ndarray) and rows.dtype.kind == "f":
             rows = np.clip(rows, -self._furthest, self._furthest)
-            if self.transform is None:
+            if plain:
                 rows = np.where(np.isnan(rows), 0.0, rows)
         if isinstance(rows, np.ndarray):
             return numbers(
@@ -550,7 +716,7 @@ def _moderate(table: np.ndarray, name: str) -> np.ndarray:
     return table
 
 
-def _kernel(X: Any) -> Pipeline:
+def kernel_features(X: Any) -> Pipeline:
     """Principal components of public rows, and a Gaussian kernel as wide as their median distance."""
     table = _moderate(numbers(X, "X"), "X")
     if not table.var(axis=0).sum() > 0:

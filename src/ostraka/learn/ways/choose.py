@@ -22,7 +22,9 @@ from ostraka.core.mechanisms.counts import NoisyCounts
 from ostraka.data.units import Manifest
 from ostraka.learn.ways.argmax import Argmax
 from ostraka.learn.ways.counts import Counts, counted, expected_labels
+from ostraka.learn.ways.filter import Filter
 from ostraka.learn.ways.plan import Facts, World
+from ostraka.learn.ways.regression import Regression
 from ostraka.learn.ways.rounds import Rounds
 from ostraka.voters.bins import QuantileCells
 from ostraka.voters.cells import GraphCells, numbers
@@ -190,15 +192,25 @@ def features_suit(public: Any, facts: Facts) -> bool:
     return numbers and _can_be_heard(FeatureCells(), public, facts)
 
 
-_WAYS = ("argmax", "counts", "rounds", "auto")
-_RELATIONS = {"replace-one": _WAYS, "zero-out": ("counts", "rounds")}  # and the ways that can promise it
+_WAYS = ("argmax", "counts", "rounds", "filter", "auto")
+_RELATIONS = {
+    "replace-one": _WAYS,
+    "zero-out": _WAYS[1:4],
+}  # and ways of it
 _WORLDS = 3  # made-up labellings
 _WAYS_MOST_ROWS = 2000  # public rows to simulate with
 
 
 def way_of(plan: Planned) -> Way:
     """The way that a plan is of, without cells: enough to show, record and audit it."""
-    ways: dict[str, type[Way]] = {"argmax": Argmax, "counts": Counts, "rounds": Rounds, "labels": Argmax}
+    ways: dict[str, type[Way]] = {
+        "argmax": Argmax,
+        "counts": Counts,
+        "rounds": Rounds,
+        "filter": Filter,
+        "regression": Regression,
+        "labels": Argmax,
+    }
     return ways[plan.way](plan=plan)
 
 
@@ -213,8 +225,9 @@ def choose(model: Any, public: Any, **sizes: Any) -> Way:
         An unknown way or relation, a way that cannot promise the relation, or no public rows to plan from.
     """
     check.one_of(way=model.way, allowed=_WAYS)
+    by_rule = model.way == "auto" and model.cells is None and model.student is None
     check.one_of(relation=model.relation, allowed=tuple(_RELATIONS))
-    if model.way not in (ways := _RELATIONS[model.relation]):
+    if not by_rule and model.way not in (ways := _RELATIONS[model.relation]):
         raise ValueError(
             f"relation={model.relation!r} is for way={' or '.join(map(repr, ways))}, got way={model.way!r}: "
             f"pass way={ways[0]!r}, or relation='replace-one'"
@@ -227,12 +240,19 @@ def choose(model: Any, public: Any, **sizes: Any) -> Way:
         return Argmax.planned(model, facts)
     if public is None:
         raise ValueError(f"way={model.way!r} is planned from public rows: pass X_public=")
+    if model.way in {"rounds", "filter"} and model.student is not None:
+        raise ValueError(
+            f"student must be None for way={model.way!r}, which has its own, got {model.student!r}"
+        )
+    if by_rule or model.way == "filter":
+        return Filter.planned(model.cells, public, facts)
     if model.way == "rounds":
-        if model.student is not None:
-            raise ValueError(
-                f"student must be None for way='rounds', which has its own, got {model.student!r}"
-            )
         return Rounds.planned(_with_own_features(model.cells, public), public, facts)
+    return _by_trial(model, public, facts)
+
+
+def _by_trial(model: Any, public: Any, facts: Facts) -> Way:
+    """Counts with the cells, or the way, that does best on public rows with made-up labels."""
     cells, expected = best_cells(model.cells, public, facts)
     if model.way == "counts":
         return replace(Counts.planned(cells, public, facts), expected=expected)

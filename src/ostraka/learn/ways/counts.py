@@ -306,8 +306,7 @@ class Counts(Way):
 
     def learn(self, model: Any, data: Data, seeds: Seeds, session: Session) -> Run:
         """Let every unit vote, and teach the student what is released."""
-        plan, classes, relation = self.plan, data.classes(model.classes), self.plan.mechanism.relation
-        voter = RowVoter(cells=self.cells, units=plan.ballot, manifest=session.manifest, relation=relation)
+        plan, classes, voter = self.plan, data.classes(model.classes), self.voter(session)
         model._tell("votes", 0, 1)  # noqa: SLF001  (same package)
         voter.fit(data.X, data.y, data.groups, classes=classes)
         student, labels, votes = self.teach(model, data, seeds, session, voter)
@@ -335,6 +334,12 @@ class Counts(Way):
             public=data.public if isinstance(student, Distilled) else None,
             seconds={},
         )
+
+    def voter(self, session: Session) -> RowVoter:
+        """What counts ballots, not fitted."""
+        plan = self.plan
+        relation = plan.mechanism.relation
+        return RowVoter(cells=self.cells, units=plan.ballot, manifest=session.manifest, relation=relation)
 
     def teach(
         self, model: Any, data: Data, seeds: Seeds, session: Session, voter: RowVoter

@@ -1,0 +1,256 @@
+"""Ours against rivals on 34 real tables, with fixed splits; half of the first 24 chose the settings.
+
+``python -m bench tables`` fetches the tables into a cache (``bench/_tables.py``), runs what is not in the
+cache's ``results.jsonl`` yet, and prints every table and the paired differences. All methods get the same
+rows, epsilon, delta = 1 / (10 rows) and neighbouring relation. Scores are areas under the curve; with more
+than two classes the mean over classes, each against the rest.
+
+- filter, counts: ``PATEClassifier`` with its defaults for this way.
+- descent: noisy gradient descent on all rows for logistic regression, 30 rounds of rate 16, one setting for
+  all tables; scales and categories from public rows.
+- diffprivlib: its logistic regression, where it is installed; pure epsilon.
+- logistic, boosting: scikit-learn without privacy.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import sys
+import time
+import warnings
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.special import expit, softmax
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss, roc_auc_score
+
+from bench import _tables
+from ostraka import PATEClassifier
+from ostraka.accounting import calibrate
+from ostraka.mechanisms import NoisyCounts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from bench._tables import Split
+
+QUICK = {"SEEDS": 1, "EPSILONS": (1.0,), "GROUPS": {"settings": ("spam7",), "reported": ("wells",)}}
+SEEDS, EPSILONS = 2, (0.25, 1.0, 3.0)
+RELATIONS = ("zero-out", "replace-one")
+GROUPS = {
+    "settings": tuple(_tables.SETTINGS),
+    "reported": tuple(_tables.REPORTED),
+    "new": tuple(_tables.NEW),
+}
+_ROUNDS, _RATE = 30, 16.0
+
+
+def by_ours(way: str, rows: Split, epsilon: float, delta: float, relation: str) -> np.ndarray:
+    """Probabilities of the rows to score on."""
+    model = PATEClassifier(
+        way=way,
+        epsilon=epsilon,
+        delta=delta,
+        relation=relation,
+        classes=range(rows.n_classes),
+        allow_overlap=True,
+    )
+    model.fit(rows.private, rows.y, X_public=rows.public)
+    if hasattr(model, "predict_proba"):
+        return np.asarray(model.predict_proba(rows.tested))
+    return np.eye(rows.n_classes)[model.predict(rows.tested)]
+
+
+def descent(rows: Split, epsilon: float, delta: float, relation: str, seed: int) -> np.ndarray:
+    """Noisy gradient descent: rows of length 1 at most, all of them in each round."""
+    private, _, tested = numeric(rows)
+    lines, new = (_shortened(each) for each in (private, tested))
+    own = np.eye(rows.n_classes)[rows.y]
+    if rows.n_classes == 2:
+        own = own[:, 1:]
+    longest = (1.0 if rows.n_classes == 2 else math.sqrt(2)) * (1 if relation == "zero-out" else 2)
+    unit = 1000.0  # the exact price of Gaussian noise, from the discrete one on a fine grid
+    sigma = calibrate(
+        lambda s: NoisyCounts(sigma=s, l2=unit, relation=relation),
+        n_answers=_ROUNDS,
+        epsilon=epsilon,
+        delta=delta,
+    )
+    noise = np.random.default_rng(seed)
+    coef = np.zeros((lines.shape[1], own.shape[1]))
+    for _ in range(_ROUNDS):
+        gradient = lines.T @ (own - _sure(lines @ coef))
+        gradient += longest * sigma / unit * noise.normal(size=coef.shape)
+        coef += _RATE * gradient / len(lines)
+    sure = _sure(new @ coef)
+    return np.hstack([1 - sure, sure]) if rows.n_classes == 2 else sure
+
+
+def _sure(odds: np.ndarray) -> np.ndarray:
+    return np.asarray(expit(odds) if odds.shape[1] == 1 else softmax(odds, axis=1))
+
+
+def _shortened(table: np.ndarray) -> np.ndarray:
+    """Rows and their intercept, shortened to a length of one."""
+    whole = np.hstack([table, np.ones((len(table), 1))])
+    return np.asarray(whole / np.maximum(1, np.linalg.norm(whole, axis=1, keepdims=True)))
+
+
+def numeric(rows: Split) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Private, public and other rows as standardised numbers and zeros and ones, all by public rows."""
+    parts: list[list[np.ndarray]] = [[], [], []]
+    frames = (rows.private, rows.public, rows.tested)
+    for name in rows.public:
+        if rows.public[name].dtype.kind in "ifu":
+            columns = [frame[name].to_numpy(dtype=float) for frame in frames]
+            known = columns[1][np.isfinite(columns[1])]
+            if not len(known):
+                continue
+            low, high = np.quantile(known, [0.005, 0.995])
+            clipped = np.clip(known, low, high)
+            spread = max(float(clipped.std()), 1e-9)
+            for part, column in zip(parts, columns, strict=True):
+                filled = np.where(np.isfinite(column), np.clip(column, low, high), np.median(known))
+                part.append((filled - clipped.mean()) / spread)
+        else:
+            texts = [frame[name].astype(object).map(str).to_numpy(dtype=str) for frame in frames]
+            kinds, times = np.unique(texts[1], return_counts=True)
+            for kind in kinds[np.argsort(-times)][:60]:
+                for part, text in zip(parts, texts, strict=True):
+                    part.append((text == kind) * 1.0)
+    private, public, tested = (np.stack(part, axis=1) for part in parts)
+    return private, public, tested
+
+
+def without_privacy(name: str, rows: Split) -> np.ndarray:
+    """Logistic regression or boosted trees on the private rows as they are."""
+    private, _, tested = numeric(rows)
+    model = LogisticRegression(max_iter=500) if name == "logistic" else HistGradientBoostingClassifier()
+    return np.asarray(model.fit(private, rows.y).predict_proba(tested))
+
+
+def by_diffprivlib(rows: Split, epsilon: float) -> np.ndarray:
+    """Logistic regression by objective perturbation; with several classes they share epsilon."""
+    from diffprivlib.models import LogisticRegression as PrivateLogistic
+
+    private, _, tested = numeric(rows)
+    model = PrivateLogistic(epsilon=epsilon, data_norm=1.0).fit(_shortened(private), rows.y)
+    return np.asarray(model.predict_proba(_shortened(tested)))
+
+
+def methods() -> dict[str, Callable[..., np.ndarray]]:
+    """What is compared; a function of rows, epsilon, delta, relation and seed."""
+    found: dict[str, Callable[..., np.ndarray]] = {
+        "filter": lambda rows, epsilon, delta, relation, _: by_ours("filter", rows, epsilon, delta, relation),
+        "counts": lambda rows, epsilon, delta, relation, _: by_ours("counts", rows, epsilon, delta, relation),
+        "descent": descent,
+    }
+    if importlib.util.find_spec("diffprivlib"):
+        found["diffprivlib"] = lambda rows, epsilon, *_: by_diffprivlib(rows, epsilon)
+    return found
+
+
+def runs() -> Iterator[tuple[str, int, float, str, str]]:
+    """Table, seed, epsilon, relation and method of everything that is measured."""
+    for names in GROUPS.values():
+        for name in names:
+            for seed in range(SEEDS):
+                for method in ("logistic", "boosting"):
+                    yield name, seed, math.inf, "none", method
+                for epsilon in EPSILONS:
+                    for relation in RELATIONS:
+                        for method in methods():
+                            if method != "diffprivlib" or relation == "replace-one":
+                                yield name, seed, epsilon, relation, method
+
+
+def measured(name: str, seed: int, epsilon: float, relation: str, method: str) -> dict[str, Any]:
+    """One run: area, accuracy, log loss and seconds of processor."""
+    rows = _tables.split(name, seed)
+    start = time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if relation == "none":
+            sure = without_privacy(method, rows)
+        else:
+            sure = methods()[method](rows, epsilon, 1 / (10 * len(rows.y)), relation, seed)
+    seconds = time.process_time() - start
+    truth, kinds = rows.truth, range(rows.n_classes)
+    area = np.mean([roc_auc_score(truth == k, sure[:, k]) for k in kinds])
+    return {
+        "auc": round(float(area), 4),
+        "accuracy": round(float((sure.argmax(axis=1) == truth).mean()), 4),
+        "log_loss": round(float(log_loss(truth, np.clip(sure, 1e-6, 1), labels=list(kinds))), 4),
+        "seconds": round(seconds, 2),
+    }
+
+
+def main() -> None:
+    """Run what is missing, and print all of it."""
+    path = _tables.folder() / ("quick.jsonl" if len(EPSILONS) == 1 else "results.jsonl")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    if path.exists():
+        for line in path.read_text().splitlines():
+            run, result = json.loads(line)
+            found[tuple(run)] = result
+    for run in runs():
+        if run not in found:
+            found[run] = measured(*run)
+            with path.open("a") as file:
+                file.write(json.dumps([run, found[run]]) + "\n")
+            print(*run, found[run], file=sys.stderr, flush=True)
+    show(found)
+
+
+def show(found: dict[tuple[Any, ...], dict[str, Any]]) -> None:
+    """Print areas of every table, and differences from ours over tables with their standard errors."""
+    means: dict[tuple[Any, ...], float] = {}
+    seeds = defaultdict(list)
+    for (name, _, *what), result in found.items():
+        seeds[(name, *what)].append(result["auc"])
+    means = {run: float(np.mean(areas)) for run, areas in seeds.items()}
+    for relation in RELATIONS:
+        names = [method for method in methods() if any(run[2:] == (relation, method) for run in means)]
+        print(f"\n{relation}: areas at epsilon {', '.join(map(str, EPSILONS))}\n")
+        print("| table | " + " | ".join(names) + " | logistic, boosting without privacy |")
+        print("|---" * (len(names) + 2) + "|")
+        for group, tables in GROUPS.items():
+            for name in tables:
+                if (name, EPSILONS[0], relation, "filter") not in means:
+                    continue
+                cells = [" ".join(_area(means, name, e, relation, m) for e in EPSILONS) for m in names]
+                alone = " ".join(_area(means, name, math.inf, "none", m) for m in ("logistic", "boosting"))
+                print(f"| {name} ({group}) | " + " | ".join([*cells, alone]) + " |")
+        print(
+            f"\n{relation}: the filter less each rival, mean ± standard error over tables; ahead or level\n"
+        )
+        print("| tables | epsilon | " + " | ".join(names[1:]) + " | best rival |")
+        print("|---" * (len(names) + 2) + "|")
+        for group, tables in (*GROUPS.items(), ("settings and reported", sum(list(GROUPS.values())[:2], ()))):
+            for epsilon in EPSILONS:
+                ours = np.array([means.get((t, epsilon, relation, "filter"), np.nan) for t in tables])
+                rivals = np.array(
+                    [[means.get((t, epsilon, relation, m), np.nan) for t in tables] for m in names[1:]]
+                )
+                whole = np.isfinite(ours) & np.isfinite(rivals).all(axis=0)
+                if not whole.any():
+                    continue
+                ours, rivals = ours[whole], rivals[:, whole]
+                each = [_difference(ours - rival) for rival in (*rivals, rivals.max(axis=0))]
+                print(f"| {group} | {epsilon:g} | " + " | ".join(each) + " |")
+
+
+def _area(means: dict[tuple[Any, ...], float], *run: Any) -> str:
+    return f"{means[run]:.3f}" if run in means else "–"
+
+
+def _difference(apart: np.ndarray) -> str:
+    error = apart.std(ddof=1) / math.sqrt(len(apart)) if len(apart) > 1 else math.nan
+    level = int((apart >= -0.005).sum())
+    return f"{apart.mean():+.3f} ± {error:.3f}; {level} of {len(apart)}"

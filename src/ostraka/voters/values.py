@@ -1,0 +1,168 @@
+"""Rows with a number each: what a public linear model gets wrong about them, in whole numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from ostraka.core import check
+from ostraka.core.private import Adjacency, Private
+from ostraka.data.units import Manifest, numbered
+from ostraka.voters.cells import FINEST, check_relation
+from ostraka.voters.rows import EXACT, clipped_residuals, dealt, lines_of, summed
+
+if TYPE_CHECKING:
+    from ostraka.voters.spectrum import Spectrum
+
+
+class ValueVoter(BaseEstimator):
+    """Rows with a number each, between declared bounds; they add what a public model gets wrong.
+
+    Parameters
+    ----------
+    cells : Spectrum, fitted on public rows
+        Public.
+    bounds : (low, high)
+        Declared bounds of the numbers. What is beyond counts as the nearest bound. Public.
+    manifest : Manifest, optional
+        One teacher a unit. None: dealt anew.
+    relation : {"replace-one", "zero-out"}
+        How neighbours differ (:class:`~ostraka.Adjacency`). Public.
+
+    Attributes
+    ----------
+    unit_ : str
+        Public. ``"row"``, or ``"person"`` when rows were grouped.
+    n_units_ : int
+        Public. Protected units.
+    manifest_ : Manifest
+        With the data, like the rows.
+
+    Guarantees
+    ----------
+    See :meth:`gradient`. A number that is missing or not finite counts nothing.
+
+    Examples
+    --------
+    >>> from ostraka.voters.spectrum import Spectrum
+    >>> rows = np.random.default_rng(0).normal(size=(300, 2))
+    >>> cells = Spectrum(noise=0.01).fit(rows[:100])
+    >>> voter = ValueVoter(cells=cells, bounds=(-3.0, 3.0)).fit(rows[100:], rows[100:, 0])
+    >>> voter.gradient(np.zeros((len(cells.variances_) + 1, 1)), clip=1.0, parts=8).adjacency.l2
+    1024.0
+    """
+
+    def __init__(
+        self,
+        *,
+        cells: Spectrum,
+        bounds: tuple[float, float],
+        manifest: Manifest | None = None,
+        relation: str = "replace-one",
+    ) -> None:
+        self.cells = cells
+        self.bounds = bounds
+        self.manifest = manifest
+        self.relation = relation
+
+    def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
+        """Keep the line of each row with its number.
+
+        Parameters
+        ----------
+        X : array or data frame of n_rows rows, as ``cells`` takes it
+            Private.
+        y : array of shape (n_rows,)
+            Private.
+        groups : array of shape (n_rows,), optional
+            Private. Whom each row belongs to; the protected unit is then the person.
+
+        Raises
+        ------
+        ValueError
+            Bounds out of order; cells fitted on these rows; wrong shapes; a manifest of other data.
+        """
+        check_relation(self.relation)
+        check_is_fitted(self.cells, "reach_")
+        self._lines = lines_of(self.cells, X)
+        n_rows = len(self._lines)
+        for name, values in (("y", y), ("groups", groups)):
+            if values is not None and len(values) != n_rows:
+                raise ValueError(f"{name} must have one value a row: got {len(values)} for {n_rows} rows")
+        self._targets = scaled(y, self.bounds)
+        owners = n_rows if groups is None else groups
+        self._people, self.n_units_, self.unit_ = numbered(owners)
+        self.manifest_ = dealt(self.manifest, owners)
+        return self
+
+    def gradient(self, coef: Any, *, clip: float, parts: int) -> Private:
+        """What a public linear model gets wrong, clipped: the sum of each row's line times its residual.
+
+        Parameters
+        ----------
+        coef : array of shape (n_features, 1)
+            From features of a line of length 1 to numbers between -1 and 1. Public.
+        clip : float > 0
+            The largest residual. Public.
+        parts : int >= 1
+            The clip is counted in so many parts. Public.
+
+        Returns
+        -------
+        Private of the shape of ``coef``, int64, in parts of the clip times units of the lines
+            One unit moves it by at most ``adjacency.l2`` of this array.
+
+        Raises
+        ------
+        ValueError
+            Coefficients of another shape or not finite, numbers out of range, or sums that are not exact.
+
+        Guarantees
+        ----------
+        A row adds a line of length at most L times a residual of at most ``parts``, both of whole numbers,
+        and a person the mean of what its rows add, rounded towards zero. So two versions of a unit are at
+        most 2 L ``parts`` apart, and leaving it out moves the table by at most L ``parts``
+        (docs/noisy-counts.md, Theorem 4).
+        """
+        check_is_fitted(self, "unit_")
+        check.positive(clip=clip)
+        check.integer(parts=parts, least=1)
+        coef = np.asarray(coef, dtype=np.float64)
+        shape = self._lines.shape[1], 1
+        if coef.shape != shape or not np.isfinite(coef).all():
+            raise ValueError(f"coef must be finite numbers of shape {shape}, got shape {coef.shape}")
+        if parts > FINEST or not parts * self.cells.reach_ * len(self._lines) < EXACT:
+            raise ValueError(f"parts must be so few that sums of all rows are exact, got {parts}")
+        targets = self._targets
+
+        def residuals(expected: np.ndarray, some: slice) -> np.ndarray:
+            return clipped_residuals(expected, targets[some], clip, parts)
+
+        people = None if self.unit_ == "row" else self._people
+        sums = summed(self._lines, coef, residuals, resolution=self.cells.resolution, people=people)
+        far = self.cells.reach_ / 2 if self.relation == "zero-out" else self.cells.reach_
+        return Private(sums, Adjacency.vector(unit=self.unit_, l2=parts * far, relation=self.relation))
+
+
+def scaled(y: Any, bounds: tuple[float, float]) -> np.ndarray:
+    """Numbers from -1 at the low bound to 1 at the high one; missing ones stay so.
+
+    Raises
+    ------
+    ValueError
+        Bounds out of order or not finite, or values that are no numbers; no value is in the message.
+    """
+    low, high = bounds
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise ValueError(f"bounds must be finite numbers, the low one first, got {bounds!r}")
+    try:
+        values = np.asarray(y, dtype=np.float64)
+    except (TypeError, ValueError):  # which would quote a value
+        values = None
+    if values is None or values.ndim != 1:
+        raise ValueError("y must be numbers in one dimension")
+    return np.asarray(2 * (np.clip(values, low, high) - low) / (high - low) - 1)

@@ -1,0 +1,154 @@
+"""The regressor: numbers between declared bounds, summed in whole numbers; plan, ledger, audit, export."""
+
+import itertools
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LinearRegression
+
+from ostraka import Budget, BudgetExceeded, Ledger
+from ostraka.core.result import Result
+from ostraka.learn import PATERegressor
+from ostraka.learn.students.filter import KalmanLinear
+from ostraka.report import render_html
+from ostraka.voters.rows import clipped_residuals
+from ostraka.voters.spectrum import Spectrum
+from ostraka.voters.values import ValueVoter, scaled
+
+RNG = np.random.default_rng(0)
+ROWS = RNG.normal(size=(3000, 4))
+Y = 3 * ROWS[:, 0] - ROWS[:, 1] + RNG.normal(size=3000) + 10
+PUBLIC, PRIVATE, NEW = slice(0, 500), slice(500, 2500), slice(2500, None)
+BOUNDS = (-2.0, 22.0)
+
+
+def made(**settings):
+    return PATERegressor(**{"bounds": BOUNDS, "epsilon": 2.0, "delta": 1e-5, "random_state": 1} | settings)
+
+
+def fit(groups=None, **settings):
+    return made(**settings).fit(ROWS[PRIVATE], Y[PRIVATE], ROWS[PUBLIC], groups)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return fit()
+
+
+class TestSensitivity:
+    cells = Spectrum(noise=0.02).fit(ROWS[:80, :3])
+    hostile = np.array(list(itertools.product((-1e300, -0.4, np.nan, 1.3), repeat=3)))
+    numbers = np.array([-1e308, -2.0, 3.0, 10.0, 22.0, np.inf, np.nan])
+
+    @pytest.mark.parametrize("clip", [1.0, 0.15])
+    @pytest.mark.parametrize(("relation", "times"), [("replace-one", 2), ("zero-out", 1)])
+    def test_no_row_moves_the_sums_further_by_enumeration(self, clip, relation, times):
+        coef = np.random.default_rng(1).normal(size=(len(self.cells.variances_) + 1, 1))
+        voter = ValueVoter(cells=self.cells, bounds=BOUNDS, relation=relation)
+        stated = voter.fit(ROWS[80:90, :3], Y[80:90]).gradient(coef, clip=clip, parts=9).adjacency
+        assert stated.l2 == times * 9 * 64
+        lines = self.cells.lines(self.hostile)
+        added = [
+            lines * clipped_residuals(lines / 64 @ coef, np.full(len(lines), target), clip, 9)
+            for target in scaled(self.numbers, BOUNDS)
+        ]
+        added = np.unique(np.concatenate(added), axis=0)
+        square = (added**2).sum(axis=1)
+        if relation == "replace-one":
+            square = square[:, None] + square - 2 * added @ added.T
+        assert (0.6 * stated.l2) ** 2 <= square.max() <= stated.l2**2
+
+    def test_a_person_adds_the_mean_of_its_rows(self):
+        coef = np.zeros((len(self.cells.variances_) + 1, 1))
+        voter = ValueVoter(cells=self.cells, bounds=BOUNDS)
+        same, numbers = np.repeat(ROWS[:1, :3] + 1, 9, axis=0), np.full(9, 5.0)
+        many = voter.fit(same, numbers, np.zeros(9, dtype=int)).gradient(coef, clip=1.0, parts=9)
+        assert many.adjacency.unit == "person"
+        one = voter.fit(same[:1], numbers[:1]).gradient(coef, clip=1.0, parts=9)
+        np.testing.assert_array_equal(many.open(), one.open())
+
+
+def test_a_number_beyond_the_bounds_counts_as_the_nearest():
+    found = scaled([-1e308, -2.0, 10.0, 22.0, np.inf, np.nan], BOUNDS)
+    np.testing.assert_array_equal(found, [-1, -1, 0, 1, 1, np.nan])
+
+
+def test_one_round_is_ridge_regression_with_known_noise():
+    rows = np.tile(np.array([[1.0, 0, 1], [-1, 0, 1], [0, 1, 1], [0, -1, 1]]) / np.sqrt(2), (500, 1))
+    model = KalmanLinear(rows, [1.0, 1.0], n_units=2000, n_rounds=1, sigma=50.0)
+    model.step(np.array([[100.0], [0.0], [0.0]]), clip=1.0)
+    curvature, sampling = 2000 * 0.25, 0.05 / (2000 * 0.25)
+    means, evidence = [], []
+    for scale in (0.01, 0.05, 0.2, 0.8):
+        prior, intercept = scale + sampling, 72 + 0.05 / (2000 * 0.5)
+        wrong = np.minimum(0.5 * prior + 0.5 * intercept, 4.0)
+        total = curvature**2 * prior + 50.0**2 + 2000**2 / 2000 * 0.25 * wrong
+        means.append(prior * curvature / total * 100 * scale / prior)
+        evidence.append(-(2 * np.log(total) + 100**2 / total) / 2)
+    weights = np.exp(evidence - np.max(evidence))
+    assert model.coef_[0, 0] == pytest.approx(weights @ means / weights.sum(), rel=2e-3)
+
+
+def test_it_learns_and_pays_for_five_rounds_within_its_budget(fitted):
+    alone = LinearRegression().fit(ROWS[PRIVATE], Y[PRIVATE]).score(ROWS[NEW], Y[NEW])
+    assert fitted.score(ROWS[NEW], Y[NEW]) > alone - 0.1  # 0.91 without privacy
+    assert len(fitted.ledger_.entries()) == fitted.plan_.n_rounds == 5
+    assert 1.99 < fitted.result_.upper["epsilon"] <= 2.0
+    assert fitted.plan_.mechanism.l2 == fitted.votes_.adjacency.l2
+    assert fitted.plan_.clips == (1.0, 0.5, 0.25, 0.15, 0.15)
+
+
+def test_it_is_recorded_audited_measured_pickled_and_plain_scikit_learn(fitted):
+    fitted.audit(trials=500)
+    result = fitted.evaluate(ROWS[NEW], Y[NEW])
+    assert 0.9 * fitted.epsilon <= result.lower["epsilon"] <= result.upper["epsilon"]
+    assert result.utility["r2"] == pytest.approx(fitted.score(ROWS[NEW], Y[NEW]))
+    assert result.settings["bounds"] == list(BOUNDS)
+    assert Result.from_json(result.to_json()) == result
+    assert "epsilon" in render_html(result)
+    again = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(again.predict(ROWS[NEW]), fitted.predict(ROWS[NEW]))
+    assert not {"ledger_", "manifest_", "votes_", "_session"} & set(vars(again))
+    plain = np.clip(fitted.to_sklearn().predict(ROWS[NEW]), *BOUNDS)
+    np.testing.assert_allclose(plain, fitted.predict(ROWS[NEW]))
+
+
+def test_an_interrupted_fit_goes_on_and_pays_for_nothing_twice(tmp_path):
+    settings = {"ledger": tmp_path / "ledger", "manifest": tmp_path / "manifest.json"}
+
+    def stop(stage, done, total):
+        if stage == "answers" and done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(progress=stop, **settings)
+    with Ledger(tmp_path / "ledger") as ledger:
+        assert len(ledger.entries()) == 2
+    assert len(fit(**settings).ledger_.entries()) == 5
+
+
+def test_people_frames_and_missing_numbers():
+    frame = pd.DataFrame(ROWS, columns=list("abcd"))
+    frame["kind"] = np.where(ROWS[:, 0] > 0, "x", "y")
+    numbers = Y.copy()
+    numbers[500:520] = np.nan
+    model = made(epsilon=4.0, relation="zero-out")
+    model.fit(frame.iloc[PRIVATE], numbers[PRIVATE], frame.iloc[PUBLIC], np.arange(2000) // 2)
+    assert {entry.unit for entry in model.ledger_.entries()} == {"person (zero-out)"}
+    assert model.plan_.n_units == 1000
+    assert model.score(frame.iloc[NEW], Y[NEW]) > 0.6
+
+
+def test_refusals_name_no_value_and_charge_nothing():
+    with pytest.raises(ValueError, match="the low one first"):
+        fit(bounds=(3.0, 3.0))
+    with pytest.raises(ValueError, match="y must be numbers"):
+        made().fit(ROWS[PRIVATE], ["secret"] * 2000, ROWS[PUBLIC])
+    with pytest.raises(ValueError, match="relation"):
+        fit(relation="other")
+    with Ledger(":memory:", budget=Budget(epsilon=1.9, delta=1e-5, adaptive=False)) as ledger:
+        with pytest.raises(BudgetExceeded, match="5 ×"):
+            fit(ledger=ledger)
+        assert not ledger.entries()

@@ -1,0 +1,221 @@
+"""The public spectrum and gradients of it: whole numbers of bounded length, whatever a row holds."""
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.optimize import minimize
+from sklearn.metrics import roc_auc_score
+from sklearn.preprocessing import FunctionTransformer
+
+from ostraka import PATEClassifier
+from ostraka.voters import GraphCells, RowVoter
+from ostraka.voters.rows import balanced_residuals, probabilities
+from ostraka.voters.spectrum import Dictionary, Spectrum, filled
+
+RNG = np.random.default_rng(0)
+PUBLIC, ROWS = RNG.normal(size=(80, 3)), RNG.normal(size=(30, 3))
+LABELS, PARTS = RNG.integers(0, 3, size=30), 9
+CELLS = Spectrum(noise=0.02).fit(PUBLIC)
+HOSTILE = (-1e300, -0.4, 0.0, np.nan, np.inf, 1.3)
+MODELS = {"posed first": 0.0, "later": 3.0, "sure": 1e6}
+
+
+def voter(n_classes=3, rows=ROWS, labels=LABELS, people=None, **settings):
+    cells = RowVoter(cells=CELLS, person="mean", **settings)
+    return cells.fit(rows, labels % n_classes, people, classes=range(n_classes))
+
+
+def coefficients(n_classes, size):
+    shape = len(CELLS.variances_) + 1, 1 if n_classes == 2 else n_classes
+    return size * np.random.default_rng(1).normal(size=shape)
+
+
+class TestWaterFilling:
+    @pytest.mark.parametrize("noise", [0.001, 0.05, 2.0])
+    def test_leaves_the_least_posterior_variance_of_all_shares(self, noise):
+        variances = np.array([0.4, 0.3, 0.2, 0.09, 0.01])
+
+        def left(shares):
+            return float((variances * noise / (noise + shares * variances)).sum())
+
+        start = np.full(5, 0.2)
+        best = minimize(
+            left,
+            start,
+            bounds=[(0, 1)] * 5,
+            constraints={"type": "eq", "fun": lambda b: b.sum() - 1},
+            tol=1e-12,
+        )
+        found = filled(variances, noise)
+        assert found.sum() == pytest.approx(1.0)
+        assert left(found) <= left(best.x) + 1e-9
+
+    def test_more_budget_means_more_components(self):
+        sizes = [len(Spectrum(noise=noise).fit(PUBLIC).variances_) for noise in (0.5, 0.05, 0.0)]
+        assert sizes == sorted(sizes)
+        assert sizes[0] < sizes[-1]
+
+
+class TestTheDictionary:
+    def test_a_frame_with_kinds_missing_cells_and_strangers_is_finite_and_of_each_row_alone(self):
+        public = pd.DataFrame({"n": [*range(38), None, 2], "kind": ["a", "b"] * 20, "flag": [0, 1] * 20})
+        dictionary = Dictionary().fit(public)
+        strange = pd.DataFrame({"n": [1e308, None, 5], "kind": ["zz", None, "a"], "flag": [0, 7, None]})
+        whole = dictionary.transform(strange)
+        assert np.isfinite(whole).all()
+        alone = np.vstack([dictionary.transform(strange.iloc[[k]]) for k in range(3)])
+        np.testing.assert_array_equal(whole, alone)
+
+    def test_a_number_becomes_itself_within_its_public_range_and_waves_of_its_rank(self):
+        rows = np.arange(1000.0)[:, None]
+        functions = Dictionary().fit(rows).transform(rows)
+        assert functions.shape[1] == 1 + 5 + 1
+        assert np.corrcoef(functions[:, 0], rows[:, 0])[0, 1] > 0.999
+        rank = (np.arange(1000) + 0.5) / 1000
+        for order in range(1, 6):
+            wave = np.cos(np.pi * rank * order)
+            assert np.corrcoef(functions[:, order], wave)[0, 1] > 0.98  # 32 bins
+
+
+class TestLength:
+    def test_the_model_sees_the_rows_that_are_summed(self):
+        features = CELLS.features(ROWS)
+        assert (np.linalg.norm(features, axis=1) <= 1 + 1e-12).all()
+        np.testing.assert_allclose(CELLS.lines(ROWS) / 64, features, atol=1.6 / 64)
+
+    def test_a_transformer_and_a_wide_table_have_lines_too(self):
+        wide = np.random.default_rng(2).normal(size=(60, 160))
+        for cells in (Spectrum(FunctionTransformer(), noise=0.01), Spectrum(noise=0.01)):
+            lines = cells.fit(wide).lines(1e6 * wide)
+            assert (np.linalg.norm(lines, axis=1) <= 64).all()
+            assert lines.any()
+
+
+class TestInteractions:
+    def test_what_a_kernel_adds_is_at_right_angles_to_all_sums_of_functions(self):
+        rows = np.random.default_rng(5).normal(size=(400, 3))
+        cells = Spectrum(interactions=True, noise=1e-5).fit(rows)
+        alone = Spectrum(noise=1e-5).fit(rows)
+        white = (cells.transform_.transform(rows) - cells.middle_) @ cells.whitening_
+        both = np.corrcoef(white.T) - np.eye(white.shape[1])
+        assert np.abs(both).max() < 1e-4
+        assert len(cells.variances_) > len(alone.variances_) + 50
+        assert (np.linalg.norm(cells.lines(1e9 * rows), axis=1) <= 64).all()
+
+    def test_a_product_of_two_columns_is_learned_and_leaves_as_plain_scikit_learn(self):
+        rng = np.random.default_rng(6)
+        rows = rng.normal(size=(6000, 3))
+        y = (rows[:, 0] * rows[:, 1] + 0.3 * rng.normal(size=6000) > 0).astype(int)
+        areas = []
+        for interactions in (True, False):
+            model = PATEClassifier(
+                way="filter", cells=Spectrum(interactions=interactions), epsilon=8.0, delta=1e-6
+            )
+            model.fit(rows[600:5000], y[600:5000], X_public=rows[:600])
+            areas.append(roc_auc_score(y[5000:], model.predict_proba(rows[5000:])[:, 1]))
+            plain = model.to_sklearn()
+            np.testing.assert_allclose(
+                plain.predict_proba(rows[5000:]), model.predict_proba(rows[5000:]), atol=1e-8
+            )
+        assert areas[0] > 0.8
+        assert areas[1] < 0.6
+
+
+class TestSensitivity:
+    @pytest.mark.parametrize("size", MODELS.values(), ids=MODELS)
+    @pytest.mark.parametrize("n_classes", [2, 3])
+    @pytest.mark.parametrize(("relation", "times"), [("replace-one", 2), ("zero-out", 1)])
+    def test_no_row_moves_the_table_further_by_enumeration(self, n_classes, relation, times, size):
+        coef = coefficients(n_classes, size)
+        stated = voter(n_classes, relation=relation).gradient(coef, parts=PARTS).adjacency
+        assert stated.relation == relation
+        assert stated.l2 == times * PARTS * 64
+        hostile = np.array(list(itertools.product(HOSTILE, repeat=3)))
+        lines = CELLS.lines(hostile)
+        odds = lines / 64 @ coef
+        residuals = [balanced_residuals(odds, np.full(len(lines), k), PARTS) for k in range(n_classes)]
+        products = np.concatenate([lines[:, :, None] * each[:, None] for each in residuals])
+        added = products.reshape(len(products), -1)
+        added = np.unique(added, axis=0)
+        square = (added**2).sum(axis=1)
+        furthest = square.max()
+        if relation == "replace-one":
+            furthest = (square[:, None] + square - 2 * added @ added.T).max()
+        assert furthest <= stated.l2**2
+        assert furthest >= (0.6 * stated.l2) ** 2  # noise is not wasted
+
+    def test_a_row_moves_its_own_part_alone(self):
+        coef = coefficients(3, 3.0)
+        rows, labels = ROWS.copy(), LABELS.copy()
+        rows[7], labels[7] = (9.0, np.nan, 4.0), 2
+        moved = voter(rows=rows, labels=labels).gradient(coef, parts=PARTS).open()
+        apart = moved - voter().gradient(coef, parts=PARTS).open()
+        own = [
+            CELLS.lines(r[7:8]).T @ balanced_residuals(CELLS.lines(r[7:8]) / 64 @ coef, y[7:8], PARTS)
+            for r, y in ((rows, labels), (ROWS, LABELS))
+        ]
+        np.testing.assert_array_equal(apart, own[0] - own[1])
+
+    @pytest.mark.parametrize("n_rows", [1, 2, 29])
+    def test_a_person_with_many_rows_adds_no_more_than_one_row(self, n_rows):
+        coef = coefficients(3, 3.0)
+        same, labels = np.repeat(ROWS[:1], 30, axis=0), np.zeros(30, dtype=int)
+        people = np.r_[np.zeros(n_rows, dtype=int), np.arange(1, 31 - n_rows)]
+        found = voter(rows=same, labels=labels, people=people).gradient(coef, parts=PARTS)
+        assert found.adjacency.unit == "person"
+        one = voter(rows=same[:1], labels=labels[:1]).gradient(coef, parts=PARTS).open()
+        np.testing.assert_array_equal(found.open(), (31 - n_rows) * one)
+
+    def test_a_person_adds_the_mean_of_its_rows_towards_zero(self):
+        coef, people = coefficients(2, 1.0), np.zeros(30, dtype=int)
+        each = np.stack(
+            [
+                voter(2, rows=ROWS[[k]], labels=LABELS[[k]]).gradient(coef, parts=PARTS).open()
+                for k in range(30)
+            ]
+        )
+        found = voter(2, people=people).gradient(coef, parts=PARTS).open()
+        np.testing.assert_array_equal(found, np.trunc(each.sum(axis=0) / 30).astype(int))
+
+
+class TestBalance:
+    @pytest.mark.parametrize("columns", [1, 3])
+    def test_residuals_of_a_true_model_have_mean_zero_and_reach_the_stated_length(self, columns):
+        odds, parts = np.random.default_rng(3).normal(size=(200, columns)) * 3, 10**5
+        sure = probabilities(odds)
+        each = np.stack(
+            [balanced_residuals(odds, np.full(200, k), parts) for k in range(sure.shape[1])], axis=1
+        )
+        mean = np.einsum("ik,ikj->ij", sure, each) / parts
+        np.testing.assert_allclose(mean, 0, atol=2e-5)
+        longest = np.linalg.norm(each, axis=2).max(axis=1) / parts
+        np.testing.assert_allclose(longest, 1, atol=2e-5)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("coef", "parts", "named"),
+        [
+            (coefficients(3, 0.0), 0, "parts"),
+            (coefficients(3, 0.0), 2**21, "parts must be so few"),
+            (coefficients(2, 0.0), PARTS, "shape"),
+            (np.full_like(coefficients(3, 0.0), np.nan), PARTS, "finite"),
+        ],
+    )
+    def test_bad_settings(self, coef, parts, named):
+        with pytest.raises((ValueError, TypeError), match=named):
+            voter().gradient(coef, parts=parts)
+
+    def test_cells_without_features_and_votes_of_people(self):
+        cells = GraphCells(n_cells=4).fit(PUBLIC)
+        rows = RowVoter(cells=cells).fit(ROWS, LABELS, classes=range(3))
+        with pytest.raises(ValueError, match="take Spectrum"):
+            rows.gradient(np.zeros((4, 3)), parts=PARTS)
+        with pytest.raises(ValueError, match='votes need "shared"'):
+            voter(people=np.arange(30) // 2).vote()
+
+    def test_the_spectrum_of_private_rows(self):
+        with pytest.raises(ValueError, match="must come from public rows"):
+            voter(rows=PUBLIC, labels=np.zeros(80, dtype=int))
