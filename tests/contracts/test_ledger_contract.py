@@ -63,7 +63,9 @@ def rounded_up(value, unit):
 
 def laws_of(priced):
     """All laws with their numbers of uses, sorted; None where those of one use are not known."""
-    priced = [(laws, uses) for laws, uses in priced if uses]  # a charge of no uses is free, whatever its price
+    priced = [
+        (laws, uses) for laws, uses in priced if uses
+    ]  # a charge of no uses is free, whatever its price
     if any(laws is None for laws, _ in priced):
         return None
     times = Counter()
