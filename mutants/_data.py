@@ -120,7 +120,7 @@ MUTANTS = [
         "data/findings.py",
         'kind="unit",\n                weight=REFUSED,\n                text=f"column {name!r} looks like',
         'kind="unit",\n                weight=DOUBT,\n                text=f"column {name!r} looks like',
-        "cli/test_check.py::test_without_the_options_nothing_is_spent",
+        "cli/test_check.py::test_an_identifier_that_public_rows_have_too_never_becomes_a_feature_in_silence",
     ),
     Mutant(
         "classes that are equal but for case are two",

@@ -91,6 +91,18 @@ def test_without_the_options_nothing_is_spent(name, tmp_path, monkeypatch):
     assert not (tmp_path / "run" / "ledger.sqlite").exists(), err
 
 
+def test_an_identifier_that_public_rows_have_too_never_becomes_a_feature_in_silence(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, MESSES["an identifier that repeats"]._replace(public_drops=()))
+    words = ("learn", "private.csv", "--label", "ill", "--public", "public.csv", "--yes")
+    code, out, err = typed(*words)
+    assert (code, out) == (1, "")
+    assert "looks like an identifier that repeats" in err
+    assert not (tmp_path / "run").exists()
+    code, _, err = typed(*words, "--person", "PatientenNr")
+    assert code == 0, err
+
+
 def test_the_terminal_shows_all_of_it_at_once(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write(tmp_path, MESSES["the hospital's export"])
