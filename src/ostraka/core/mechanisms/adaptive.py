@@ -86,7 +86,7 @@ class AdaptiveMarginals:
     ...     sizes=(4, 3, 2), target=None, sigma_first=9.0, sigma=9.0, select_epsilon=0.1, n_pick=2
     ... )
     >>> round(mechanism.curve().epsilon(delta=1e-5), 1)
-    1.1
+    1.0
     >>> rows = Private([[0, 1, 1, 1], [3, 0, 1, 1]] * 500, Adjacency(moves="row", relation="add-or-remove"))
     >>> found = mechanism.release(rows, rng=np.random.default_rng(0))
     >>> sorted(found)
