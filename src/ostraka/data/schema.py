@@ -273,7 +273,7 @@ class Schema:
         >>> gains = {"gain": [0] * 90 + list(range(100, 1100, 100)), "day": ["2026-01-01", "2026-03-01"] * 50}
         >>> schema = Schema.from_public(gains, n_bins=8)
         >>> schema.columns[0].edges, schema.columns[1].date
-        ((0.0, 1.0, 500.0, 1001.0), True)
+        ((0.0, 1.0, 400.0, 700.0, 1001.0), True)
         """
         check.integer(n_bins=n_bins, least=2)
         cells, facts = named(frame), dictionary or {}

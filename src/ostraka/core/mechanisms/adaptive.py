@@ -89,8 +89,8 @@ class AdaptiveMarginals:
     1.0
     >>> rows = Private([[0, 1, 1, 1], [3, 0, 1, 1]] * 500, Adjacency(moves="row", relation="add-or-remove"))
     >>> found = mechanism.release(rows, rng=np.random.default_rng(0))
-    >>> sorted(found)
-    ['0', '0,1', '0,2', '1', '2', 'rows', 'theta', 'weights']
+    >>> list(found)[:3], list(found)[5:]
+    (['0', '1', '2'], ['rows', 'weights', 'theta'])
     """
 
     sizes: tuple[int, ...]
