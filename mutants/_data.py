@@ -133,7 +133,7 @@ MUTANTS = [
         "without a terminal to ask on, a run spends",
         "console.py",
         "    if not _is_terminal():\n",
-        "    if not _is_terminal():\n        return\n        # ",
+        "    if not _is_terminal() and not sys.argv:\n",
         "cli/test_check.py::test_without_a_terminal_and_without_yes_nothing_is_spent",
     ),
     Mutant(
