@@ -235,8 +235,6 @@ def _text(number: float) -> bytes:
 def _read(form: str) -> Subject:
     """Counts of what a reader makes of each cell: one for each column."""
     names = [f"c{place}" for place in range(WIDTH)]
-    folder = tempfile.TemporaryDirectory()  # lives as long as the subject
-    path = Path(folder.name) / f"rows.{form}"
     edges = np.linspace(-2, 2, 7)
     numeric = {name: {"edges": [-9, *edges.tolist(), 9], "missing": True} for name in names[:4]}
     kinds = {name: {"categories": ["0.5", "-0.5", "other"], "missing": True} for name in names[4:]}
@@ -253,6 +251,10 @@ def _read(form: str) -> Subject:
                 for column in zip(*lines, strict=True)
             ]
             return schema.encode(dict(zip(names, cells, strict=True)))
+        with tempfile.TemporaryDirectory() as folder:
+            return from_file(lines, Path(folder) / f"rows.{form}")
+
+    def from_file(lines: list[list[bytes]], path: Path) -> np.ndarray:
         if form == "parquet":
             binary = [pa.array(column, pa.binary()) for column in zip(*lines, strict=True)]
             columns = [pa.Array.from_buffers(pa.string(), len(each), each.buffers()) for each in binary]
@@ -261,7 +263,6 @@ def _read(form: str) -> Subject:
         content = b"\n".join([",".join(names).encode(), *(b",".join(line) for line in lines)]) + b"\n"
         path.write_bytes(gzip.compress(content, 1) if form == "csv.gz" else content)
         table = data_table.read(path, public=False, numbers=names[:4], missing=("-999",))
-        assert folder
         values = [
             schema.columns[place].encode(table.numbers(name)[0]) for place, name in enumerate(names[:4])
         ]
