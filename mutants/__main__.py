@@ -62,7 +62,7 @@ A test that cannot fail proves nothing. So defects are planted in a copy of the 
 are mistakes found in published privacy code. Each must be noticed by the one test that is named for it.
 `python -m mutants --write docs/mutants.md` makes this page.
 
-**Noticed: {killed} of {total}.**
+**{total} defects; {killed} are noticed.**
 
 | defect | planted in | noticed by |
 |---|---|---|
