@@ -132,7 +132,7 @@ def test_the_readme_starts_with_two_commands_that_exist(command):
 def public_modules() -> set[str]:
     """Nouns and stages that have something to offer."""
     stubs = [path.stem for path in Path(ostraka.__file__).parent.glob("*.pyi")]
-    names = [*stubs, "cli", "collect", "networks", "report", "secure", "synth", "voters"]
+    names = [*stubs, "cli", "collect", "networks", "report", "secure", "synth", "text", "voters"]
     nouns = {"curve", "private", "result"}  # ostraka itself exports what they hold
     offers = [n for n in names if n in nouns or importlib.import_module(f"ostraka.{n}").__all__]
     return {f"ostraka.{name}" for name in offers}
