@@ -116,7 +116,8 @@ def table(name: str) -> pd.DataFrame:
     for column in rows:
         if rows[column].dtype == bool:
             rows[column] = rows[column].astype(int)
-    return rows.iloc[: _data.MOST_ROWS]
+    few = _data.MOST_ROWS
+    return rows if few is None or few >= len(rows) else rows.sample(few, random_state=0)  # files are in order
 
 
 def split(name: str, seed: int) -> Split:

@@ -57,7 +57,7 @@ def tables(folder: Path) -> None:
 def run(folder: Path, *options: str, machine: str = "auto") -> tuple[float, float, float]:
     """Return processor seconds, seconds and peak memory in GiB of one ``ostraka learn``."""
     out = Path(tempfile.mkdtemp(dir=folder)) / "run"
-    command = [sys.executable, "-c", _OSTRAKA, "learn", *options, "--out", str(out)]
+    command = [sys.executable, "-c", _OSTRAKA, "learn", *options, "--yes", "--out", str(out)]
     settings = {**os.environ, "OMP_NUM_THREADS": "1", "OSTRAKA_MACHINE_CODE": machine}
     if COMPILED_HERE:
         settings["NUMBA_CACHE_DIR"] = str(folder / f"compiled-{machine}")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import _data
+from bench import _data, _tables
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 # What a command needs beside the shared data, or more time than a test has.
@@ -70,6 +70,8 @@ def finished(folder, arguments, output):
 def test_a_command_runs_in_its_smallest_form(name, tmp_path):
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])
+    if name == "bench.tables" and not any(_tables.folder().glob("*.whl")):
+        pytest.skip("its tables are not in the cache: python -m bench._tables fetches them")
     folder, _, module = name.partition(".")
     code, output = finished(folder, ["--quick", module], tmp_path / "output.txt")
     assert code == 0, output
@@ -87,7 +89,7 @@ def test_help_works_everywhere(name, capsys):
         code = end.code
     output = capsys.readouterr().out
     assert code == 0
-    assert "python -m" in output or output.startswith("usage: reproduce")
+    assert "python -m" in output or output.startswith("usage: ")
 
 
 def test_the_smallest_form_of_a_named_part_is_that_part_alone(monkeypatch):

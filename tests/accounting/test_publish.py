@@ -201,7 +201,7 @@ def test_epsilon_is_what_is_paid_for_or_that_for_any_votes():
     plain = [Curve((8.0,), (bound + 0.1,)).epsilon(9e-6) for bound in (0.2, 0.7, 1.5)]
     assert plain[0] < 2.5 < plain[2] < 3.0
     assert [terms.epsilon(bound) for bound in (0.2, 0.7, 1.5)] == [plain[0], plain[1], 3.0]
-    assert replace(terms, most=1.0).epsilon(0.2) == 1.0
+    assert replace(terms, any_votes=1.0).epsilon(0.2) == 1.0
 
 
 def test_the_rows_that_were_answered_are_the_ones_that_count():

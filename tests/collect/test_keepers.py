@@ -17,6 +17,7 @@ from ostraka import Budget, Ledger, release
 from ostraka.collect import Client, Histogram, Keeper, Tally
 from ostraka.collect import messages as _reports
 from ostraka.collect.messages import Closing
+from ostraka.core import files
 from ostraka.core.mechanisms.skellam import skellam
 from ostraka.secure.keys import Identity, exchange_key, new_secret
 from ostraka.secure.log import LogError
@@ -384,7 +385,7 @@ def test_acknowledged_reports_survive_a_kill(kept, tmp_path):
     one = kept(folder=tmp_path)
     one.tally._log.close()
     (tmp_path / "task.json").write_text(one.task.to_json())
-    (tmp_path / "me").write_bytes(one.me.secret)
+    files.create(tmp_path / "me", one.me.secret)
     child = subprocess.Popen([sys.executable, "-c", CHILD, tmp_path], stdout=subprocess.PIPE, text=True)
     acknowledged = [child.stdout.readline().split() for _ in range(20)]
     os.kill(child.pid, signal.SIGKILL)

@@ -316,7 +316,7 @@ class TableGenerator(BaseEstimator):
         }
         if self.counts_:
             mechanism = self.mechanism_
-            record["method"] = "forest" if isinstance(mechanism, TreeMarginals) else "particles"
+            record["method"] = "particles" if self._arrays else "forest"
             record["counted_with"] = mechanism.target
             record["mechanism"] = {
                 field.name: getattr(mechanism, field.name)
@@ -363,7 +363,7 @@ class TableGenerator(BaseEstimator):
     def _learn(self, released: dict[str, np.ndarray]) -> None:
         """Keep what was released, in rows; the model's arrays as they are kept in a file."""
         arrays = {}
-        if isinstance(self.mechanism_, AdaptiveMarginals):
+        if WEIGHTS in released:  # particles, as they were fitted between the choices
             weights = released.pop(WEIGHTS)
             arrays = {
                 ROWS: released.pop(ROWS),
@@ -375,10 +375,7 @@ class TableGenerator(BaseEstimator):
     def _set(self, counts: dict[str, np.ndarray], arrays: dict[str, np.ndarray]) -> None:
         mechanism = self.mechanism_
         self.counts_, self._arrays = counts, arrays
-        if isinstance(mechanism, AdaptiveMarginals):
-            self.model_ = mechanism.model(counts, **arrays)
-        else:
-            self.model_ = Forest(mechanism, counts)
+        self.model_ = mechanism.model(counts, **arrays) if arrays else Forest(mechanism, counts)
         self.n_rows_ = max(1, round(self.model_.n_rows))
 
 

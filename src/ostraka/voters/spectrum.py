@@ -51,7 +51,7 @@ class Dictionary:
     --------
     >>> rows = np.random.default_rng(0).normal(size=(200, 2))
     >>> Dictionary().fit(rows).transform(rows[:3]).shape
-    (3, 12)
+    (3, 14)
     """
 
     def fit(self, X: Any) -> Self:
@@ -88,7 +88,7 @@ class Interactions:
     --------
     >>> rows = np.random.default_rng(0).normal(size=(200, 2))
     >>> Interactions().fit(rows).transform(rows[:3]).shape
-    (3, 212)
+    (3, 214)
     """
 
     def fit(self, X: Any) -> Self:
@@ -276,7 +276,7 @@ def filled(variances: Sequence[float] | np.ndarray, noise: float) -> np.ndarray:
     Examples
     --------
     >>> filled([0.5, 0.3, 0.2], 0.1).round(3).tolist()
-    [0.544, 0.411, 0.044]
+    [0.478, 0.344, 0.178]
     >>> filled([0.9, 0.1], 0.5).tolist()
     [1.0, 0.0]
     """

@@ -153,7 +153,7 @@ def amplified(curve: Curve, *, sampling_rate: float) -> Curve:
     >>> from ostraka.core.curve import Curve
     >>> step = amplified(Curve.gaussian(sensitivity=1.0, sigma=1.0), sampling_rate=0.01)
     >>> round((1000 * step).epsilon(delta=1e-5), 3)
-    2.108
+    1.828
     """
     check.share(one=True, sampling_rate=sampling_rate)
     if sampling_rate == 1:

@@ -50,7 +50,7 @@ class FilterPlan(CountsPlan):
     >>> plan = FilterPlan(n_units=3000, n_cells=50, ballot=8, mechanism=mechanism, delta=1e-5, n_rounds=5,
     ...     resolution=64)
     >>> round(plan.epsilon, 2), plan.n_answers, round(plan.noise, 5)
-    (1.04, 5, 0.00119)
+    (1.05, 5, 0.00119)
     """
 
     way: ClassVar[str] = "filter"
