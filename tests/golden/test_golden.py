@@ -138,10 +138,10 @@ def test_a_pickled_estimator_predicts_as_before(golden, data, name):
     facts = FACTS["pickles"][name]
     model = pickle.loads((golden / f"{name}.pickle").read_bytes())
     assert model.predict(data["X_new"]).tolist() == facts["predictions"]
-    settings = clone(model).set_params(
-        way=PATEClassifier().way
-    )  # argmax was the default, which no repr shows
-    assert (repr(model.plan_), repr(settings), model.way) == (facts["plan"], facts["model"], "argmax")
+    settings = clone(model)
+    if getattr(model, "way", "") == "argmax":  # the default of then, which no repr shows
+        settings.set_params(way=PATEClassifier().way)
+    assert (repr(model.plan_), repr(settings)) == (facts["plan"], facts["model"])
     assert model.result_ == Result.from_json((golden / f"{name}.result.json").read_text()).public()
     assert type(pickle.loads(pickle.dumps(model))) is type(model)
 
