@@ -41,7 +41,7 @@ machine: $(READY)  ## machine code of the kernels beside the sources, as wheels 
 bench: $(READY)  ## speed and accuracy; ratios are measured in one run
 	$(BIN)/python -m bench
 
-results: $(READY)  ## the README's table of results: three runs of each command, on a quiet machine
+results: $(READY)  ## the tables of results: three runs of each command, on a quiet machine
 	$(BIN)/python -m results
 
 reproduce: $(READY)  ## the papers' tables and figures beside ours; needs the shared data sets, takes hours

@@ -1,7 +1,11 @@
-"""Sphinx settings: Markdown pages with formulas, and the reference from the docstrings."""
+"""Sphinx settings: Markdown pages with formulas, and the reference from the docstrings.
+
+The manual has at most 45 pages. The record and the decisions are files beside it, which its pages link to.
+"""
 
 # ruff: noqa: INP001  (Sphinx reads it as a script)
 
+import re
 from importlib.metadata import version as installed
 from pathlib import Path
 
@@ -10,7 +14,8 @@ from sphinx.application import Sphinx
 project = "ostraka"
 author = "the ostraka developers"
 release = version = installed("ostraka")
-exclude_patterns = ["_build", "tutorials"]
+exclude_patterns = ["_build", "tutorials", "record", "decisions"]
+_BESIDE = re.compile(r"\]\(((?:\.\./)?(?:record|decisions)/[^)#\s]+)[^)\s]*\)")
 
 extensions = [
     "myst_parser",
@@ -45,11 +50,13 @@ suppress_warnings = ["ref.python"]  # two records have a field of one name: eith
 autodoc_default_options = {"exclude-members": "set_fit_request, set_predict_request, set_score_request"}
 
 html_theme = "furo"
+html_use_index = html_domain_indices = False  # the search finds names; two pages less
 html_title = f"ostraka {release}"
 
 
-def _add_new_pages(_app: object, docname: str, source: list[str]) -> None:
-    """A page that the index does not name yet stands under the last heading, so that it is found."""
+def _prepare(_app: object, docname: str, source: list[str]) -> None:
+    """Lead links beside the manual to the files; list a page that the index does not name."""
+    source[0] = _BESIDE.sub(r"](path:\1)", source[0])
     if docname == "index":
         here = Path(__file__).parent
         new = [page.stem for page in sorted(here.glob("*.md")) if f"\n{page.stem}\n" not in source[0]]
@@ -59,4 +66,4 @@ def _add_new_pages(_app: object, docname: str, source: list[str]) -> None:
 
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
-    app.connect("source-read", _add_new_pages)
+    app.connect("source-read", _prepare)

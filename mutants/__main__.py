@@ -1,7 +1,7 @@
 """Planted defects of the core: how many the tests notice, each by the one test named for it.
 
 ``python -m mutants`` plants every one in a copy of the sources and runs its test there;
-``--write docs/mutants.md`` keeps the outcome, ``--only WORD`` takes the defects with that word in
+``--write docs/record/mutants.md`` keeps the outcome, ``--only WORD`` takes the defects with that word in
 their name or file. Under ``python -m bench`` those without compiled code run, which is quick.
 """
 
@@ -60,7 +60,7 @@ PAGE = """# Planted defects
 
 A test that cannot fail proves nothing. So defects are planted in a copy of the sources, one at a time: most
 are mistakes found in published privacy code. Each must be noticed by the one test that is named for it.
-`python -m mutants --write docs/mutants.md` makes this page.
+`python -m mutants --write docs/record/mutants.md` makes this page.
 
 **{total} defects; {killed} are noticed.**
 

@@ -3,7 +3,7 @@
 ``python -m reproduce.papernot2017 [2] [3] [4] [B] [C] [--out FOLDER]`` prints the tables, and writes each
 as JSON and as a figure where a folder is given. The students of figure 4:
 ``python -m reproduce.papernot2017_students``.
-Accuracies of noisy labels are exact, not sampled. docs/student-reproduction.md says what differs.
+Accuracies of noisy labels are exact, not sampled. docs/record/student-reproduction.md says what differs.
 """
 
 from __future__ import annotations

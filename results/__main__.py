@@ -1,8 +1,9 @@
-"""Write the README's table of results: ``python -m results [--runs N] [--only-write] [NAME ...]``.
+"""Write the tables of results: ``python -m results [--runs N] [--only-write] [NAME ...]``.
 
 Each row of ``rows.toml`` names a command and how its figures are read from what it prints. The commands of
 the named rows, or of all, run one after another. Their figures are kept in ``measured.json`` with the date,
-the commit and the machine's load. The table in the README is written from these two files, never by hand.
+the commit and the machine's load. The page docs/results.md has all rows, the README those marked ``readme``.
+Both tables are written from these two files, never by hand.
 ``--only-write`` runs nothing. A row with ``recorded`` takes too long for this; it says when it was measured.
 """
 
@@ -23,6 +24,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 README = HERE.parent / "README.md"
+PAGE = HERE.parent / "docs" / "results.md"
 START, END = "<!-- results: written by `make results` -->", "<!-- end of results -->"
 _HEAD = "| what | figure | best rival, or what to compare with | measured |\n|---|---|---|---|\n"
 
@@ -112,28 +114,30 @@ def line(row: dict[str, Any], found: dict[str, Any] | None) -> str:
     return f"| {row['what']} | {figures} | {rival} | {when}: `{row['command']}` |"
 
 
-def table() -> str:
-    """The whole table."""
+def table(page: Path) -> str:
+    """The rows of one of the two pages, with links as they lead from it."""
     found = kept()
-    return _HEAD + "\n".join(line(row, found.get(row["name"])) for row in rows()) + "\n"
+    chosen = [row for row in rows() if page == PAGE or row.get("readme", False)]
+    text = _HEAD + "\n".join(line(row, found.get(row["name"])) for row in chosen) + "\n"
+    return text.replace("](docs/", "](") if page == PAGE else text
 
 
-def write() -> None:
-    """Put the table into the README, between its two marks."""
-    text = README.read_text(encoding="utf-8")
+def write(page: Path) -> None:
+    """Put the table into a page, between its two marks."""
+    text = page.read_text(encoding="utf-8")
     before, start, rest = text.partition(START)
     _, end, after = rest.partition(END)
     if not start or not end:
-        raise SystemExit(f"README.md must hold the lines {START} and {END}")
-    README.write_text(f"{before}{start}\n\n{table()}\n{end}{after}", encoding="utf-8")
+        raise SystemExit(f"{page.name} must hold the lines {START} and {END}")
+    page.write_text(f"{before}{start}\n\n{table(page)}\n{end}{after}", encoding="utf-8")
 
 
 def main(arguments: list[str]) -> int:
-    """Run what is named, record it, write the table; 2 if a name is unknown."""
+    """Run what is named, record it, write the tables; 2 if a name is unknown."""
     parser = argparse.ArgumentParser(prog="python -m results", description=__doc__)
     parser.add_argument("names", nargs="*", help="rows to measure; all of them if none is named")
     parser.add_argument("--runs", type=int, default=3, help="how often each command runs")
-    parser.add_argument("--only-write", action="store_true", help="write the table, measure nothing")
+    parser.add_argument("--only-write", action="store_true", help="write the tables, measure nothing")
     asked = parser.parse_args(arguments)
     live = {row["name"]: row for row in rows() if "recorded" not in row}
     if unknown := sorted(set(asked.names) - live.keys()):
@@ -141,7 +145,8 @@ def main(arguments: list[str]) -> int:
         return 2
     if not asked.only_write:
         record([live[name] for name in asked.names or live], asked.runs)
-    write()
+    write(README)
+    write(PAGE)
     return 0
 
 

@@ -1,7 +1,8 @@
 """Long runs of the rigs of tests/durability: crashes, failing disks, races, tampering, load.
 
 ``python -m rigs [NAME …]`` runs all or the named ones, prints a line for each, and keeps the
-lines in docs/durability.md with the date, the load and the command. ``--scale 10`` runs ten times as many.
+lines in docs/record/durability.md with the date, the load and the command. ``--scale 10`` runs ten times as
+many.
 ``python -m rigs rows --pairs 100000`` tries hostile neighbouring rows (:mod:`rigs.rows`).
 """
 
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RIGS", "main"]
 
-PAGE = REPOSITORY / "docs" / "durability.md"
+PAGE = REPOSITORY / "docs" / "record" / "durability.md"
 BEGIN, END = "<!-- begin recorded -->", "<!-- end recorded -->"
 HEAD = """| test | tried | went wrong | control | when, load |
 |---|---|---|---|---|"""

@@ -1,4 +1,4 @@
-"""What a rig found: one line of the table in docs/durability.md."""
+"""What a rig found: one line of the table in docs/record/durability.md."""
 
 from __future__ import annotations
 

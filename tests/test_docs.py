@@ -153,6 +153,43 @@ def test_the_readme_says_what_exists():
     assert planned & public_modules() == set()
 
 
+MANUAL = [
+    page for page in DOCS.rglob("*.md") if page.relative_to(DOCS).parts[0] not in ("record", "decisions")
+]
+
+
+def test_the_manual_has_at_most_45_pages():
+    """Each tutorial is a page, and so is their list."""
+    tutorials = list((DOCS / "tutorials").glob("plot_*.py"))
+    assert len(MANUAL) + len(tutorials) + 1 <= 45, "move what nobody needs to use ostraka to docs/record/"
+
+
+QUESTIONS = [  # what people ask, and a heading under which the answer stands
+    ("what do I type first?", "index.md", "learn-a-model"),
+    ("my table has holes", "tables.md", "missing-values"),
+    ("which epsilon?", "faq.md", "which-epsilon-do-i-take"),
+    ("how many rows do I need?", "faq.md", "how-many-rows-do-i-need"),
+    ("is it enough for the GDPR?", "faq.md", "does-it-make-data-anonymous-under-the-gdpr"),
+    ("is it enough for HIPAA?", "faq.md", "is-it-enough-for-hipaa"),
+    ("does it work with MLflow?", "faq.md", "does-it-work-with-mlflow"),
+    ("my label is a number", "faq.md", "can-it-do-regression"),
+    ("what does an option do?", "cli.md", "ostraka-learn"),
+    ("how do I run the service?", "operations.md", "install"),
+]
+
+
+@pytest.mark.parametrize(
+    ("page", "heading"), [question[1:] for question in QUESTIONS], ids=[question[0] for question in QUESTIONS]
+)
+def test_a_question_is_answered_two_clicks_from_the_landing_page(page, heading):
+    def links(name: str) -> set[str]:
+        return set(re.findall(r"\]\(([\w-]+\.md)", (DOCS / name).read_text()))
+
+    first = links("index.md")
+    assert page in {"index.md"} | first | {name for one in first for name in links(one)}
+    assert heading in anchors(DOCS / page)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("sphinx") is None, reason="Sphinx is not installed")
 def test_the_site_builds_without_a_warning(tmp_path):

@@ -1,4 +1,4 @@
-"""The bound on the error of noise in float64, and where its bits come from: docs/floating-point.md.
+"""The bound on the error of noise in float64, and where its bits come from: docs/record/floating-point.md.
 
 Every piece of the tables is compared with the quantiles in multi-precision arithmetic: the remainder of
 Taylor's series by its derivative at the end where it is largest, each coefficient by itself.

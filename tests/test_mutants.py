@@ -1,6 +1,6 @@
 """The planted defects stay plantable, and a sample of them is planted and noticed in every run of the suite.
 
-The whole list takes minutes: ``python -m mutants``, whose outcome is docs/mutants.md.
+The whole list takes minutes: ``python -m mutants``, whose outcome is docs/record/mutants.md.
 """
 
 import ast
@@ -125,7 +125,7 @@ def test_every_defect_can_be_planted_and_its_test_exists(mutants):
 
 
 def test_the_page_names_every_defect_and_no_survivor(mutants):
-    page = (REPOSITORY / "docs" / "mutants.md").read_text(encoding="utf-8")
+    page = (REPOSITORY / "docs" / "record" / "mutants.md").read_text(encoding="utf-8")
     assert re.search(rf"\*\*{len(mutants)} defects(; {len(mutants)} are noticed)?\.\*\*", page)
     assert "**nobody**" not in page
     for mutant in mutants.values():

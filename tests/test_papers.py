@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-DOCS = REPOSITORY / "docs"
+RECORD = REPOSITORY / "docs" / "record"
 
 
 def numbered(kind: str, last: int, *, chapter: int | None = None, first: int = 1) -> list[str]:
@@ -66,14 +66,14 @@ PAPERS = {
 }
 STATES = re.compile(r"agrees|differs because .+|not reproduced because .+")
 COMMAND = re.compile(r"`python -m (reproduce|bench) (\w+)((?: [\w.]+)*)`")
-PAGE = re.compile(r"\]\(([\w-]+\.md)")
+PAGE = re.compile(r"\]\(((?:\.\./)?[\w-]+\.md)")
 TEST = re.compile(r"`(test_\w+)`")
 
 
 def tables(page: str, head: str) -> dict[str, list[list[str]]]:
     """Rows of the table under each heading, whose head is as stated."""
     found = {}
-    for section in re.split(r"^## ", (DOCS / page).read_text(), flags=re.MULTILINE)[1:]:
+    for section in re.split(r"^## ", (RECORD / page).read_text(), flags=re.MULTILINE)[1:]:
         title, _, body = section.partition("\n")
         lines = [line for line in body.splitlines() if line.startswith("|")]
         assert lines[0] == head, title
@@ -103,12 +103,12 @@ def test_every_item_has_one_of_three_states_and_what_was_done_can_be_found():
 @pytest.mark.parametrize("page", ["papers.md", "errata.md"])
 def test_commands_and_pages_that_are_named_exist(page):
     """A module of that name, with that part; tests and anchors are held by ``test_docs``."""
-    text = (DOCS / page).read_text()
+    text = (RECORD / page).read_text()
     assert text.count("python -m ") == len(COMMAND.findall(text))
     for folder, module, parts in COMMAND.findall(text):
         source = (REPOSITORY / folder / f"{module}.py").read_text()
         assert [part for part in parts.split() if f'"{part}"' not in source] == [], module
-    assert [name for name in PAGE.findall(text) if not (DOCS / name).is_file()] == []
+    assert [name for name in PAGE.findall(text) if not (RECORD / name).is_file()] == []
 
 
 def test_every_error_is_shown_by_something():

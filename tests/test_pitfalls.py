@@ -1,4 +1,4 @@
-"""Defects seen in published code for private learning, each tried on ostraka: docs/pitfalls.md."""
+"""Defects seen in published code for private learning, each tried on ostraka: docs/record/pitfalls.md."""
 
 import math
 import pickle

@@ -1,4 +1,4 @@
-"""The README's table of results is written by a command, from what commands printed."""
+"""The tables of results are written by a command, from what commands printed."""
 
 import json
 import re
@@ -8,10 +8,17 @@ import pytest
 from results import __main__ as results
 
 
-def test_the_table_of_the_readme_is_what_the_command_writes():
-    text = results.README.read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", [results.README, results.PAGE], ids=lambda page: page.name)
+def test_the_table_of_a_page_is_what_the_command_writes(page):
+    text = page.read_text(encoding="utf-8")
     inside = text.partition(results.START)[2].partition(results.END)[0]
-    assert inside.strip() == results.table().strip(), "run python -m results --only-write"
+    assert inside.strip() == results.table(page).strip(), "run python -m results --only-write"
+
+
+def test_the_readme_has_ten_rows_and_the_page_has_all():
+    """Two lines of a table are its head."""
+    sizes = {page: results.table(page).count("\n") - 2 for page in (results.README, results.PAGE)}
+    assert sizes == {results.README: 10, results.PAGE: len(results.rows())}
 
 
 def test_every_row_was_measured_by_the_command_that_it_names():
@@ -63,4 +70,4 @@ def test_a_measurement_is_kept_with_its_date_commit_and_load(tmp_path, monkeypat
     one = json.loads((results.HERE / "measured.json").read_text())["x"]
     assert one["runs"] == [[2.0], [2.0], [2.0]]
     assert set(one) == {"command", "commit", "date", "load", "runs"}
-    assert "| w | 2 |" in results.table()
+    assert "| w | 2 |" in results.table(results.PAGE)

@@ -163,7 +163,7 @@ class TestTheFrontDoor:
         assert (model.way_, model.result_.settings["way"]) == ("filter", "filter")
         seen = model.evaluate(self.new, self.y[2000:]).utility
         assert model.expected_ == seen["expected"]
-        # errs low, by up to three errors: the mean of many tables is in docs/tables-compared.md
+        # errs low, by up to three errors: the mean of many tables is in docs/record/tables-compared.md
         assert -4 < (seen["expected"]["auc"] - seen["auc"]) / seen["expected"]["auc_error"] < 2.5
         assert 0.01 < seen["expected"]["auc_error"] < 0.1
 

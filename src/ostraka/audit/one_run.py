@@ -318,8 +318,8 @@ def one_run_lower_bound(
     Mahloujifar et al. 2025, for a claimed Gaussian curve. ``"independent"``: right guesses are
     stochastically fewer than Binomial(n_canaries, p), p = (e^epsilon + delta) / (e^epsilon + 1), which is
     half of 1 + the total variation of a canary's game. ``"independent-gaussian"``: fewer than of the surest
-    guesses about independent Gaussian games (docs/memorisation.md).
-    Source: Steinke, Nasr and Jagielski 2023, arXiv:2305.08846, Theorem 5.2; docs/memorisation.md (any
+    guesses about independent Gaussian games (docs/record/memorisation.md).
+    Source: Steinke, Nasr and Jagielski 2023, arXiv:2305.08846, Theorem 5.2; docs/record/memorisation.md (any
     dependence, and more candidates); Mahloujifar, Melis and Chaudhuri 2025, arXiv:2410.22235.
 
     Examples

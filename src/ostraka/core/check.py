@@ -97,7 +97,7 @@ def counts(values: Any) -> np.ndarray:
         raise ValueError(f"counts must have two classes or more, got {array.shape[1]}")
     if array.shape[1] > 1000:
         raise ValueError(
-            f"counts must have at most 1,000 classes (docs/floating-point.md), got {array.shape[1]}"
+            f"counts must have at most 1,000 classes (docs/record/floating-point.md), got {array.shape[1]}"
         )
     if not np.isfinite(array).all():
         raise ValueError(f"counts of shape {array.shape} must be finite")
@@ -132,5 +132,5 @@ def nats(epsilon: float, *, digits: int = 4) -> str:
         return f"{epsilon:.{digits}g}"
     return (
         "more than can be claimed (too little noise, or so many answers that what is rounded outweighs "
-        "delta: docs/floating-point.md)"
+        "delta: docs/record/floating-point.md)"
     )

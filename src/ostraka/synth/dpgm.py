@@ -355,7 +355,7 @@ class Spread:
     A row r about its centre is clipped and rounded to whole numbers, so that sums of r rᵀ are exact. It moves
     the table of its class only, whose Frobenius norm counts each product of two columns twice, by |r|².
     Which class or cluster a row belongs to follows from the row and from public centres. The noise is drawn
-    exactly (docs/floating-point.md).
+    exactly (docs/record/floating-point.md).
     Source: Dwork, Talwar, Thakurta and Zhang 2014, doi:10.1145/2591796.2591883 (Algorithm 1).
     """
 

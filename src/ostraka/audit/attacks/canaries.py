@@ -106,7 +106,7 @@ class Canaries:
         others. So label and decoys are exchangeable: to somebody who knows all features, all true labels,
         which rows are canaries, the *set* of candidates of each, and even the labels of all other canaries,
         each candidate is as likely as another to be the label, but for what the training gives away.
-        Source: Malek et al. 2021, arXiv:2106.03408, section 7 and appendix B; docs/memorisation.md.
+        Source: Malek et al. 2021, arXiv:2106.03408, section 7 and appendix B; docs/record/memorisation.md.
 
         Examples
         --------

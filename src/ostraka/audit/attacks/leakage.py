@@ -99,7 +99,7 @@ def leakage_meter(mechanism: BallotMechanism, counts: Any, *, n_answers: Any) ->
     The answers' information at the true votes, by Le Cam's local limit (a Gaussian shift), averaged
     over 64 fixed quasi-random draws: an expectation, not a bound. The mean over 15 questions was
     within 26 % of what :func:`recover_votes` reaches; one question was up to five times above it,
-    and for unanimous teachers after few answers up to eleven times below (docs/vote-recovery.md).
+    and for unanimous teachers after few answers up to eleven times below (docs/record/vote-recovery.md).
 
     Examples
     --------

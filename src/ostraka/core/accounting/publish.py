@@ -71,7 +71,7 @@ class Certificate:
 
     Guarantees
     ----------
-    docs/publishing-epsilon.md. Theorem 2: moving one ballot moves the number before noise by at
+    docs/record/publishing-epsilon.md. Theorem 2: moving one ballot moves the number before noise by at
     most 1. Theorem 3: what :meth:`bound` says of the published number.
     """
 
@@ -336,7 +336,7 @@ class PublishedEpsilon:
 
     @property
     def guarantee(self) -> str:
-        """The claim in words; docs/publishing-epsilon.md, Theorem 3, proves it."""
+        """The claim in words; docs/record/publishing-epsilon.md, Theorem 3, proves it."""
         if self.simulation:
             return "Simulation: the noise can be repeated, so nothing is protected."
         subject = "the answers" if self.method == "any votes" else "the answers and this number"
@@ -417,7 +417,7 @@ def release_epsilon(
     of all outputs that come with a number of e or less. It holds for queries chosen adaptively from
     earlier answers; if these also decide how many are asked, with ``order`` and ``method="certificate"`` or
     ``"auto"`` (Theorem 3a). With probability ``confidence`` the bound is also one on the cost of these very
-    votes. Rounded up. Source: docs/publishing-epsilon.md, Theorems 1 to 7; Redberg and Wang 2021,
+    votes. Rounded up. Source: docs/record/publishing-epsilon.md, Theorems 1 to 7; Redberg and Wang 2021,
     arXiv:2111.02281, and Ligett et al. 2017, arXiv:1705.10829, for the notions.
 
     Examples

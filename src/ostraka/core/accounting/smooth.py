@@ -345,7 +345,7 @@ def _screen(screen: BallotMechanism, n_teachers: int, n_classes: int, order: flo
 
 @lru_cache(maxsize=512)
 def _gaussian(mechanism: BallotMechanism, n_teachers: int, n_classes: int, order: float) -> CostLevels:
-    """A bound from the probability of the likeliest answer alone; docs/publishing-epsilon.md, Theorem 5."""
+    """A bound from the likeliest answer's probability alone; docs/record/publishing-epsilon.md, Theorem 5."""
     curve = mechanism.curve()
     shift = math.sqrt(curve.mu_squared)  # one ballot is at most a Gaussian shift of this
 
@@ -369,7 +369,7 @@ def _gaussian(mechanism: BallotMechanism, n_teachers: int, n_classes: int, order
 
 @lru_cache(maxsize=512)
 def _pure(mechanism: BallotMechanism, n_teachers: int, n_classes: int, order: float) -> CostLevels:
-    """A bound for pure differential privacy; docs/publishing-epsilon.md, Theorem 6."""
+    """A bound for pure differential privacy; docs/record/publishing-epsilon.md, Theorem 6."""
     curve = mechanism.curve()
     pure = curve.rdp[-1]
 
@@ -483,7 +483,7 @@ def smooth_noise_rdp(*, order: float, beta: float, noise: float) -> float:
     Guarantees
     ----------
     The smaller of Papernot et al. 2018, arXiv:1802.08908, Theorem 23, and the divergence of two
-    Gaussians (Gil et al. 2013) at its largest, docs/publishing-epsilon.md, Theorem 7. Rounded up.
+    Gaussians (Gil et al. 2013) at its largest, docs/record/publishing-epsilon.md, Theorem 7. Rounded up.
 
     Examples
     --------
@@ -527,7 +527,7 @@ class SmoothBound:
 
     Guarantees
     ----------
-    docs/publishing-epsilon.md, Theorem 7.
+    docs/record/publishing-epsilon.md, Theorem 7.
     """
 
     mechanism: BallotMechanism

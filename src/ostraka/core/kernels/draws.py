@@ -15,7 +15,7 @@ from ostraka.core.mechanisms.discrete import GAUSSIAN, density_and_quantile
 # 2^64 p lies from v to v + 1. Between powers of two, v falls into 32 pieces, each with a polynomial for Q.
 _LOWEST, _HIGHEST, _PIECES, _DEGREE = 43, 63, 32, 6
 LEAST = 2**_LOWEST  # below, a chance of 2^-20, more bits decide
-DOUBT = 2.0**-41  # docs/floating-point.md: what Q(p) and the polynomial of v differ by, at most
+DOUBT = 2.0**-41  # docs/record/floating-point.md: what Q(p) and the polynomial of v differ by, at most
 _ROUNDING = 2.0**-50  # of all else, relative to the sizes of what is added
 _FIRST = (1023 + _LOWEST) * _PIECES  # the exponent and five more bits of 2^43, as float64 stores them
 _SHIFT = 52 - 5

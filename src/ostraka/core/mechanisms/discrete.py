@@ -2,8 +2,8 @@
 
 The discrete Gaussian has a Gaussian shift which dominates it. A :class:`Noise` is a sign and the first bits
 of a uniform number p: its size is the number that the noise exceeds with probability p, which lies between
-two ends that more bits bring together. The ends are proved: docs/floating-point.md. Laplace and Gaussian
-noise on a grid has a known law and no low-order bits.
+two ends that more bits bring together. The ends are proved: docs/record/floating-point.md. Laplace and
+Gaussian noise on a grid has a known law and no low-order bits.
 """
 
 from __future__ import annotations
@@ -279,7 +279,7 @@ def _root_of_two_pi(digits: int) -> Decimal:
         return root
 
 
-# Logarithms of probabilities are this close to the ideal ones, a digit less: docs/floating-point.md.
+# Logarithms of probabilities are this close to the ideal ones, a digit less: docs/record/floating-point.md.
 EXACTNESS = 2.0**-40
 
 _ALL = 2**63

@@ -2,7 +2,7 @@
 
 Noise comes from 64 random bits each, as a float and a bound on its error. Where the bounds of several
 counts overlap, about once in 2^40 answers, more bits are drawn until they do not (``_quantile``). So
-every outcome has exactly the probability that real-valued noise gives it: docs/floating-point.md.
+every outcome has exactly the probability that real-valued noise gives it: docs/record/floating-point.md.
 """
 
 from __future__ import annotations

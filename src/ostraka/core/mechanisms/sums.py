@@ -46,7 +46,7 @@ class OneHotLaplace(response.Labels):
     The release of all labels is (2 / scale)-DP for one label: another label moves two entries by one
     each. ``curve()`` is the Rényi divergence of these two entries, in both directions. Answers are whole
     multiples of a power of two, plus half of it: cells of real Laplace noise, drawn in whole numbers,
-    so that no low bit tells which label was noised; without slack (docs/floating-point.md).
+    so that no low bit tells which label was noised; without slack (docs/record/floating-point.md).
     Source: Malek et al. 2021, arXiv:2106.03408, Sec. 5 and eq. 3; Mironov 2017, arXiv:1702.07476,
     Prop. 6 (the curve); docs/label-privacy.md (delta).
 
@@ -119,7 +119,7 @@ class OneHotGaussian(response.Labels):
     One changed label is a Gaussian shift of mu = sqrt(2) / sigma, exactly; ``curve().delta`` and
     ``curve().epsilon`` are those of the exact Gaussian (Balle and Wang 2018, arXiv:1805.06530, Thm. 8),
     not of the textbook bound. Answers are cells of the real noise, as :class:`OneHotLaplace`, drawn
-    exactly: where a table does not decide the cell for certain, more bits do (docs/floating-point.md).
+    exactly: where a table does not decide the cell for certain, more bits do (docs/record/floating-point.md).
     Source: Malek et al. 2021, arXiv:2106.03408, Sec. 5 and App. D.
 
     Examples
@@ -190,7 +190,7 @@ class GaussianSums:
     deviation ``sigma``. Rows longer than 1 are shortened to 1. Rows are rounded to a grid of sigma / 65536,
     so that their sum is exact and rounding of a sum tells nothing about them; a row whose rounding would be
     longer than the price allows is rounded towards 0. What is released is the cell that the real noise falls
-    into, drawn exactly (docs/floating-point.md).
+    into, drawn exactly (docs/record/floating-point.md).
     Source: Dwork and Roth 2014, Theorem A.1; Dong, Roth and Su 2019, arXiv:1905.02383, Theorem 2.7.
 
     Examples
