@@ -20,6 +20,21 @@ MUTANTS = [
         POSTGRES + "test_entries_of_others_that_were_rolled_back_stop_it",
     ),
     Mutant(
+        "entries that were skipped on opening are shown unchecked",
+        "core/ledger/readings.py",
+        "            if after < self._resumed_at:\n",
+        "            if after < 0:\n",
+        "ledger/test_anchor.py::TestAQuickStart::"
+        "test_without_an_anchor_is_for_reading_alone_and_checks_what_it_reads",
+    ),
+    Mutant(
+        "one decision covers more charges of a row than it allowed",
+        "core/ledger/ledger.py",
+        "history.take(history.dataset, priced, uses=int(uses), under=reserve)",
+        "history.take(history.dataset, priced, uses=int(uses), under=reserve); history.dataset._ahead += 1",
+        "ledger/test_balance.py::test_charges_in_a_row_are_as_many_as_were_left",
+    ),
+    Mutant(
         "a warning of COMMIT is not shown",
         "core/ledger/postgres.py",
         'self._execute("SET client_min_messages = warning")',

@@ -359,3 +359,19 @@ class TestAQuickStart:
         self.tamper(path, change)
         with pytest.raises(LedgerError, match=r"is damaged|older copy|has no price"):
             Ledger(path, anchor=anchor)
+
+    def test_without_an_anchor_is_for_reading_alone_and_checks_what_it_reads(self, old, path):
+        with pytest.raises(ValueError, match=r"verify=False needs read_only=True"):
+            Ledger(path, verify=False)
+        with Ledger(path) as whole, Ledger(path, read_only=True, verify=False) as quick:
+            assert quick.entries() == whole.entries()
+            assert (quick.spent(), quick.head, quick.kinds()) == (whole.spent(), whole.head, whole.kinds())
+        self.tamper(path, "UPDATE entry SET answer = 5 WHERE seq = 2")
+        with Ledger(path, read_only=True, verify=False) as quick:
+            assert [entry.seq for entry in quick.entries(after=2)] == [3, 4, 5, 6, 7]
+            for read in (quick.entries, quick.verify, lambda: quick.entry_of("k0", account="ann")):
+                with pytest.raises(LedgerError, match="entry 2: "):
+                    read()
+        self.tamper(path, "UPDATE entry SET answer = 5 WHERE seq = 6")
+        with pytest.raises(LedgerError, match="entry 6: "):
+            Ledger(path, read_only=True, verify=False)

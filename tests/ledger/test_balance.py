@@ -8,7 +8,7 @@ from ostraka.core.curve import Curve
 from ostraka.core.ledger import balance
 from ostraka.core.ledger.balance import Balance
 from ostraka.core.ledger.chain import Seal, price
-from ostraka.ledger import Budget
+from ostraka.ledger import Budget, BudgetExceeded, Ledger
 
 
 @pytest.fixture
@@ -144,3 +144,20 @@ def test_totals_of_many_prices_are_added_up_exactly(priced):
     assert len(account._owed) <= balance._PRICES
     assert account.after() == plain.after()
     assert account.epsilon == plain.epsilon < math.inf
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_charges_in_a_row_are_as_many_as_were_left(gaussian, adaptive):
+    price = gaussian(20.0)
+    with Ledger(":memory:", budget=Budget(epsilon=2.0, delta=1e-5, adaptive=adaptive)) as ledger:
+        left = ledger.uses_left(price)
+        for _ in range(left):
+            ledger.charge(price, uses=1, unit="row", simulation=False)
+        with pytest.raises(BudgetExceeded):
+            ledger.charge(price, uses=1, unit="row", simulation=False)
+        entries = ledger.entries()
+        assert len(entries) == left
+        exact = [(n * price.curve()).epsilon(1e-5) for n in (1, 2, 10, left)]
+        recorded = [entries[n - 1].epsilon_after for n in (1, 2, 10, left)]
+        assert recorded[:3] == pytest.approx(exact[:3], abs=1e-12)
+        assert exact[3] - 1e-12 <= recorded[3] <= exact[3] + 0.02

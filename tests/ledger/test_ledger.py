@@ -289,6 +289,7 @@ class TestTheRecord:
     def test_has_a_head_that_depends_on_its_name_the_budget_and_every_entry(self, gaussian, monkeypatch):
         names = iter("aaaaaab")
         monkeypatch.setattr("secrets.token_hex", lambda _: next(names))
+        monkeypatch.setattr("time.time", lambda: 0)
 
         def head(epsilon, *sigmas):
             with Ledger(":memory:", budget=Budget(epsilon=epsilon, delta=1e-5, adaptive=False)) as ledger:

@@ -42,6 +42,19 @@ def test_the_outlook_counts_the_last_day_whatever_the_clock_did(gaussian, budget
         assert ledger.outlook().in_a_day == in_a_day
 
 
+def test_of_a_long_day_the_older_entries_are_counted_at_the_mean_uses_of_the_newest(
+    gaussian, budget, clock, monkeypatch
+):
+    monkeypatch.setattr(readings_module, "_SAMPLE", 8)
+    with Ledger(":memory:", budget=budget) as ledger:
+        charged(ledger, gaussian, clock, *[NOW - 2 * DAY] * 9, *range(NOW - 100, NOW))
+        read = []
+        rows = ledger._store.rows
+        monkeypatch.setattr(ledger._store, "rows", lambda *at: (read.append(at), rows(*at))[1])
+        assert ledger.outlook().in_a_day == 100
+        assert read == [(105, 4), (101, 4)]
+
+
 def test_a_rate_begins_with_the_earliest_use():
     forwards, backwards = Pace(), Pace()
     for at in range(NOW - 3600, NOW, 60):

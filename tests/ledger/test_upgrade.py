@@ -78,7 +78,7 @@ def test_a_ledger_of_format_2_opens_with_its_entries_its_head_and_no_times(old):
         assert ledger.head == HEAD_THEN
         assert [entry.at for entry in ledger.entries()] == [None] * 3
         assert ledger.charge(GNMax(sigma=40.0), uses=3, unit="row", simulation=False, key="first") == 2
-    assert format_of(old) == sqlite.VERSION == 4
+    assert format_of(old) == sqlite.VERSION == 5
 
 
 def test_it_goes_on_with_times_and_verifies_across_the_change(old):

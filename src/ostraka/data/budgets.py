@@ -120,7 +120,7 @@ class Account:
         releases = others = 0
         for path in self._paths():
             with Ledger(path, read_only=True) as ledger:
-                runs = {(entry.key or "").partition("/")[0] for entry in ledger.entries() if entry.uses}
+                runs = {(entry.key or "").partition("/")[0] for entry in ledger.scan() if entry.uses}
                 runs -= {but}
                 steps = _steps(_promise(ledger.unit or unit), _promise(unit))
                 cost, chance = ledger.epsilon(), ledger.budget.delta

@@ -87,8 +87,8 @@ class Entry:
     curve : Curve
         Cost of all uses together.
     epsilon_after : float, nats
-        Epsilon of all entries up to this one, at the budget's delta. For charges of clients it is an
-        upper bound within a hundredth of the budget.
+        Epsilon of all entries up to this one, at the budget's delta. For charges of clients, and where one
+        price is charged often in a row, it is an upper bound within a hundredth of the budget.
     digest : str or None
         Digest of the question, in hexadecimal. Equal digests are the same question.
     answer : int or None

@@ -77,16 +77,29 @@ class PriceList:
         self._adaptive = adaptive
         self._new = threading.Lock()
         self._pairs: dict[tuple[Priced, Priced], tuple[Quote, Quote]] = {}
+        self._quotes: dict[tuple[Priced, str], Quote] = {}
 
     def quote(self, mechanism: Priced) -> Quote:
         """Return name, unit, orders and cost of a mechanism whose curve is publishable."""
+        name = repr(mechanism)  # equal mechanisms may have two names: sigma=40 and sigma=40.0
+        try:
+            return self._quotes[mechanism, name]
+        except (KeyError, TypeError):  # new, or not hashable
+            quote = self._quoted(mechanism, name)
+        if len(self._quotes) >= _REMEMBERED:
+            self._quotes.clear()
+        with contextlib.suppress(TypeError):
+            self._quotes[mechanism, name] = quote
+        return quote
+
+    def _quoted(self, mechanism: Priced, name: str) -> Quote:
         curve = mechanism.curve()
         if not curve.publishable:
             raise ValueError(
                 f"{mechanism!r} has a cost computed from private data: only publishable curves are charged"
             )
         orders, cost = price(curve)
-        return repr(mechanism), curve.moves, orders, cost
+        return name, curve.moves, orders, cost
 
     def priced(self, request: ChargeRequest, *, unit: str, simulation: bool) -> PricedRequest:
         """Check a request and look its prices up; raise ValueError for a wrong argument."""
@@ -267,8 +280,11 @@ class CommittedState:
         anchor: str | os.PathLike[str] | None = None,
         owner: bool = False,
         read_only: bool = False,
+        verify: bool = True,
         witnesses: Sequence[Witness] = (),
     ) -> None:
+        if not verify and not read_only:
+            raise ValueError("verify=False needs read_only=True: what is charged must follow checked entries")
         self._seal = Seal(secret)
         self._store = _open_store(os.fspath(where), budget=budget, secret=self._seal.name)
         self.path, self.budget = self._store.path, self._store.budget
@@ -279,6 +295,7 @@ class CommittedState:
         self._on_record: Row | None = None  # the newest entry known here, as the last transaction read it
         self._writes = not read_only
         self._anchor: Anchor | None = None
+        self._resumed_at = 0  # entries up to this one were not read when the ledger was opened
         self._durable = 0, b""  # number and digest of the newest entry that was on record, whoever wrote it
         self._quorum: Quorum | None = None
         self._instead: tuple[str, ...] = ()  # digests of lost entries that the owner counts as spent
@@ -292,10 +309,14 @@ class CommittedState:
                 self._store.vouched = self._vouched
             if self._writes:
                 self._store.own(alone=owner)
-            if anchor is None:
+            if anchor is not None:
+                self._start_from(Anchor(anchor, self._seal, read_only=read_only))
+            elif verify:
                 self.verify()
             else:
-                self._start_from(Anchor(anchor, self._seal, read_only=read_only))
+                with _damage_reported(self.path), self._store.reading() as store:
+                    self._resume(store)
+                    self._history.follow(store)
             self._durable = self._history.seq, self._history.head
             if self._writes:
                 self._confirm(self._head(), everyone=True)
@@ -307,7 +328,7 @@ class CommittedState:
         """Check the ledger against its anchor, and read the entries after the last snapshot of totals."""
         self._anchor = anchor
         with _damage_reported(self.path), self._store.reading() as store:
-            self._history.resume(store)
+            self._resume(store)
             newest = anchor.read()
             if newest is None or newest[0] < self._history.seq:  # the anchor is older than the snapshot
                 self.verify()
@@ -315,6 +336,10 @@ class CommittedState:
                 self._history.follow(store)
             check_anchored(anchor, self._history, store)
         self._remember()
+
+    def _resume(self, store: Store) -> None:
+        self._history.resume(store)
+        self._resumed_at = self._history.seq
 
     def _remember(self) -> None:
         """Write the anchor. After a failure the ledger is poisoned: a later start may refuse its end."""
@@ -379,7 +404,7 @@ class CommittedState:
                 sound.result()
             if self._anchor is not None:
                 check_anchored(self._anchor, history, store)
-            self._history = history
+            self._history, self._resumed_at = history, 0
             self._note_on_record()
 
     def probe(self) -> None:

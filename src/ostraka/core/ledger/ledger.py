@@ -56,6 +56,9 @@ class Ledger(Readings):
         Lock out all other writers until closed. New entries of others then need no look-up.
     read_only : bool
         Never write. A ledger that another process owns opens in this way only.
+    verify : bool
+        False, with ``read_only``: read from the last snapshot of totals on also without an anchor, however
+        long the ledger is. Older entries are checked when they are read.
     witnesses : sequence of Witness
         Who remembers the newest entry elsewhere (``ostraka.secure.witness``). A majority must have been told
         of an entry before anything charged up to it is answered, and know of none that is not on record.
@@ -151,11 +154,12 @@ class Ledger(Readings):
                 return earlier.seq
             _check_bound(history, quote, unit)
             reserve = history.reserve(*quote)
-            total = history.dataset.curve(reserve, uses=int(uses))
-            if not history.dataset.allows(total, reserve):
+            epsilon = history.dataset.decide(reserve, uses=int(uses))
+            if epsilon is None:
+                total = history.dataset.curve(reserve, uses=int(uses))
                 raise self._refusal(history, quote[0], int(uses), total)
             priced = history.price(*quote)
-            history.take(history.dataset, priced, uses=int(uses))
+            history.take(history.dataset, priced, uses=int(uses), under=reserve)
             row = Row(
                 seq=history.seq + 1,
                 kind=CHARGE,
@@ -165,7 +169,7 @@ class Ledger(Readings):
                 uses=int(uses),
                 protects=unit,
                 simulation=int(simulation),
-                epsilon=total.epsilon(self.budget.delta),
+                epsilon=epsilon,
             )
             history.write([row], self._store)
         return row.seq

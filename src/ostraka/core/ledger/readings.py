@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import bisect
 import html
 import time
 from typing import TYPE_CHECKING, Any
 
 from ostraka.core import axes as _axes
 from ostraka.core.ledger.budget import DAY, LedgerError, Outlook, Pace
-from ostraka.core.ledger.chain import CHARGE, Account, Brief, Entry, Receipt, Row
+from ostraka.core.ledger.chain import CHARGE, GRANT, NOTE, Account, Brief, Entry, Receipt, Row
 from ostraka.core.ledger.commit import CommittedState
 from ostraka.core.released import from_bytes
 
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from ostraka.core.ledger.history import History
     from ostraka.core.released import Released
 
-_BLOCK = 1_000  # entries read at once, from the newest back
+_BLOCK = 1_000  # entries read at once
+_SAMPLE = 10_000  # newest entries that a rate is taken from
 
 
 class Readings(CommittedState):
@@ -85,8 +87,8 @@ class Readings(CommittedState):
     def outlook(self) -> Outlook:
         """The number of further uses of the price charged last, and how long they last at the present rate.
 
-        The rate is that of the last 24 hours, by the times of the entries. Reads the entries of one day, from
-        the newest back.
+        The rate is that of the last 24 hours, by the times of the entries. The newest 10,000 entries are
+        read; of a day that holds more, the older ones are counted, at the mean uses of those that were read.
 
         Examples
         --------
@@ -99,7 +101,7 @@ class Readings(CommittedState):
         """
         now, pace = int(time.time()), Pace()
         with self._reading() as history:
-            last = self._last_charge(history.seq)
+            last = self._store.last_charge(history.seq)
             if last is None:
                 return Outlook()
             price = history.prices[last.price or 0]
@@ -116,18 +118,11 @@ class Readings(CommittedState):
             seconds_to_empty=0.0 if not n_uses else seconds,
         )
 
-    def _last_charge(self, seq: int) -> Row | None:
-        """The newest entry up to ``seq`` that the budget was charged for."""
-        while seq and (row := self._store.with_seq(seq)) is not None:
-            if row.uses and row.price:
-                return row
-            seq -= 1
-        return None
-
     def _charged_since(self, begin: int, seq: int) -> Iterator[tuple[int, int]]:
-        """Return time and uses of the charges since a time, up to entry ``seq``."""
+        """Return time and uses of the charges since a time, up to entry ``seq``, as :meth:`outlook` says."""
         # a clock may be set back, so times need not rise: reading ends at a whole block of older entries
-        while seq > 0:
+        n_read = n_uses = 0
+        while seq > 0 and n_read < _SAMPLE:
             start = max(0, seq - _BLOCK)
             rows = map(Row._make, self._store.rows(start, seq - start))
             times = [(row.at, row.uses * (row.kind == CHARGE)) for row in rows]
@@ -135,7 +130,15 @@ class Readings(CommittedState):
             if not recent:
                 return
             yield from recent
+            n_read, n_uses = n_read + len(times), n_uses + sum(uses for _, uses in recent)
             seq = start
+        first = 1 + bisect.bisect_left(range(1, seq + 1), begin, key=self._time_of)
+        if first <= seq:
+            yield max(begin, self._time_of(first)), round((seq + 1 - first) * n_uses / n_read)
+
+    def _time_of(self, seq: int) -> int:
+        row = self._store.with_seq(seq)
+        return 0 if row is None or row.at is None else row.at
 
     def receipt(self, seq: int) -> Receipt:
         """The receipt of a client's charge as :meth:`charge_each` gave it, with the epsilon left now.
@@ -166,7 +169,10 @@ class Readings(CommittedState):
 
     def epsilon(self, delta: float | None = None) -> float:
         """Epsilon of everything charged so far, at ``delta`` (None: the budget's)."""
-        return self.spent().epsilon(self.budget.delta if delta is None else delta)
+        if delta is not None:
+            return self.spent().epsilon(delta)
+        with self._reading() as history:
+            return history.dataset.epsilon
 
     def left(self) -> float:
         """Epsilon that is left at the budget's delta; never negative."""
@@ -175,7 +181,10 @@ class Readings(CommittedState):
     def entries(self, *, after: int = 0, limit: int | None = None) -> tuple[Entry, ...]:
         """Entries in order: those after number ``after``, ``limit`` at most. All are in memory at once."""
         with self._reading() as history:
-            return tuple(_entry(history, row) for row in map(Row._make, self._store.rows(after, limit)))
+            rows = [Row._make(fields) for fields in self._store.rows(after, limit)]
+            if after < self._resumed_at:
+                history.check_each(rows, self._store)
+            return tuple(_entry(history, row) for row in rows)
 
     def scan(self, *, after: int = 0) -> Iterator[Entry]:
         """Entries in order, read a thousand at a time: memory does not grow with the ledger.
@@ -197,7 +206,7 @@ class Readings(CommittedState):
         place = account or "", key
         with self._reading() as history:
             row = self._store.with_keys([place]).get(place)
-            return None if row is None else _entry(history, row)
+            return None if row is None else _entry(history, history.checked(row, self._store))
 
     def briefly(self, *, after: int, limit: int) -> list[Brief]:
         """Entries after number ``after`` in order, ``limit`` at most: quicker than :meth:`entries`."""
@@ -213,6 +222,22 @@ class Readings(CommittedState):
         """Return the number of entries."""
         with self._reading() as history:
             return history.seq
+
+    def kinds(self) -> dict[str, int]:
+        """How many entries of each kind there are: ``"charge"``, ``"grant"``, ``"note"``.
+
+        Examples
+        --------
+        >>> from ostraka import Budget, Ledger
+        >>> with Ledger(":memory:", budget=Budget(epsilon=2.0, delta=1e-5)) as ledger:
+        ...     n = ledger.grant("ann", budget_epsilon=1.0)
+        ...     ledger.kinds()
+        {'charge': 0, 'grant': 1, 'note': 0}
+        """
+        with self._reading() as history:
+            others = self._store.others()
+            grants, notes = others.get(GRANT, 0), others.get(NOTE, 0)
+            return {CHARGE: history.seq - grants - notes, GRANT: grants, NOTE: notes}
 
     @property
     def simulation(self) -> bool:

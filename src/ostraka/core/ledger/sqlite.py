@@ -32,7 +32,7 @@ from ostraka.core.ledger.budget import DAMAGED, Budget, LedgerError, LedgerMoved
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-APPLICATION, VERSION = 0x6F737472, 4  # "ostr" in SQLite's header; and the version of the tables below
+APPLICATION, VERSION = 0x6F737472, 5  # "ostr" in SQLite's header; and the version of the tables below
 _SHORT, _OWNER_WAITS = 100, 5_000  # milliseconds: for a checkpoint, and of an owner for any lock
 _PIECE = 2**20  # bytes of the log read at a time
 PATIENCE = 60.0  # seconds to wait for the transactions of others, each of about a millisecond
@@ -91,6 +91,7 @@ CREATE TABLE answer (
 UPGRADES = {
     2: "ALTER TABLE entry ADD COLUMN at INTEGER",
     3: "ALTER TABLE budget ADD COLUMN name TEXT",
+    4: "CREATE INDEX entry_other ON entry (kind) WHERE kind <> 'charge'",
 }
 _TABLE_NAMES = ("answer", "budget", "entry", "price", "total")
 _NEVER_REPLACED = {  # INSERT OR REPLACE would delete without a delete trigger

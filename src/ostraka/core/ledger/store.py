@@ -156,6 +156,17 @@ class Store(Protocol):
     def append(self, rows: Sequence[Row], prices: Sequence[Price], totals: Sequence[Total]) -> None:
         """Add entries at the end, with the prices and totals that are new with them."""
 
+    def last_charge(self, seq: int) -> Row | None:
+        """The newest entry up to ``seq`` that the budget was charged for."""
+        newest = self._entries(
+            "WHERE seq <= ? AND uses > 0 AND price IS NOT NULL ORDER BY seq DESC LIMIT 1", seq
+        )
+        return next(map(Row._make, newest), None)
+
+    def others(self) -> dict[str, int]:
+        """How many entries of each kind there are, but for charges; read from an index of them alone."""
+        return dict(self._ask("SELECT kind, count(*) FROM $entry WHERE kind <> 'charge' GROUP BY kind"))
+
     def totals(self, seq: int) -> list[Total]:
         """All totals recorded with an entry, by account."""
         rows = self._ask("SELECT * FROM $total WHERE entry = ?", seq)
@@ -394,9 +405,11 @@ class SQLiteStore(Store):
     def append(self, rows: Sequence[Row], prices: Sequence[Price], totals: Sequence[Total]) -> None:
         """Add entries at the end, with the prices and totals that are new with them."""
         new = ((p.id, p.mechanism, p.unit, p.orders, p.cost) for p in prices)
-        self._db.executemany("INSERT INTO price VALUES (?, ?, ?, ?, ?)", new)
+        if prices:
+            self._db.executemany("INSERT INTO price VALUES (?, ?, ?, ?, ?)", new)
         self._db.executemany(_INSERT, rows)
-        self._db.executemany("INSERT INTO total VALUES (?, ?, ?, ?, ?, ?)", totals)
+        if totals:
+            self._db.executemany("INSERT INTO total VALUES (?, ?, ?, ?, ?, ?)", totals)
 
     def _explained(self) -> AbstractContextManager[None]:
         return sqlite.explained(self.path)
