@@ -18,11 +18,12 @@ demo: $(SHOWN)  ## learn from made-up hospital visits, then from digits, at epsi
 	$(BIN)/ostraka learn --out demo-run/digits
 
 # Three processes on two cores: many tests wait for services and their clocks. Kernels are compiled once, as
-# wheels have them: else every process waits for numba. Without a C compiler, numba it is.
+# wheels have them: else every process waits for numba. Without a C compiler, numba it is. Tests are collected
+# once before, while types are checked: else each process rewrites the asserts of all files for itself.
 test: $(READY)  ## style, types, tests and doctests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy & types=$$!; $(BIN)/python hatch_build.py; wait $$types
+	$(BIN)/mypy & types=$$!; $(BIN)/python hatch_build.py; $(BIN)/pytest --collect-only -qq >/dev/null; wait $$types
 	$(BIN)/pytest -n 3 --dist worksteal
 
 quick: $(READY)  ## style and the fast tests, within a minute; types are checked by lint, before a commit and in test
