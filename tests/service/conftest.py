@@ -142,9 +142,13 @@ def deploy(
 
 
 @contextlib.contextmanager
-def serving(service: Service, *, strangers=(20.0, 200), **limits):
-    """Serve it from another thread of this process. ``strangers``: the rate and the burst of an address."""
-    app, sock, ready = Application(service.there), listening("127.0.0.1", 0), threading.Event()
+def serving(service: Service, *, strangers=(20.0, 200), tls=None, **limits):
+    """Serve it from another thread of this process. ``strangers``: the rate and the burst of an address.
+
+    ``tls``: paths of the certificate, its key, and the authority of owners' certificates.
+    """
+    app = Application(service.there, owner_certificates="authority" in (tls or {}))
+    sock, ready = listening("127.0.0.1", 0), threading.Event()
     app.limits = dataclasses.replace(app.limits, **limits)
     app.strangers = Buckets(rate=strangers[0], burst=strangers[1])
 
@@ -152,11 +156,11 @@ def serving(service: Service, *, strangers=(20.0, 200), **limits):
         service.server, service.loop = server, asyncio.get_running_loop()
         ready.set()
 
-    coroutine = _server.serve(app, sock, started=started)
+    coroutine = _server.serve(app, sock, started=started, **(tls or {}))
     thread = threading.Thread(target=uvloop.run, args=(coroutine,), daemon=True)
     thread.start()
     assert ready.wait(PATIENCE), "the service did not start in time"
-    service.url = f"http://127.0.0.1:{sock.getsockname()[1]}"
+    service.url = f"http{'s' if tls else ''}://127.0.0.1:{sock.getsockname()[1]}"
     try:
         yield service
     finally:

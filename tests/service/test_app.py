@@ -20,7 +20,11 @@ from ostraka.serve.requests import WORDS, Refused, Rows, known_texts
 from tests.service.conftest import CLASSES, ONE, PEPPER, client, deploy, rows, serving
 
 ROLES = {"alice": "client", "olga": "owner"}
-BODIES = {("POST", "/v1/label"): {"json": {"row": ONE}, "headers": {"idempotency-key": "matrix"}}}
+BODIES = {
+    ("POST", "/v1/label"): {"json": {"row": ONE}, "headers": {"idempotency-key": "matrix"}},
+    ("POST", "/v1/grants"): {"json": {"client": "bob", "epsilon": 20.0}},
+    ("POST", "/v1/grants/{seq}"): {"json": {}},
+}
 
 
 @pytest.mark.parametrize("who", [None, "nobody", "alice", "olga"])
@@ -31,7 +35,7 @@ def test_every_route_is_open_to_its_roles_alone(shared, route, who):
         path = route.path.replace("{seq}", "999999")
         reply = http.request(route.method, path, **BODIES.get((route.method, route.path), {}))
     if not route.roles or ROLES.get(who) in route.roles:
-        assert reply.status_code == (404 if "{seq}" in route.path else 200)
+        assert reply.status_code == (404 if "{seq}" in route.path else 202 if "grants" in route.path else 200)
     else:
         assert reply.status_code == (403 if who in ROLES else 401)
         assert reply.json()["code"] == ("forbidden" if who in ROLES else "unauthorized")

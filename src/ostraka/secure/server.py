@@ -122,6 +122,7 @@ class Request:
     headers: dict[bytes, bytes] = field(default_factory=dict)
     body: bytes = b""
     peer: str = ""
+    certificate: str = ""  # the common name in the client's certificate of TLS
     keep: bool = False
     refused: Refused | None = None
     route: Any = None
@@ -316,6 +317,9 @@ class Server:
         It listens already; the server closes it.
     certificate, key : path, optional
         PEM files for TLS; :meth:`reload` reads them again.
+    authority : path, optional
+        PEM file of those whose certificates clients may show: a request then carries the name in it. A
+        client that shows a certificate of somebody else ends in the handshake.
     proxies : sequence of networks
         Addresses without a limit of connections, whose ``X-Forwarded-For`` counts.
     """
@@ -327,6 +331,7 @@ class Server:
         *,
         certificate: Path | None = None,
         key: Path | None = None,
+        authority: Path | None = None,
         proxies: Sequence[Network] = (),
     ) -> None:
         self.application, self.limits, self.socket = application, application.limits, sock
@@ -338,6 +343,7 @@ class Server:
         self.working: set[_Conversation] = set()
         self.held = 0  # bytes of unfinished bodies
         self._files = None if certificate is None else (certificate, key)
+        self._authority = authority
         self.tls: ssl.SSLContext | None = None
         self.reload()
         self._stopped = asyncio.Event()
@@ -345,10 +351,13 @@ class Server:
         application.server = self
 
     def reload(self) -> None:
-        """Read the certificate and its key; new connections get them. OSError: the old ones stay."""
+        """Read the certificates and the key; new connections get them. OSError: the old ones stay."""
         if self._files is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(*self._files)
+            if self._authority is not None:
+                context.load_verify_locations(self._authority)
+                context.verify_mode = ssl.CERT_OPTIONAL
             self.tls = context
 
     def stop(self) -> None:
@@ -498,6 +507,13 @@ class _Silent:
         server.open.discard(self)
 
 
+def _common_name(certificate: Any) -> str:
+    """The one common name of a verified certificate's subject; empty without one, or with several."""
+    subject = (certificate or {}).get("subject", ())
+    names = [value for part in subject for name, value in part if name == "commonName"]
+    return str(names[0]) if len(names) == 1 else ""
+
+
 class _Conversation(asyncio.Protocol):
     """The requests of a connection, one after the other. The parser calls the ``on_…`` methods.
 
@@ -507,6 +523,7 @@ class _Conversation(asyncio.Protocol):
     def __init__(self, server: Server, silent: _Silent) -> None:
         self._server, self._silent, self._limits = server, silent, server.limits
         self.peer, self.deadline, self.held = silent.peer, _NEVER, 0
+        self._certificate = ""
         self._parser = httptools.HttpRequestParser(self)
         self._queue: deque[Request] = deque()
         self._task: asyncio.Task[None] | None = None  # of the request that is being answered
@@ -524,6 +541,7 @@ class _Conversation(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.transport, server = transport, self._server
+        self._certificate = _common_name(transport.get_extra_info("peercert"))
         server.open.add(self)
         server.open.discard(self._silent)
         if not server.strangers.replaced(self._silent, self):
@@ -635,7 +653,9 @@ class _Conversation(asyncio.Protocol):
             raise Refused(400, "bad_request")
         path, _, query = self._url.partition(b"?")
         method = self._parser.get_method().decode()
-        request = self._request = Request(method, path.decode("latin-1"), query, headers, peer=self.peer)
+        request = self._request = Request(
+            method, path.decode("latin-1"), query, headers, peer=self.peer, certificate=self._certificate
+        )
         pieces = b"transfer-encoding" in headers
         n_bytes = limits.most_body if pieces else int(headers.get(b"content-length", b"0"))
         self._admit(request, has_body=n_bytes > 0)

@@ -51,10 +51,15 @@ class Application:
         What is served: teachers, ledger, keys and limits.
     log_requests : bool
         Log a line for each request: its name, route, status, client and duration.
+    owner_certificates : bool
+        An owner's key counts only on a connection with a certificate in the owner's name.
     """
 
-    def __init__(self, deployment: Deployment, *, log_requests: bool = False) -> None:
+    def __init__(
+        self, deployment: Deployment, *, log_requests: bool = False, owner_certificates: bool = False
+    ) -> None:
         self.deployment, self._log_requests = deployment, log_requests
+        self._owner_certificates = owner_certificates
         self.limits = Limits(
             most_body=deployment.settings.most_bytes, answer_seconds=_ANSWER, at_once=_AT_ONCE
         )
@@ -89,6 +94,9 @@ class Application:
             request.route, request.who = route, self._who(route, who)
             if route.roles and request.who.role not in route.roles:
                 raise Refused(403, "forbidden")
+            unproved = self._owner_certificates and request.certificate != request.who.name
+            if request.who.role == OWNER and unproved:
+                raise Refused(403, "no_certificate")
             if route.method == "POST":
                 require_json(request.headers)
         except server.Refused as refused:
@@ -212,6 +220,17 @@ async def receipt(app: Application, request: Request) -> Reply:
     return Reply.json(entry)
 
 
+async def propose(app: Application, request: Request) -> Reply:
+    """Propose a client's cap. It changes when another owner approves it, within a day."""
+    proposal = await _in_time(app, app.deployment.grants.propose, request.who, request.body)
+    return Reply.json(proposal, status=202)
+
+
+async def approve(app: Application, request: Request) -> Reply:
+    """Approve another owner's proposal: the cap changes, and both names stand in the ledger."""
+    return Reply.json(await _in_time(app, app.deployment.approve, request.who, request.last))
+
+
 async def health(_app: Application, _: Request) -> Reply:
     """Whether the service is alive."""
     return Reply.json({"ok": True})
@@ -254,6 +273,8 @@ ROUTES = (
     Route("POST", "/v1/label", (CLIENT,), label, "Label one row or a batch."),
     Route("GET", "/v1/budget", (CLIENT, OWNER), budget, "Budget granted, spent and left."),
     Route("GET", "/v1/ledger/receipt/{seq}", (CLIENT, OWNER), receipt, "A receipt on record."),
+    Route("POST", "/v1/grants", (OWNER,), propose, "Propose a client's cap."),
+    Route("POST", "/v1/grants/{seq}", (OWNER,), approve, "Approve another owner's proposal."),
     Route("GET", "/health", (), health, "Whether the service is alive."),
     Route("GET", "/ready", (), ready, "Whether the service can charge, which it must do before it answers."),
     Route("GET", "/metrics", (OWNER,), metrics, "Counters for Prometheus."),

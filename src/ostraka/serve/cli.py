@@ -51,6 +51,13 @@ class ServeOptions:
     port: int = option(8000, metavar="N", min=1, max=65535)
     tls_cert: Path | None = option(None, "Certificate chain, PEM.", "FILE", exists=True)
     tls_key: Path | None = option(None, "Its private key, PEM.", "FILE", exists=True)
+    owner_ca: Path | None = option(
+        None,
+        "Of whose certificates owners show one, in their own name; a key alone does not suffice then.",
+        "FILE",
+        exists=True,
+    )
+    two_owners: bool = option(False, "Caps of clients: one owner proposes, another approves.")
     behind_proxy: bool = option(False, "TLS ends at a proxy of yours before this address.")
     proxy: list[str] | None = option(
         None, "Network whose X-Forwarded-For counts; may be repeated.", "NETWORK"
@@ -93,6 +100,8 @@ def serve(wanted: ServeOptions) -> None:
     # keys must not travel in the open
     if (wanted.tls_cert is None) != (wanted.tls_key is None):
         raise typer.BadParameter("--tls-cert and --tls-key go together")
+    if wanted.owner_ca is not None and wanted.tls_cert is None:
+        raise typer.BadParameter("--owner-ca needs --tls-cert: certificates are shown in TLS")
     if not (wanted.tls_cert or wanted.behind_proxy or is_loopback(wanted.host)):
         raise typer.BadParameter(
             f"--host {wanted.host} can be reached by others, and keys would travel in the open: "
@@ -102,7 +111,11 @@ def serve(wanted: ServeOptions) -> None:
         raise typer.BadParameter("--shared needs --db postgresql://…: a file has one service")
     with console.usage():
         settings = Settings(
-            most_bytes=wanted.most_bytes, most_rows=wanted.most_rows, rate=wanted.rate, burst=wanted.burst
+            most_bytes=wanted.most_bytes,
+            most_rows=wanted.most_rows,
+            rate=wanted.rate,
+            burst=wanted.burst,
+            two_owners=wanted.two_owners,
         )
         pepper_, proxies = pepper(os.environ), networks(wanted.proxy or ())
     place, teachers = wanted.folder / _folder.SERVICE, wanted.folder / _folder.TEACHERS
@@ -129,13 +142,16 @@ def serve(wanted: ServeOptions) -> None:
         deployment.ledger.close()
         return
     _announce(deployment, f"{'https' if wanted.tls_cert else 'http'}://{wanted.host}:{wanted.port}")
-    app = Application(deployment, log_requests=wanted.log_requests)
+    app = Application(
+        deployment, log_requests=wanted.log_requests, owner_certificates=wanted.owner_ca is not None
+    )
     server.run(
         app,
         host=wanted.host,
         port=wanted.port,
         cert=wanted.tls_cert,
         key=wanted.tls_key,
+        authority=wanted.owner_ca,
         proxies=proxies,
         log_json=wanted.log_json,
     )

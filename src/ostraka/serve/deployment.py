@@ -24,6 +24,7 @@ from ostraka.core.mechanisms.law import ABSTAIN
 from ostraka.secure.witness import witness_at
 from ostraka.serve import clock
 from ostraka.serve.answering import PATIENCE, Answerer, Batcher, Reserved, require_servable
+from ostraka.serve.grants import Grants
 from ostraka.serve.keys import CLIENT, Holder, Keyring, secret_in
 from ostraka.serve.metrics import AnswersLeft, Metrics, Readiness
 from ostraka.serve.owner import Checkpoint, RunningCounts
@@ -99,6 +100,7 @@ class Settings:
     most_rows: int = 256
     rate: float = 100.0
     burst: int = 1_000
+    two_owners: bool = False  # caps of clients: none is taken from the file of keys
 
     def __post_init__(self) -> None:
         check.integer(least=1, most_bytes=self.most_bytes, most_rows=self.most_rows, burst=self.burst)
@@ -132,6 +134,7 @@ class Deployment:
         answerer, self.unit = Answerer(saved, consistent), saved.adjacency.unit
         require_servable(saved, answerer.reserve, ledger.budget)
         self._bind(answerer, consistent)
+        self.grants = Grants(ledger, keys, account=ITSELF, unit=self.unit, reserve=answerer.reserve)
         self._grant()
         self._left = {account.name: account.left for account in ledger.accounts()}
         self._stop = stop or _stop
@@ -350,8 +353,23 @@ class Deployment:
         """Write the caps of the file of keys into the ledger, as grants of its chain."""
         caps = {account.name: account.cap for account in self.ledger.accounts()}
         for name, record in self.keys.kept.items():
-            if record.epsilon is not None and caps.get(name) != record.epsilon:
+            if record.epsilon is None or caps.get(name) == record.epsilon:
+                continue
+            if self.settings.two_owners:
+                _LOG.warning(
+                    "the cap of %s in the file of keys does not count: with --two-owners, one owner sends "
+                    "POST /v1/grants and another approves it",
+                    name,
+                    extra={"event": "grant.refused"},
+                )
+            else:
                 self.ledger.grant(name, budget_epsilon=record.epsilon, by=record.by)
+
+    def approve(self, who: Holder, number: str) -> dict[str, Any]:
+        """Approve another owner's proposal of a cap, which holds at once."""
+        record = self.grants.approve(who, number)
+        self._left.update({account.name: account.left for account in self.ledger.accounts()})
+        return record
 
     def _note_keys(self, before: Mapping[str, KeyRecord]) -> None:
         """Write into the chain which keys came and went, and who did it."""

@@ -47,6 +47,19 @@ _CODES = {
         503: WORDS["busy"],
     },
     "/v1/ledger/receipt/{seq}": {404: "No such receipt, or it belongs to another client."},
+    "/v1/grants": {
+        400: "The body is not as described.",
+        404: "There is no such client.",
+        413: WORDS["too_large"],
+        415: WORDS["bad_content"],
+    },
+    "/v1/grants/{seq}": {
+        403: f"Only for the role owner. And {WORDS['same_owner']}.",
+        404: "There is no such proposal.",
+        409: WORDS["proposal_ended"],
+        413: WORDS["too_large"],
+        415: WORDS["bad_content"],
+    },
 }
 # Every route can refuse what is no request, what comes too often without a key, and what it cannot do now.
 _ALWAYS = {400: WORDS["bad_request"], 429: WORDS["too_many"], 500: WORDS["failed"], 503: WORDS["unavailable"]}
@@ -75,12 +88,15 @@ def _operation(route: Route) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "summary": route.summary,
         "description": (route.handler.__doc__ or "").strip(),
-        "responses": {"200": _success(route.path)},
+        "responses": {"202" if route.path == "/v1/grants" else "200": _success(route.path)},
     }
     codes = _ALWAYS | _CODES.get(route.path, {})
     if route.roles:
         operation["security"] = [{"key": []}]
-        codes |= {401: WORDS["unauthorized"], 403: f"Only for the role {' or '.join(route.roles)}."}
+        codes = {
+            401: WORDS["unauthorized"],
+            403: f"Only for the role {' or '.join(route.roles)}.",
+        } | codes
     for status, words in sorted(codes.items()):
         operation["responses"][str(status)] = {"description": words, "content": _json(_ref("Error"))}
     if route.path == "/v1/label":
@@ -95,6 +111,8 @@ def _operation(route: Route) -> dict[str, Any]:
             }
         ]
         operation["requestBody"] = {"required": True, "content": _json(_ref("Question"))}
+    if route.path == "/v1/grants":
+        operation["requestBody"] = {"required": True, "content": _json(_ref("Proposal"))}
     if "{seq}" in route.path:
         operation["parameters"] = [
             {"name": "seq", "in": "path", "required": True, "schema": {"type": "integer", "minimum": 1}}
@@ -152,6 +170,7 @@ def _schemas(rows: Rows, classes: Sequence[Any]) -> dict[str, Any]:
             ]
         },
         "Receipt": entry,
+        "Proposal": _object(client=_TEXT, epsilon={"type": "number", "exclusiveMinimum": 0}),
         "Error": _object(ok={"const": False}, code={"enum": sorted(WORDS)}, error=_TEXT),
     }
 
@@ -201,7 +220,8 @@ def _section(title: str, operation: dict[str, Any]) -> list[str]:
         name, where = html.escape(parameter["name"]), parameter["in"]
         parts.append(f"<p><code>{name}</code> ({where}).{html.escape(description)}</p>")
     if "requestBody" in operation:
-        parts.append("<p>Body: <a href='#Question'>Question</a>.</p>")
+        name = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+        parts.append(f"<p>Body: <a href='#{name}'>{name}</a>.</p>")
     rows = "".join(
         f"<tr><td><code>{status}</code><td>{html.escape(reply['description'])}"
         for status, reply in operation["responses"].items()

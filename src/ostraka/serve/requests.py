@@ -33,6 +33,9 @@ WORDS = {
     "unauthorized": "type a valid key: Authorization: Bearer ostraka_…",
     "budget_exceeded": "the budget does not pay for this; nothing was answered",
     "forbidden": "this key's role may not do this",
+    "no_certificate": "an owner's key needs a connection with a client certificate in the owner's name",
+    "same_owner": "whoever proposed a grant may not approve it: another owner must",
+    "proposal_ended": "this proposal was approved before, or is older than a day: propose it again",
     "key_conflict": "this Idempotency-Key was used for another question: use a new one",
     "too_fast": "too many rows a second: wait as long as Retry-After says",
     "unavailable": "the ledger cannot be written now; nothing was answered: try again, with the same "
@@ -45,6 +48,9 @@ ADVICE = {
     "budget_exceeded": "raise the client's cap with 'ostraka keys', unless the data's own budget is spent",
     "unauthorized": "somebody has a wrong, revoked or no key; 'ostraka keys list' names those that count",
     "forbidden": "a client's key was used for an owner's page, or an owner's for questions",
+    "no_certificate": "somebody has an owner's key and no certificate of --owner-ca in that owner's name",
+    "same_owner": "one owner tried to propose and to approve a cap",
+    "proposal_ended": "a proposal was approved twice, or after a day",
     "too_fast": "the client asks above --rate and --burst",
     "too_many": "one address asks without a valid key; name your own proxy with --proxy",
     "key_conflict": "the client's program uses one Idempotency-Key for two questions",
@@ -94,14 +100,7 @@ class Rows:
 
     def read(self, body: bytes) -> tuple[list[list[Any]], bool]:
         """Return the rows of a body, and whether it was a single row."""
-        try:
-            content = _STRICT.decode(body.decode())
-        except Refused:
-            raise
-        except RecursionError:
-            raise Refused(400, "bad_json", "the body must not be nested more than two deep") from None
-        except ValueError:  # whose message may quote a cell
-            raise Refused(400, "bad_json", "the body must be JSON in UTF-8") from None
+        content = strict(body)
         if not isinstance(content, dict) or len(content) != 1 or not content.keys() <= {"row", "rows"}:
             raise Refused(400, "bad_schema", _SHAPE)
         single = "row" in content
@@ -195,6 +194,18 @@ def _no_constant(_: str) -> NoReturn:
 
 
 _STRICT = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
+
+
+def strict(body: bytes) -> Any:
+    """The content of a body in strict JSON."""
+    try:
+        return _STRICT.decode(body.decode())
+    except Refused:
+        raise
+    except RecursionError:
+        raise Refused(400, "bad_json", "the body must not be nested more than two deep") from None
+    except ValueError:  # whose message may quote a cell
+        raise Refused(400, "bad_json", "the body must be JSON in UTF-8") from None
 
 
 _REMEMBERED = 20_000

@@ -59,17 +59,20 @@ def run(
     port: int,
     cert: Path | None = None,
     key: Path | None = None,
+    authority: Path | None = None,
     proxies: Sequence[Network] = (),
     log_json: bool = False,
 ) -> None:
     """Serve until the process gets a signal to stop; then answer what was asked and return.
 
-    SIGHUP reads the certificate and its key again.
+    SIGHUP reads the certificates and the key again. ``authority``: of owners' certificates.
     """
     uvloop = check.require("uvloop", extra="service")
     set_up(as_json=log_json)
     sock = listening(host, port)
-    uvloop.run(serve(app, sock, cert=cert, key=key, proxies=proxies, started=_take_signals))
+    uvloop.run(
+        serve(app, sock, cert=cert, key=key, authority=authority, proxies=proxies, started=_take_signals)
+    )
 
 
 async def serve(
@@ -78,12 +81,13 @@ async def serve(
     *,
     cert: Path | None = None,
     key: Path | None = None,
+    authority: Path | None = None,
     proxies: Sequence[Network] = (),
     started: Callable[[Server], object],
 ) -> None:
     """Serve on a listening socket; ``started`` gets the server when it answers."""
     with sock:
-        server = Server(app, sock, certificate=cert, key=key, proxies=proxies)
+        server = Server(app, sock, certificate=cert, key=key, authority=authority, proxies=proxies)
         await app.start()
         try:
             started(server)

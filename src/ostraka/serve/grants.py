@@ -1,0 +1,102 @@
+"""Caps that two owners decide: one proposes, another approves, and both stand in the ledger's chain."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from typing import TYPE_CHECKING, Any
+
+from ostraka.core.ledger.budget import KeyConflict
+from ostraka.core.ledger.chain import ChargeRequest
+from ostraka.serve import clock
+from ostraka.serve.answering import Reserved
+from ostraka.serve.keys import CLIENT
+from ostraka.serve.requests import Refused, strict
+
+if TYPE_CHECKING:
+    from ostraka.core.ledger.ledger import Ledger
+    from ostraka.core.mechanisms.law import BallotMechanism
+    from ostraka.serve.keys import Holder, Keyring
+
+_PROPOSAL = re.compile(r"\d+: epsilon (\S+) for (\S+) proposed by (\S+)")
+_SHAPE = 'the body must be an object with the members "client", a name, and "epsilon", a positive number'
+
+
+class Grants:
+    """Proposals of caps and their approvals, kept in the ledger alone: every process sees the same.
+
+    An approval is used up by a free entry of the ledger, whose key is the proposal's number: whoever comes
+    second, in any process, is refused. It is used up before the cap changes, so that a crash in between
+    costs a new proposal and never lets one approval count twice.
+
+    Parameters
+    ----------
+    ledger : Ledger
+    keys : Keyring
+        Who is a client.
+    account, unit : str
+        The account of free entries, and the protected unit.
+    reserve : BallotMechanism
+        Of which an approval is zero uses.
+    """
+
+    def __init__(
+        self, ledger: Ledger, keys: Keyring, *, account: str, unit: str, reserve: BallotMechanism
+    ) -> None:
+        self._ledger, self._keys = ledger, keys
+        self._account, self._unit, self._free = account, unit, Reserved(each=reserve, uses=0)
+
+    def propose(self, who: Holder, body: bytes) -> dict[str, Any]:
+        """Write down what an owner proposes; another owner must approve it within a day."""
+        content = strict(body)
+        if not isinstance(content, dict) or content.keys() != {"client", "epsilon"}:
+            raise Refused(400, "bad_schema", _SHAPE)
+        client, epsilon = content["client"], content["epsilon"]
+        positive = type(epsilon) in {int, float} and 0 < epsilon < math.inf
+        if not isinstance(client, str) or not positive:
+            raise Refused(400, "bad_schema", _SHAPE)
+        record = self._keys.kept.get(client)
+        if record is None or record.role != CLIENT:
+            raise Refused(404, "not_found", "there is no such client: type 'ostraka keys add' first")
+        number = self._ledger.note(f"epsilon {float(epsilon)!r} for {client} proposed", by=who.name)
+        return {"proposal": number, "client": client, "epsilon": float(epsilon), "by": who.name}
+
+    def approve(self, who: Holder, number: str) -> dict[str, Any]:
+        """Set the cap that another owner proposed."""
+        proposal = self._proposal(number)
+        if proposal is None:
+            raise Refused(404, "not_found", "there is no such proposal")
+        epsilon, client, proposer, at = proposal
+        if proposer == who.name:
+            raise Refused(403, "same_owner")
+        if at is None or clock.now() - at > clock.DAY or not self._first(number):
+            raise Refused(409, "proposal_ended")
+        seq = self._ledger.grant(client, budget_epsilon=epsilon, by=f"{proposer} and {who.name}")
+        return {"seq": seq, "client": client, "epsilon": epsilon, "by": [proposer, who.name]}
+
+    def _proposal(self, number: str) -> tuple[float, str, str, int | None] | None:
+        if not (number.isascii() and number.isdigit() and len(number) <= 18 and int(number) >= 1):
+            return None
+        for entry in self._ledger.entries(after=int(number) - 1, limit=1):
+            form = _PROPOSAL.fullmatch(entry.key or "")
+            if entry.kind == "note" and entry.seq == int(number) and form:
+                return float(form[1]), form[2], form[3], entry.at
+        return None
+
+    def _first(self, number: str) -> bool:
+        """Use the proposal up; return whether nobody did before."""
+        once = ChargeRequest(
+            account=self._account,
+            key=f"proposal {int(number)}",
+            digest=os.urandom(32).hex(),
+            cost=self._free,
+            reserve=self._free,
+            answer=0,
+        )
+        (outcome,) = self._ledger.charge_each([once], unit=self._unit)
+        if isinstance(outcome, KeyConflict):
+            return False
+        if isinstance(outcome, Exception):
+            raise outcome
+        return True
