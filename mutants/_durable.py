@@ -9,6 +9,7 @@ __all__ = ["MUTANTS"]
 LOG = "secure/log.py"
 BY_LOG = "secure/test_log.py::"
 BY_WITNESSES = "ledger/test_witnesses.py::"
+BY_OWNERS = "service/test_owners.py::"
 POSTGRES = "ledger/test_postgres.py::TestOwners::"
 
 MUTANTS = [
@@ -174,5 +175,40 @@ MUTANTS = [
         '    if mode == "disable" or',
         BY_WITNESSES
         + "test_a_server_beyond_this_machine_is_reached_with_its_certificate_verified_or_not_at_all",
+    ),
+    Mutant(
+        "an owner approves the own proposal",
+        "serve/grants.py",
+        "        if proposer == who.name:",
+        "        if not proposer:",
+        BY_OWNERS + "test_two_owners_grant_and_one_does_not",
+    ),
+    Mutant(
+        "an approval counts as often as it is sent",
+        "serve/grants.py",
+        "            digest=os.urandom(32).hex(),",
+        '            digest="00" * 32,',
+        BY_OWNERS + "test_an_approval_counts_once_whoever_repeats_it_and_wherever",
+    ),
+    Mutant(
+        "a note of somebody else is a proposal",
+        "serve/grants.py",
+        "_PROPOSAL.fullmatch(entry.key",
+        "_PROPOSAL.match(entry.key",
+        BY_OWNERS + "test_proposals_are_for_clients_and_notes_of_others_are_none",
+    ),
+    Mutant(
+        "any certificate of the authority makes an owner",
+        "serve/app.py",
+        "self._owner_certificates and request.certificate != request.who.name",
+        "self._owner_certificates and not request.certificate",
+        BY_OWNERS + "test_an_owner_needs_a_key_and_a_certificate_in_the_same_name",
+    ),
+    Mutant(
+        "a certificate in two names is one in either",
+        "secure/server.py",
+        'return str(names[0]) if len(names) == 1 else ""',
+        'return str(names[-1]) if names else ""',
+        BY_OWNERS + "test_an_owner_needs_a_key_and_a_certificate_in_the_same_name",
     ),
 ]

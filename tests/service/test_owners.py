@@ -38,7 +38,7 @@ def cap(service, name="alice"):
     return caps.get(name)
 
 
-def test_two_owners_grant_and_one_does_not(owners, caplog):
+def test_two_owners_grant_and_one_does_not(owners):
     assert cap(owners) is None  # the file of keys says 20
     assert owners.label(key="before").status_code == 402
     proposal = post(owners, "olga", "/v1/grants", {"client": "alice", "epsilon": 3})
