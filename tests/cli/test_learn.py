@@ -321,7 +321,7 @@ def test_learn_asks_what_plan_printed_and_says_the_same_answers_left(folder, cap
         ostraka.cli.main(
             ["plan", "--rows", "300", "--classes", "2", "--epsilon", "3", "--public-rows", "60", "--json"]
         )
-    planned = json.loads(capfd.readouterr().out)
+    planned = next(way for way in json.loads(capfd.readouterr().out)["ways"] if way["way"] == "argmax")
     typed = planned["learn"].split()
     code, out, err = learn(
         "private.csv", "--label", "ill", "--public", "labelled.parquet", "--person", "who", *typed, "--json"

@@ -1,32 +1,38 @@
-"""``ostraka plan``: how many questions to ask and with how much noise, from public numbers."""
+"""``ostraka plan``: what each way would ask and is expected to give, from public numbers."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import json
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path  # noqa: TC003  (Typer reads it)
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
-from ostraka import console as _errors
+from ostraka import console
 from ostraka.console import option, options
-from ostraka.voters.named import Teacher
+from ostraka.voters.named import TABLES, Teacher, Way
 
 if TYPE_CHECKING:
-    from ostraka.core.accounting.plan import LearningCurve, Proposal
+    from collections.abc import Callable, Sequence
 
-_TESTED = 0.5  # share of the proxy that is not trained on
+    from ostraka.core.accounting.plan import LearningCurve, Proposal
+    from ostraka.learn.ways.forecast import Forecast
+    from ostraka.learn.ways.plan import Facts, World
+
+_TESTED = 0.5  # share of the proxy that models are tested on
+_EPSILONS = (0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0)
+_TRIED = (Way.COUNTS, Way.FILTER, Way.ROUNDS, Way.ARGMAX)
 _ASSUMED = (
-    "nothing is known about how hard the task is: the ranges span easy to hard tasks. "
-    "Type --proxy FILE --label COLUMN with similar public rows to narrow them"
+    "nothing is known about the task: each way was tried on three made-up tables of {0} columns of numbers, "
+    "a typical one, an easy one and a hard one. Type --proxy FILE --label COLUMN with similar public rows to "
+    "try them there"
 )
-_OTHER_PLAN = (
-    "This plan is what 'ostraka learn --auto' uses, too: the same questions for the same budget. Without "
-    "--auto or the options above, learn answers a table by counts, one ballot a row in all, or in rounds if "
-    "--way rounds is typed; with options of teachers it asks 100 questions or ten a class, whichever is "
-    "more, with no screen and the least noise that pays for them, since it is not told how hard the task is."
-)
-_MEASURED = "ranges are over resamplings of models trained on {0}; the private rows may be harder or easier"
+_ROWS_ONLY = "rounds protect rows, not people"
+_BY_CHANCE = "answers of {0:,} teachers would be right by chance only, because noise drowns them"
+_CLEARLY = 0.05  # share of answers that must be right beyond those that are by chance
+_MEASURED = "each way was tried on three samples of {0}; the private rows may be harder or easier"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +47,8 @@ class PlanOptions:
     )
     delta: float | None = option(None, "Default: 1e-5 or 0.1 / rows, the smaller.", "P")
     public_rows: int = option(3200, "Unlabelled public rows there are to ask about.", "N", min=1)
+    people: bool = option(False, "Several rows may be one person's, and --rows counts people.")
+    columns: int = option(10, "Without --proxy: columns of the made-up tables.", "N", min=1)
     proxy: Path | None = option(None, "Public, labelled rows like the private ones, CSV or Parquet.", "FILE")
     label: str | None = option(None, "Column of --proxy to learn.", "COLUMN")
     drop: list[str] | None = option(None, "Column of --proxy to leave out; may be repeated.", "COLUMN")
@@ -49,48 +57,80 @@ class PlanOptions:
     as_json: bool = option(False, "Print JSON on stdout.", name="--json")
 
 
+class _Choice(NamedTuple):
+    """A way, what to type for it, and its forecast; by teachers, what they are and are asked."""
+
+    options: str
+    forecast: Forecast
+    teachers: Proposal | None = None
+
+
 @options(PlanOptions)
 def plan(given: PlanOptions) -> None:
-    """Propose teachers, noise, screen and number of questions from public numbers. Reads nothing private."""
-    from ostraka.core.accounting.plan import propose
+    """Plan every way to learn, and recommend the best, from public numbers. Reads nothing private.
+
+    Example: ostraka plan --rows 30000 --classes 2 --epsilon 2
+    """
+    from ostraka.learn.ways.forecast import recommended
+    from ostraka.learn.ways.plan import Facts
 
     if (given.proxy is None) != (given.label is None):
         raise typer.BadParameter("--proxy FILE and --label COLUMN need each other")
-    curves = None if given.proxy is None else _measured(given)
-    with _errors.usage():
-        proposal = propose(
-            n_rows=given.rows,
-            n_classes=given.classes,
-            delta=min(1e-5, 0.1 / given.rows) if given.delta is None else given.delta,
-            epsilon=given.epsilon,
-            target_accuracy=given.target_accuracy,
-            n_public=given.public_rows,
-            learning_curves=curves,
-            seed=given.seed,
+    if (given.epsilon is None) == (given.target_accuracy is None):
+        raise typer.BadParameter("type --epsilon or --target-accuracy, one of them")
+    if given.target_accuracy is not None and not 0 < given.target_accuracy < 1:
+        raise typer.BadParameter(
+            f"--target-accuracy must be above 0 and below 1, got {given.target_accuracy:g}"
         )
-    basis = _ASSUMED if given.proxy is None else _MEASURED.format(given.proxy)
-    if given.as_json:
-        _print_json(proposal, basis)
+    with console.usage():
+        facts = Facts(
+            n_units=given.rows,
+            n_classes=given.classes,
+            n_public=given.public_rows,
+            grouped=given.people,
+            epsilon=_EPSILONS[-1] if given.epsilon is None else given.epsilon,
+            delta=float(f"{min(1e-5, 0.1 / given.rows):g}") if given.delta is None else given.delta,
+        )
+    worlds_of, curves = _evidence(given)
+
+    def at(epsilon: float) -> dict[str, _Choice]:
+        budget = replace(facts, epsilon=epsilon)
+        return _choices(given, budget, worlds_of(budget), curves=curves)
+
+    if given.target_accuracy is None:
+        epsilon, choices = facts.epsilon, at(facts.epsilon)
     else:
-        _print(proposal, basis, rows=given.rows)
+        epsilon, choices = _cheapest(given.target_accuracy, at)
+    with console.usage():
+        best = recommended({name: choice.forecast for name, choice in choices.items()}, default=TABLES.way)
+    basis = _ASSUMED.format(given.columns) if given.proxy is None else _MEASURED.format(given.proxy)
+    if given.as_json:
+        _print_json(choices, best, basis, epsilon=epsilon, delta=facts.delta)
+    else:
+        _print(choices, best, given, basis)
 
 
-def _measured(given: PlanOptions) -> tuple[LearningCurve, ...]:
-    """Fit the learning curve on public rows: models train on some of them and are tested on others."""
+def _evidence(
+    given: PlanOptions,
+) -> tuple[Callable[[Facts], tuple[World, ...]], tuple[LearningCurve, ...] | None]:
+    """Where ways are tried, and how accurate teachers of few rows are, if public rows say so."""
     import numpy as np
 
     from ostraka.core.accounting.plan import LearningCurve
-    from ostraka.data import task as _data
+    from ostraka.data import task as tasks
+    from ostraka.learn.ways.forecast import assumed_worlds, proxy_worlds
 
-    columns = _data.Columns(label=str(given.label), drop=given.drop or [], rows_are_people=True)
-    task = _data.tables(Path(given.proxy or ""), None, columns=columns, holdout=_TESTED, seed=given.seed)
-    n_classes = len(np.unique(task.y_private))
-    if n_classes != given.classes:
+    if given.proxy is None:
+        return lambda facts: assumed_worlds(facts, n_features=given.columns, seed=given.seed), None
+    columns = tasks.Columns(label=str(given.label), drop=given.drop or [], rows_are_people=True)
+    task = tasks.tables(given.proxy, None, columns=columns, holdout=_TESTED, seed=given.seed)
+    names, y = np.unique(task.y_private, return_inverse=True)
+    if len(names) != given.classes:
         raise ValueError(
-            f"{given.proxy}: column {given.label!r} (--label) holds {n_classes} classes, and --classes says "
+            f"{given.proxy}: column {given.label!r} (--label) holds {len(names)} classes, and --classes says "
             f"{given.classes}"
         )
-    return LearningCurve.measured(
+    curves = LearningCurve.measured(
         given.teacher.estimator(default=Teacher.LOGISTIC),
         task.X_private,
         task.y_private,
@@ -98,37 +138,138 @@ def _measured(given: PlanOptions) -> tuple[LearningCurve, ...]:
         y_test=task.y_test,
         rng=np.random.default_rng(given.seed),
     )
+    return lambda facts: proxy_worlds(task.X_private, y, facts, seed=given.seed), curves
 
 
-def _print(proposal: Proposal, basis: str, *, rows: int) -> None:
+def _choices(
+    given: PlanOptions,
+    facts: Facts,
+    worlds: Sequence[World],
+    *,
+    curves: Sequence[LearningCurve] | None = None,
+) -> dict[str, _Choice]:
+    """Each way with its forecast. Teachers, noise, screen and questions are those that learn most."""
+    from ostraka.core.accounting.plan import propose
+    from ostraka.learn.classifier import PATEClassifier
+    from ostraka.learn.ways.forecast import Forecast, forecast
+
+    choices = {}
+    with console.Stages({way: f"{way} tried" for way in _TRIED}) as stages:
+        for way in _TRIED:
+            settings: dict[str, Any] = {"way": way.value, "epsilon": facts.epsilon, "delta": facts.delta}
+            typed, teachers = f"--way {way} --epsilon {facts.epsilon:g} --delta {facts.delta:g}", None
+            if way is Way.ARGMAX:
+                teachers = propose(
+                    n_rows=facts.n_units,
+                    n_classes=facts.n_classes,
+                    delta=facts.delta,
+                    epsilon=facts.epsilon,
+                    n_public=facts.n_public,
+                    learning_curves=curves,
+                    seed=given.seed,
+                )
+                settings |= {
+                    "estimator": given.teacher.estimator(default=TABLES.teacher),
+                    "n_teachers": teachers.n_teachers,
+                    "mechanism": teachers.mechanism,
+                    "screen": teachers.screen,
+                    "n_answers": teachers.n_questions,
+                    "epsilon": float(_upwards(teachers.epsilon)),
+                }
+                typed = _options(teachers)
+            if way is Way.ROUNDS and given.people:
+                tried = Forecast(plan=None, accuracy=None, why_not=_ROWS_ONLY)
+            elif teachers is not None and teachers.answers.best < 1 / facts.n_classes + _CLEARLY:
+                tried = Forecast(plan=None, accuracy=None, why_not=_BY_CHANCE.format(teachers.n_teachers))
+            else:
+                unit = "person" if given.people else "row"
+                tried = forecast(PATEClassifier(**settings), worlds, unit=unit, seed=given.seed)
+            choices[way.value] = _Choice(typed, tried, teachers)
+            stages(way, 1, 1)
+    return choices
+
+
+def _cheapest(
+    target: float, choices_at: Callable[[float], dict[str, _Choice]]
+) -> tuple[float, dict[str, _Choice]]:
+    """The smallest of several budgets at which some way is expected to reach the target.
+
+    Raises
+    ------
+    typer.BadParameter
+        None of them is.
+    """
+
+    def best(choices: dict[str, _Choice]) -> float:
+        return max(choice.forecast.best for choice in choices.values())
+
+    low, high, choices = 0, len(_EPSILONS) - 1, choices_at(_EPSILONS[-1])
+    if best(choices) < target:
+        raise typer.BadParameter(
+            f"no epsilon up to {_EPSILONS[-1]:g} is expected to reach an accuracy of {target:g}: the best "
+            f"way reaches {max(best(choices), 0):.3f}; aim lower, or bring more rows, public rows or better "
+            "features"
+        )
+    while low < high:
+        middle = (low + high) // 2
+        candidates = choices_at(_EPSILONS[middle])
+        if best(candidates) >= target:
+            high, choices = middle, candidates
+        else:
+            low = middle + 1
+    return _EPSILONS[high], choices
+
+
+def _print(choices: dict[str, _Choice], best: str, given: PlanOptions, basis: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
     from ostraka.report.page import at_most
 
-    each = rows // proposal.n_teachers
+    table = Table("way", "accuracy expected", "epsilon, at most", "what is asked", box=None, header_style="")
+    for name, (_, tried, teachers) in choices.items():
+        if tried.plan is None or tried.accuracy is None:
+            table.add_row(name, "none")
+            continue
+        asks = f"{tried.plan.n_answers:,} tables, one a round" if tried.plan.n_answers > 1 else "one table"
+        if teachers is not None:
+            asks = f"{teachers.n_questions:,} questions, of {teachers.n_teachers:,} teachers"
+        table.add_row(name, _share(tried.accuracy), at_most(tried.plan.epsilon), asks)
+    screen = Console(highlight=False, markup=False, emoji=False)
+    screen.print(table)
+    reasons: dict[str, list[str]] = {}
+    for name, choice in choices.items():
+        reasons.setdefault(choice.forecast.why_not, []).append(name)
+    for reason in filter(None, reasons):
+        typer.echo(f"{', '.join(reasons[reason])}: {reason}")
+    if (teachers := choices[best].teachers) is not None:
+        screen.print(_of_teachers(teachers, rows=given.rows))
+    typer.echo(f"\nepsilon is proved; accuracies are forecasts, with their range. Note: {basis}.")
+    typer.echo(f"\nRecommended: {best}.")
+    person = "--person COLUMN " if given.people else ""
+    typer.echo(f"ostraka learn FILE --label COLUMN --public FILE {person}{choices[best].options}")
+
+
+def _of_teachers(proposal: Proposal, *, rows: int) -> Any:
+    """A table of what teachers are asked, and how often they are expected to be right."""
+    from rich.table import Table
+
     lines = [
-        ("teachers", f"{proposal.n_teachers:,}, of about {each:,} rows each"),
+        ("\nteachers", f"\n{proposal.n_teachers:,}, of about {rows // proposal.n_teachers:,} rows each"),
         ("mechanism", repr(proposal.mechanism)),
         ("screen", "none" if proposal.screen is None else repr(proposal.screen)),
         ("questions", f"{proposal.n_questions:,}"),
-        ("epsilon, at most", f"{at_most(proposal.epsilon)} at delta {proposal.delta:g}, if all are answered"),
         (
             "answers left",
             f"{_left(proposal):,} more of the same kind within epsilon {_upwards(proposal.epsilon)}",
         ),
         ("questions answered", _share(proposal.answered)),
         ("answers right", _share(proposal.answers)),
-        ("student accuracy", _share(proposal.student)),
     ]
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for line in lines:
         table.add_row(*line)
-    console = Console(highlight=False, markup=False, emoji=False)
-    console.print(table)
-    typer.echo(f"\nepsilon is proved; shares are forecasts, with their range. Note: {basis}.")
-    typer.echo(f"\nostraka learn FILE --label COLUMN --public FILE {_options(proposal)}")
-    typer.echo(f"\n{_OTHER_PLAN}")
+    return table
 
 
 def _share(estimate: Any) -> str:
@@ -160,26 +301,36 @@ def _left(proposal: Proposal) -> int:
 
 def _upwards(epsilon: float) -> str:
     """Round up to four decimals, because the ledger rounds prices up, too."""
-    import math
-
     return f"{math.ceil(epsilon * 1e4 * (1 + 1e-9)) / 1e4:g}"
 
 
-def _print_json(proposal: Proposal, basis: str) -> None:
-    import json
-
+def _print_json(choices: dict[str, _Choice], best: str, basis: str, *, epsilon: float, delta: float) -> None:
+    ways = []
+    for name, (typed, tried, teachers) in choices.items():
+        way: dict[str, Any] = {
+            "way": name,
+            "epsilon": None if tried.plan is None else tried.plan.epsilon,
+            "accuracy": None if tried.accuracy is None else tried.accuracy._asdict(),
+            "why_not": tried.why_not or None,
+            "learn": typed,
+        }
+        if teachers is not None:
+            way |= {
+                "n_teachers": teachers.n_teachers,
+                "mechanism": repr(teachers.mechanism),
+                "screen": None if teachers.screen is None else repr(teachers.screen),
+                "n_questions": teachers.n_questions,
+                "answers_left": _left(teachers),
+                "answered": teachers.answered._asdict(),
+                "answers": teachers.answers._asdict(),
+            }
+        ways.append(way)
     plain = {
-        "n_teachers": proposal.n_teachers,
-        "mechanism": repr(proposal.mechanism),
-        "screen": None if proposal.screen is None else repr(proposal.screen),
-        "n_questions": proposal.n_questions,
-        "answers_left": _left(proposal),
-        "epsilon": proposal.epsilon,
-        "delta": proposal.delta,
-        "answered": proposal.answered._asdict(),
-        "answers": proposal.answers._asdict(),
-        "student": proposal.student._asdict(),
+        "recommended": best,
+        "learn": choices[best].options,
+        "epsilon": epsilon,
+        "delta": delta,
         "basis": basis,
-        "learn": _options(proposal),
+        "ways": ways,
     }
     typer.echo(json.dumps(plain, indent=2))

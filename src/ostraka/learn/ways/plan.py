@@ -357,11 +357,15 @@ class Way:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """Public rows with made-up labels: they stand for the private rows; half of them stay public."""
+    """Public rows with labels: they stand for the private rows; half of them stay public.
+
+    ``new`` are rows and labels to measure with. None: the half that is not public, which votes, too.
+    """
 
     rows: Any
     y: np.ndarray
     facts: Facts
+    new: tuple[Any, np.ndarray] | None = None
 
     @property
     def public(self) -> Any:
@@ -370,8 +374,12 @@ class World:
 
     def score(self, student: Any) -> float:
         """Accuracy on the other rows."""
-        new = np.arange(len(self.y) // 2, len(self.y))
-        return float((np.asarray(student.predict(_safe_indexing(self.rows, new))) == self.y[new]).mean())
+        if self.new is not None:
+            rows, y = self.new
+        else:
+            others = np.arange(len(self.y) // 2, len(self.y))
+            rows, y = _safe_indexing(self.rows, others), self.y[others]
+        return float((np.asarray(student.predict(rows)) == y).mean())
 
 
 def _teachers(model: Any, n_units: int) -> int:
