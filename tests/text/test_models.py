@@ -121,16 +121,21 @@ def test_an_endpoint_is_read_in_both_forms_and_asked_with_the_text_so_far(served
 
 def test_a_private_prompt_that_an_endpoint_refuses_is_silent_and_a_public_one_is_an_error(served):
     model, _ = served(lambda prompt: None if "long" in prompt else OLD)
-    assert asked_of(model, ["public", "too long", "short"])[1] is None
-    with pytest.raises(EndpointError, match="public prompt") as error:
-        asked_of(model, ["too long canary-7f3a"])
-    assert "canary" not in str(error.value)
+    assert [answer is None for answer in asked_of(model, ["too long canary", "short"])] == [True, False]
+    for label, words in (("long canary-7f3a", ["too long"]), ("a", ["too long canary-7f3a"])):
+        writer = Writer(model, classes=[label], n_documents=1, n_tokens=1, epsilon=0.1).fit(words, [label])
+        if label == "a":  # the public prompt is answered, and its only document counts nothing
+            assert not writer.position([]).differences.any()
+            continue
+        with pytest.raises(EndpointError, match="does not answer the public prompt") as error:
+            writer.write(1)
+        assert "canary" not in str(error.value)
 
 
 def test_an_endpoint_without_log_probabilities_is_refused_with_what_it_lacks(served):
     model, _ = served(lambda _: {})
     with pytest.raises(EndpointError, match="logprobs"):
-        asked_of(model, ["public"])
+        Writer(model, classes=["a"], n_documents=1, n_tokens=1, epsilon=0.1).fit(["b"], ["a"]).write(1)
 
 
 # llama.cpp -----------------------------------------------------------------------------------------------
@@ -144,14 +149,31 @@ class TestLlamaCpp:
         starts = [tokens[:t] for t in range(len(tokens))]
         alone = [asked_of(smollm2, [DOCUMENTS[0]], start)[0] for start in starts]
         assert alone == [asked_of(smollm2, DOCUMENTS, start)[0] for start in starts]
-        moved = asked_of(smollm2, [*DOCUMENTS[1:], DOCUMENTS[0]], tokens[:-1])[-1]
+        moved = asked_of(smollm2, ["word " * 200, *DOCUMENTS[1:], DOCUMENTS[0]], tokens[:-1])[-1]
         fresh = asked_of(LlamaCpp(packaged(), n_context=256), [DOCUMENTS[0]], tokens[:-1])[0]
         assert moved == fresh
+
+    def test_what_is_read_once_serves_the_next_text_too_and_says_the_same(self, smollm2):
+        tokens = smollm2.tokens(" the film is so")
+        first, again = ([asked_of(smollm2, DOCUMENTS, tokens[:t]) for t in range(3)] for _ in range(2))
+        assert first == again
+        twins = [DOCUMENTS[1], DOCUMENTS[1], "word " * 200, "no " * 900]  # equals, and one that is too long
+        assert asked_of(smollm2, twins, tokens[:2]) == [
+            *2 * [first[2][1]],
+            *asked_of(smollm2, ["word " * 200], tokens[:2]),
+            None,
+        ]
 
     def test_logs_are_those_of_a_law_and_a_prompt_that_is_too_long_is_refused(self, smollm2):
         answer, refused = asked_of(smollm2, ["The film was", "word " * 900], shown=2000)
         assert 0.95 < math.fsum(map(math.exp, answer.values())) <= 1 + 1e-6
         assert refused is None
+
+    def test_half_a_character_that_is_the_likeliest_next_token_does_not_silence_a_prompt(self, smollm2):
+        halves = [token for token in smollm2.tokens("🎬🎭") if text_of([token]) == "\ufffd"]
+        [answer] = asked_of(smollm2, ["🎬🎭 " * 9 + "🎬🎭"], halves[:1])
+        assert len(answer) == 50
+        assert any(text_of([token]) == "\ufffd" for token in answer)
 
     def test_tokens_of_a_text_give_the_text_again(self, smollm2):
         text = " a naïve, witty film.\n"

@@ -105,8 +105,10 @@ class LlamaCpp:
 
     Guarantees
     ----------
-    Each prompt has a slot of its own and is computed by itself, from its first token on, so that its answer
-    is a function of this prompt and of the tokens only, bit for bit.
+    Each prompt is read by itself, in a slot of its own, and stays there for the texts that follow. Each
+    further token is computed for all prompts in one batch, whose shape is public: one row for each prompt,
+    also for one that is refused. So an answer is a function of this prompt and of the tokens, bit for bit; tested for
+    ``smollm2``. A file whose rows llama.cpp does not compute one by one would break it.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, n_threads: int = 1, n_context: int = 1024) -> None:
@@ -116,7 +118,8 @@ class LlamaCpp:
             raise ValueError(f"path must be a GGUF file, got {path}")
         self.n_threads, self.n_context = n_threads, n_context
         self._server: Any = None
-        self._prompts: list[str] = []  # by slot
+        self._slots: dict[int, str] = {}  # which prompt each slot has read, the least recently asked first
+        self._numbers: dict[str, list[int]] = {}  # the tokens of these prompts
 
     def __repr__(self) -> str:
         return f"LlamaCpp({self.path.name!r})"
@@ -129,25 +132,42 @@ class LlamaCpp:
     def next_tokens(
         self, prompts: Sequence[str], tokens: Sequence[Token], *, shown: int
     ) -> list[NextTokens | None]:
-        """The likeliest next tokens, of each prompt by itself."""
-        self._start(len(prompts))
-        return [self._next(slot, prompt, tokens, shown) for slot, prompt in enumerate(prompts)]
+        """The likeliest next tokens; prompts that are too long are refused."""
+        written = [token.number for token in tokens]
+        if len(written) >= self.n_context // 2:
+            return [None] * len(prompts)
+        self._read(prompts)
+        fits = [len(self._numbers[prompt]) + len(written) < self.n_context for prompt in prompts]
+        asked = [
+            self._numbers[prompt][: None if fit else self.n_context // 2] + written
+            for prompt, fit in zip(prompts, fits, strict=True)
+        ]
+        alone = {"id_slot": list(self._slots)[-1]} if len(asked) == 1 else {}  # just read or asked: the last
+        choices = sorted(self._ask(asked, n_probs=shown, **alone), key=lambda choice: int(choice["index"]))
+        return [
+            _likeliest(choice["logprobs"]) if fit and choice["logprobs"] else None
+            for choice, fit in zip(choices, fits, strict=True)
+        ]
 
     def tokens(self, text: str) -> list[Token]:
         """Return the tokens of a text."""
         self._start(1)
+        return [_token(each["piece"], each["id"]) for each in self._tokenized(text)]
+
+    def _tokenized(self, text: str) -> list[Any]:
         line = Line(self._server.listening_address)
-        body = json.dumps({"content": text, "with_pieces": True}).encode()
+        asked = {"content": text, "with_pieces": True}
         try:
-            got = line.ask("POST", "/tokenize", body, seconds=_SECONDS, most=1 << 24)
+            answer = line.ask("POST", "/tokenize", json.dumps(asked).encode(), seconds=_SECONDS, most=1 << 24)
         finally:
             line.close()
-        return [_token(each["piece"], each["id"]) for each in json.loads(got.body)["tokens"]]
+        return list(json.loads(answer.body)["tokens"])
 
-    def _start(self, n_slots: int) -> None:
-        if self._server is not None and len(self._prompts) >= n_slots:
+    def _start(self, n_prompts: int) -> None:
+        if len(self._slots) > n_prompts:  # the public prompt keeps its own slot
             return
         xllamacpp = check.require("xllamacpp", extra="text")
+        n_slots = n_prompts + 1
         settings = xllamacpp.CommonParams()
         settings.model.path = str(self.path)
         settings.n_parallel, settings.n_ctx = n_slots, n_slots * self.n_context
@@ -156,23 +176,35 @@ class LlamaCpp:
         settings.cache_ram_mib, settings.kv_unified, settings.cache_idle_slots = 0, False, False
         settings.verbosity = -1
         self._server = xllamacpp.Server(settings)
-        self._prompts = [""] * n_slots
+        self._slots, self._numbers = dict.fromkeys(range(n_slots), ""), {}
+        # what is chosen is not used, but must be whole: no probabilities come with half a character
+        self._chosen = self._tokenized("a")[0]["id"]
 
-    def _next(self, slot: int, prompt: str, tokens: Sequence[Token], shown: int) -> NextTokens | None:
-        numbers = [token.number for token in tokens]
-        asked = {
-            "prompt": [prompt, *numbers] if numbers else prompt,
-            "n_predict": 1,
-            "n_probs": shown,
-            "temperature": 0,
-            "id_slot": slot,
-            "cache_prompt": bool(numbers) and self._prompts[slot] == prompt,
-        }
-        self._prompts[slot] = prompt
-        answer = self._server.handle_completions(asked)
-        with contextlib.suppress(LookupError, TypeError):
-            return _likeliest(answer["choices"][0]["logprobs"])
-        return None
+    def _read(self, prompts: Sequence[str]) -> None:
+        """Read by itself each prompt that has no slot, in place of one that was not asked for long."""
+        self._start(len(prompts))
+        wanted, kept = Counter(prompts), {}
+        for slot, prompt in list(self._slots.items()):
+            if wanted[prompt] > 0:
+                wanted[prompt] -= 1
+                kept[slot] = self._slots.pop(slot)
+        for prompt in wanted.elements():
+            slot = next(iter(self._slots))
+            del self._slots[slot]
+            numbers = self._numbers.get(prompt) or [each["id"] for each in self._tokenized(prompt)]
+            self._numbers[prompt], kept[slot] = numbers, prompt
+            read = numbers if len(numbers) < self.n_context else numbers[: self.n_context // 2]
+            self._ask(read, id_slot=slot, cache_prompt=False)
+        self._slots |= kept
+        self._numbers = {prompt: self._numbers[prompt] for prompt in self._slots.values() if prompt}
+
+    def _ask(self, prompt: Any, **settings: Any) -> list[Any]:
+        """One token more of each of these prompts: llama.cpp finds the slot that has read it."""
+        plain = {"n_predict": 1, "temperature": 0, "cache_prompt": True, "logit_bias": [[self._chosen, 1e3]]}
+        answer = self._server.handle_completions({"prompt": prompt} | plain | settings)
+        if "choices" not in answer:  # its message may quote the prompt
+            raise RuntimeError(f"llama.cpp does not answer: code {answer.get('code')}")
+        return list(answer["choices"])
 
 
 class ServedModel:
@@ -206,23 +238,28 @@ class ServedModel:
     def next_tokens(
         self, prompts: Sequence[str], tokens: Sequence[Token], *, shown: int
     ) -> list[NextTokens | None]:
-        """The likeliest next tokens; the first prompt is public, and must be answered."""
+        """The likeliest next tokens; None for each prompt that the endpoint does not answer.
+
+        Raises
+        ------
+        EndpointError
+            It refuses so many requests, whatever they say.
+        """
         settings = {"temperature": 0, "max_tokens": 1, "logprobs": shown}
         endpoint, written = replace(self.endpoint, api="text", settings=settings), text_of(tokens)
         stop = threading.Event()
-        with HTTPClient(endpoint, self.model, read=_read) as client:
-            first = client.ask([prompts[0] + written], stop)
-            if isinstance(first, Failure):
-                raise EndpointError(f"{endpoint.host} does not answer the public prompt: {first.reason}")
-            with ThreadPoolExecutor(endpoint.concurrency) as pool:
-                rest = list(pool.map(lambda prompt: client.ask([prompt + written], stop), prompts[1:]))
-        for got in rest:
-            if isinstance(got, Failure) and got.cause == "endpoint":
+        with (
+            HTTPClient(endpoint, self.model, read=_read) as client,
+            ThreadPoolExecutor(endpoint.concurrency) as pool,
+        ):
+            answers = list(pool.map(lambda prompt: client.ask([prompt + written], stop), prompts))
+        for answer in answers:
+            if isinstance(answer, Failure) and answer.cause == "endpoint":
                 raise EndpointError(
-                    f"{endpoint.host} refuses so many requests ({got.reason}): try again later"
+                    f"{endpoint.host} refuses so many requests ({answer.reason}): try again later"
                 )
         return [
-            None if isinstance(got, Failure) else _likeliest(json.loads(got[0])) for got in (first, *rest)
+            None if isinstance(answer, Failure) else _likeliest(json.loads(answer[0])) for answer in answers
         ]
 
     def tokens(self, text: str) -> list[Token]:  # noqa: ARG002  (as of all models)

@@ -446,7 +446,7 @@ class Writer:
         candidates = list(public)
         logs = np.array(list(public.values()))
         prompts = [self.prompt.of(label, document) for document in self._fitted()[code][batch]]
-        answers = self._answers([self.prompt.of(label), *prompts], tokens)[1:]
+        answers = self._answers(prompts, tokens)
         rows = [self._differences(answer, candidates, logs) for answer in answers]
         return Position(candidates, logs, np.array(rows).reshape(len(rows), len(candidates)))
 
@@ -454,9 +454,9 @@ class Writer:
         """What one document makes more or less likely after these tokens; shape (n_candidates,). Private."""
         label = self.classes[code]
         public = self._public(label, tokens)
-        prompts = [self.prompt.of(label), self.prompt.of(label, document[: self.longest])]
+        prompts = [self.prompt.of(label, document[: self.longest])]
         logs = np.array(list(public.values()))
-        return self._differences(self._answers(prompts, tokens)[1], list(public), logs)
+        return self._differences(self._answers(prompts, tokens)[0], list(public), logs)
 
     # What steers: public values and earlier tokens only -----------------------------------------------------
 
@@ -464,7 +464,10 @@ class Writer:
         """The candidates with their log probabilities after the public prompt, likeliest first."""
         [answer] = self._answers([self.prompt.of(label)], tokens)
         if not answer:
-            raise EndpointError(f"{self.model!r} does not answer the public prompt")
+            raise EndpointError(
+                f"{self.model!r} does not answer the public prompt: its address, its key and the name of the "
+                "model must be right, and it must know logprobs"
+            )
         order = sorted(answer, key=lambda token: (-answer[token], token))[: self.n_candidates]
         return {token: answer[token] for token in order}
 
