@@ -102,7 +102,7 @@ def diabetes(n_deals: int) -> Iterator[Deal]:
 
 def trec(n_deals: int) -> Iterator[Deal]:
     """Six kinds of questions; prints what ours learns."""
-    (texts, y), (new, truth) = _questions("train"), _questions("test")
+    (texts, y), (new, truth) = questions("train"), questions("test")
     found: dict[tuple[str, float], list[float]] = {}
     mixed: dict[str, list[float]] = {}
     for deal in range(n_deals):
@@ -130,7 +130,8 @@ def trec(n_deals: int) -> Iterator[Deal]:
         said(f"TREC, shuffled labels, {name}", 1.0, shares)
 
 
-def _questions(name: str) -> tuple[list[str], np.ndarray]:
+def questions(name: str) -> tuple[list[str], np.ndarray]:
+    """TREC's questions, and which of six kinds each is."""
     with gzip.open(folder() / "trec" / f"{name}.csv.gz", "rt") as file:
         rows = list(csv.DictReader(file))[: _data.MOST_ROWS]
     kinds = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")

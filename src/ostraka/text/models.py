@@ -107,8 +107,8 @@ class LlamaCpp:
     ----------
     Each prompt is read by itself, in a slot of its own, and stays there for the texts that follow. Each
     further token is computed for all prompts in one batch, whose shape is public: one row for each prompt,
-    also for one that is refused. So an answer is a function of this prompt and of the tokens, bit for bit; tested for
-    ``smollm2``. A file whose rows llama.cpp does not compute one by one would break it.
+    also for one that is refused. So an answer is a function of this prompt and of the tokens, bit for bit;
+    tested for ``smollm2``. A file whose rows llama.cpp does not compute one by one would break it.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, n_threads: int = 1, n_context: int = 1024) -> None:
