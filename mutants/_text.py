@@ -9,13 +9,14 @@ __all__ = ["MUTANTS"]
 _DRAW, _CHOICE = "mechanisms/test_tokens.py::", "mechanisms/test_selection.py::"
 
 _WRITER, _METER = "text/test_writer.py::", "text/test_meter.py::"
+_ANSWERS = "text/test_answers.py::"
 
 MUTANTS = [
     Mutant(
         "candidates are those of a private prompt",
         "text/writer.py",
-        "[answer] = self._answers([self.prompt.of(label)], tokens)",
-        "[answer] = self._answers([self.prompt.of(label, self._batches[0][0][0])], tokens)",
+        "[answer] = self._answers([asked], tokens)",
+        "[answer] = self._answers([self._batches[0][0][0] + asked], tokens)",
         _WRITER + "test_candidates_and_public_numbers_do_not_depend_on_documents",
     ),
     Mutant(
@@ -28,8 +29,8 @@ MUTANTS = [
     Mutant(
         "a store that is lost is not noticed: the same key gives other tokens at no price",
         "text/writer.py",
-        "self._keyed(json.dumps(self._batches)).hex(),",
-        '"",',
+        "documents = self._keyed(json.dumps([self._batches, self._whole])).hex()",
+        'documents = ""',
         _WRITER + "test_a_store_that_is_lost_and_other_documents_are_charged_anew",
     ),
     Mutant(
@@ -80,5 +81,26 @@ MUTANTS = [
         "accepted[place] = is_below(int(drawn[place]), exponent, rng)",
         "accepted[place] = True",
         _CHOICE + "test_floats_decide_only_beside_their_error",
+    ),
+    Mutant(
+        "a document is near if it is nearer than others are: one that is left out moves others, too",
+        "text/writer.py",
+        "near = [score >= at for score in scores]",
+        "near = [score >= max(at, float(np.mean(scores))) for score in scores]",
+        _ANSWERS + "test_whether_a_document_is_near_depends_on_it_and_on_the_question_only",
+    ),
+    Mutant(
+        "how many documents are near shows in the shape of the last batch",
+        "text/writer.py",
+        "[*part, *[asked] * (width - len(part))]",
+        "part",
+        _ANSWERS + "test_prompts_are_asked_in_batches_of_a_public_shape_whoever_is_near",
+    ),
+    Mutant(
+        "an answer pays for one of its tokens",
+        "text/writer.py",
+        "text = self._paid(draw, self.n_tokens, draw,",
+        "text = self._paid(draw, 1, draw,",
+        _ANSWERS + "test_a_question_is_paid_once_and_another_one_again",
     ),
 ]

@@ -8,6 +8,7 @@ import math
 import os
 import string
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -94,6 +95,16 @@ class Prompt:
         return shown + self.ask.format(label=label)
 
 
+QUESTION = Prompt(ask="Question: {label}\nAnswer:", document="{document}\n")  # {label}: the question
+
+
+class Answer(NamedTuple):
+    """A text that may leave, and what it cost: the price for one document, nats, at the writer's delta."""
+
+    text: str
+    epsilon: float
+
+
 class Written(NamedTuple):
     """A text that may leave, and its class."""
 
@@ -177,7 +188,11 @@ class Writer:
         How many of the likeliest tokens after a private prompt are read; a candidate that is not among them
         counts as the last of them. Endpoints show 20 or 50. Public.
     prompt : Prompt, optional
-        Public.
+        Public. Of texts.
+    asking : Prompt, optional
+        Public. Of answers; its ``{label}`` is the question.
+    features : callable(str) -> array, optional
+        A public function of one text: what :meth:`answer` retrieves documents by. None: hashed words.
     relation : {"zero-out", "replace-one"}
         For one document that is left out, or replaced by any other of its class, at half of the clip.
     paid : int, optional
@@ -236,6 +251,8 @@ class Writer:
         n_candidates: int = 200,
         shown: int = 200,
         prompt: Prompt | None = None,
+        asking: Prompt = QUESTION,
+        features: Callable[[str], np.ndarray] | None = None,
         relation: str = "zero-out",
         paid: int | None = None,
         longest: int = 2000,
@@ -256,7 +273,8 @@ class Writer:
         self.n_documents, self.n_tokens = n_documents, n_tokens
         self.epsilon, self.delta, self.clip, self.temperature = epsilon, delta, clip, temperature
         self.n_candidates, self.shown = n_candidates, shown
-        self.prompt = prompt or Prompt()
+        self.prompt, self.asking = prompt or Prompt(), asking
+        self.features = features or hashed_words
         self.relation, self.paid, self.longest = relation, paid, longest
         self.store, self.response_cache, self.progress = store, response_cache, progress
         self._check_draw()
@@ -301,6 +319,11 @@ class Writer:
         self._responses = None if self.response_cache is None else ResponseCache(self.response_cache)
         self._recent: tuple[str, dict[str, str | None]] = "", {}
         self._batches = [list(self._deal(documents, codes, units, code)) for code in range(len(self.classes))]
+        whole: dict[int, list[str]] = {}
+        for unit, document in zip(units.tolist(), documents, strict=True):
+            whole.setdefault(unit, []).append(document)
+        self._whole = ["\n".join(part)[: self.longest] for part in whole.values()]
+        self._features: list[np.ndarray] | None = None  # of these, made by the first question
         return self
 
     def close(self) -> None:
@@ -375,30 +398,102 @@ class Writer:
         """
         plan = self.plan(n)
         for label in self.classes:  # what can fail is tried before anything is charged
-            self._public(label, [])
+            self._public(self.prompt.of(label), [])
         paid, uses = (plan.draw, plan.uses) if plan.metered is None else (plan.metered, 1)
-        nothing = Private(np.zeros(1, dtype=np.int64), self._adjacency(plan.draw))
-        check_promise(plan.draw, nothing)
-        most = self.epsilon if self.clip is None else plan.epsilon * (1 + 1e-9)
-        own = ledger or Ledger(":memory:", budget=Budget(epsilon=most, delta=self.delta, adaptive=False))
         name = f"{key} {self._digest(plan)}"
-        try:
-            entry = own.charge(
-                paid,
-                uses=uses,
-                unit=protected(nothing),
-                simulation=is_simulation(rng),
-                key=name,
-            )
-            stored = own.answer(entry)
-            if stored is None:
-                texts = self._all(plan, name, os_keyed() if rng is None else rng)
-                stored = own.record(entry, np.frombuffer(json.dumps(texts).encode(), dtype=np.uint8))
-        finally:
-            if ledger is None:
-                own.close()
+        texts = self._paid(
+            paid,
+            uses,
+            plan.draw,
+            name=name,
+            ledger=ledger,
+            rng=rng,
+            made=lambda noise: self._all(plan, name, noise),
+        )
         self.result_ = self._record(plan, simulation=is_simulation(rng))
-        return [Written(*each) for each in json.loads(np.asarray(stored).tobytes())]
+        return [Written(*each) for each in texts]
+
+    def answer(
+        self,
+        question: str,
+        *,
+        retrieve: int,
+        at: float,
+        ledger: Ledger | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> Answer:
+        """Charge one answer, then write it from the documents that are near the question.
+
+        Parameters
+        ----------
+        question : str
+            Public. The same question with the same store and settings gives its answer again, at no further
+            price.
+        retrieve : int >= 1
+            By how much the sum of the documents' differences is divided: about as many as you expect to be
+            near. Public.
+        at : float
+            A document is near if the cosine between its features and those of the question is at least this.
+            Public.
+        ledger : Ledger, optional
+            None: one in memory with exactly this budget.
+        rng : numpy.random.Generator, optional
+            For simulations only, which the ledger is then marked as.
+
+        Raises
+        ------
+        BudgetExceeded
+            Nothing was asked of private prompts, and nothing was charged.
+        EndpointError
+            The model does not answer the public prompt.
+        ValueError
+            With ``paid``: answers are paid in full.
+
+        Guarantees
+        ----------
+        (epsilon, delta)-private for one document (or one person) that is left out, or replaced, for each
+        question; questions add up in the ledger, whose exact composition allows that they depend on earlier
+        answers. Whether a document is near depends on this document and on the question only. So one that is
+        left out changes its own ballot and nobody else's, and a draw keeps the range of one ballot, however
+        many documents are near. The ``k`` nearest would not do: with one left out the next moves up, which
+        is two ballots. **How long an answer takes tells how many documents are near.** Proof: docs/text.md.
+
+        Examples
+        --------
+        >>> from ostraka.text import WordModel
+        >>> model = WordModel(["tea", "cold", "late", "is", "the"], weight=30.0)
+        >>> writer = Writer(model, classes=["note"], n_tokens=3, epsilon=50.0)
+        >>> writer = writer.fit(["the tea is cold"] * 30 + ["bus late"] * 30, ["note"] * 60)
+        >>> answer = writer.answer("the tea is", retrieve=30, at=0.5, rng=np.random.default_rng(0))
+        >>> answer.epsilon <= 50.0
+        True
+        """
+        check.integer(retrieve=retrieve, least=1)
+        check.finite(at=at)
+        if self.paid is not None:
+            raise ValueError("paid must be None for answers: each is paid in full")
+        self._fitted()
+        features = _unit(self.features(question))  # what can fail is tried before anything is charged
+        self._public(self.asking.of(question), [])
+        draw = self._draw(
+            self.clip if self.clip is not None else self._calibrated(self.n_tokens, n_documents=retrieve),
+            n_documents=retrieve,
+        )
+        name = f"answer {self._digest_of(question, at, repr(draw), repr(self.asking))}"
+
+        def made(noise: np.random.Generator) -> str:
+            documents = self._near(features, at)
+            tokens = self._one(
+                name,
+                draw,
+                lambda tokens: self._read(self.asking, question, documents, tokens, width=retrieve),
+                meter=_Meter(None, self._log, name, 0),
+                rng=noise,
+            )
+            return text_of(tokens).split("\n")[0].strip()
+
+        text = self._paid(draw, self.n_tokens, draw, name=name, ledger=ledger, rng=rng, made=made)
+        return Answer(text, (self.n_tokens * draw.curve()).epsilon(self.delta))
 
     def estimate(self, n: int) -> dict[str, Any]:
         """The public numbers of :meth:`plan`, as plain values."""
@@ -441,28 +536,37 @@ class Writer:
 
     def position(self, tokens: Sequence[Token], *, code: int = 0, batch: int = 0) -> Position:
         """Candidates, public log probabilities, and private differences after these tokens. For the owner."""
-        label = self.classes[code]
-        public = self._public(label, tokens)
-        candidates = list(public)
-        logs = np.array(list(public.values()))
-        prompts = [self.prompt.of(label, document) for document in self._fitted()[code][batch]]
-        answers = self._answers(prompts, tokens)
-        rows = [self._differences(answer, candidates, logs) for answer in answers]
-        return Position(candidates, logs, np.array(rows).reshape(len(rows), len(candidates)))
+        documents = self._fitted()[code][batch]
+        return self._read(self.prompt, self.classes[code], documents, tokens, width=self.n_documents)
 
     def differences(self, document: str, tokens: Sequence[Token], *, code: int = 0) -> np.ndarray:
         """What one document makes more or less likely after these tokens; shape (n_candidates,). Private."""
         label = self.classes[code]
-        public = self._public(label, tokens)
+        public = self._public(self.prompt.of(label), tokens)
         prompts = [self.prompt.of(label, document[: self.longest])]
         logs = np.array(list(public.values()))
         return self._differences(self._answers(prompts, tokens)[0], list(public), logs)
 
     # What steers: public values and earlier tokens only -----------------------------------------------------
 
-    def _public(self, label: str, tokens: Sequence[Token]) -> NextTokens:
+    def _read(
+        self, prompt: Prompt, label: str, documents: Sequence[str], tokens: Sequence[Token], *, width: int
+    ) -> Position:
+        """One place of a text, with the differences of these documents: ``width`` prompts at once."""
+        asked = prompt.of(label)
+        public = self._public(asked, tokens)
+        candidates, logs = list(public), np.array(list(public.values()))
+        rows: list[np.ndarray] = []
+        for start in range(0, len(documents), width):
+            part = [prompt.of(label, document) for document in documents[start : start + width]]
+            # a batch that is not full has public prompts, so that its shape is public
+            answers = self._answers([*part, *[asked] * (width - len(part))], tokens)[: len(part)]
+            rows += [self._differences(answer, candidates, logs) for answer in answers]
+        return Position(candidates, logs, np.array(rows).reshape(len(rows), len(candidates)))
+
+    def _public(self, asked: str, tokens: Sequence[Token]) -> NextTokens:
         """The candidates with their log probabilities after the public prompt, likeliest first."""
-        [answer] = self._answers([self.prompt.of(label)], tokens)
+        [answer] = self._answers([asked], tokens)
         if not answer:
             raise EndpointError(
                 f"{self.model!r} does not answer the public prompt: its address, its key and the name of the "
@@ -476,16 +580,19 @@ class Writer:
         if self.paid is not None:
             MeteredDraws(draw=draw, paid=self.paid)
 
-    def _draw(self, clip: float) -> TokenDraw:
+    def _draw(self, clip: float, *, n_documents: int | None = None) -> TokenDraw:
         return TokenDraw(
-            clip=clip, n_documents=self.n_documents, temperature=self.temperature, relation=self.relation
+            clip=clip,
+            n_documents=n_documents or self.n_documents,
+            temperature=self.temperature,
+            relation=self.relation,
         )
 
-    def _calibrated(self, uses: int) -> float:
+    def _calibrated(self, uses: int, *, n_documents: int | None = None) -> float:
         """The largest clip that keeps so many draws within epsilon."""
 
         def made(noise: float) -> TokenDraw | MeteredDraws:
-            draw = self._draw(1 / noise)
+            draw = self._draw(1 / noise, n_documents=n_documents)
             return draw if self.paid is None else MeteredDraws(draw=draw, paid=min(self.paid, uses))
 
         n = uses if self.paid is None else 1
@@ -558,13 +665,67 @@ class Writer:
     # Texts --------------------------------------------------------------------------------------------------
 
     def _digest(self, plan: Plan) -> str:
-        """What the texts of a key depend on. Another store, or other documents, are charged anew."""
-        settings = [
-            *(self.model.name, self.classes, repr(self.prompt), self.n_tokens, self.n_candidates, self.shown),
-            *(repr(plan.draw), repr(plan.metered), plan.n_texts, plan.n_batches, self.longest, self.unit_),
-            self._keyed(json.dumps(self._batches)).hex(),
-        ]
-        return hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:32]
+        return self._digest_of(
+            *(
+                self.classes,
+                repr(self.prompt),
+                repr(plan.draw),
+                repr(plan.metered),
+                plan.n_texts,
+                plan.n_batches,
+            )
+        )
+
+    def _digest_of(self, *settings: Any) -> str:
+        """What a text depends on. Another store, or other documents, are charged anew."""
+        mine = [self.model.name, self.n_tokens, self.n_candidates, self.shown, self.longest, self.unit_]
+        documents = self._keyed(json.dumps([self._batches, self._whole])).hex()
+        return hashlib.sha256(json.dumps([*mine, documents, *settings]).encode()).hexdigest()[:32]
+
+    def _near(self, asked: np.ndarray, at: float) -> list[str]:
+        """The documents that are near a question, each by itself. Private."""
+        if self._features is None:
+            self._features = [self._features_of(document) for document in self._whole]
+        scores = [float(row @ asked) if row.shape == asked.shape else 0.0 for row in self._features]
+        near = [score >= at for score in scores]
+        return [document for document, is_near in zip(self._whole, near, strict=True) if is_near]
+
+    def _features_of(self, document: str) -> np.ndarray:
+        """Those of a document; one for which there are none is near to nothing, and nobody is told."""
+        try:
+            return _unit(self.features(document))
+        except Exception:  # noqa: BLE001  (its message may quote the document)
+            return np.zeros(0)
+
+    def _paid(
+        self,
+        paid: TokenDraw | MeteredDraws,
+        uses: int,
+        draw: TokenDraw,
+        *,
+        name: str,
+        ledger: Ledger | None,
+        rng: np.random.Generator | None,
+        made: Callable[[np.random.Generator], Any],
+    ) -> Any:
+        """Charge under a key, and return what was made of it, now or before."""
+        nothing = Private(np.zeros(1, dtype=np.int64), self._adjacency(draw))
+        check_promise(draw, nothing)
+        whole = (uses * paid.curve()).epsilon(self.delta)
+        most = self.epsilon if self.clip is None else whole * (1 + 1e-9)
+        own = ledger or Ledger(":memory:", budget=Budget(epsilon=most, delta=self.delta, adaptive=False))
+        try:
+            entry = own.charge(
+                paid, uses=uses, unit=protected(nothing), simulation=is_simulation(rng), key=name
+            )
+            stored = own.answer(entry)
+            if stored is None:
+                content = json.dumps(made(os_keyed() if rng is None else rng))
+                stored = own.record(entry, np.frombuffer(content.encode(), dtype=np.uint8))
+        finally:
+            if ledger is None:
+                own.close()
+        return json.loads(np.asarray(stored).tobytes())
 
     def _all(self, plan: Plan, name: str, rng: np.random.Generator) -> list[tuple[str, str]]:
         texts, total = [], sum(plan.n_texts) * self.n_tokens
@@ -575,26 +736,38 @@ class Writer:
                 if (meter := meters.get((code, batch))) is None:
                     meter = _Meter(plan.metered, self._log, f"{name} {code} {batch}", self.n_documents)
                     meters[code, batch] = meter
-                tokens = self._one(plan, f"{name} {code} {number}", code, batch=batch, meter=meter, rng=rng)
+                tokens = self._one(
+                    f"{name} {code} {number}",
+                    plan.draw,
+                    partial(self.position, code=code, batch=batch),
+                    meter=meter,
+                    rng=rng,
+                )
                 texts.append((label, text_of(tokens).split("\n")[0].strip()))
                 if self.progress is not None:
                     self.progress("tokens", len(texts) * self.n_tokens, total)
         return texts
 
     def _one(
-        self, plan: Plan, name: str, code: int, *, batch: int, meter: _Meter, rng: np.random.Generator
+        self,
+        name: str,
+        draw: TokenDraw,
+        position: Callable[[list[Token]], Position],
+        *,
+        meter: _Meter,
+        rng: np.random.Generator,
     ) -> list[Token]:
         """The tokens of one text: those that are stored, and then those that are drawn."""
         tokens: list[Token] = []
         for t in range(self.n_tokens):
             stored = self._log.get(f"{name} {t}")
             if stored is None:
-                place = self.position(tokens, code=code, batch=batch)
-                counted, spent = meter.admit(plan.draw.contributions(place.differences))
-                private = Private(counted.sum(axis=0), self._adjacency(plan.draw))
-                draw = plan.draw.at(place.public)
-                check_promise(draw, private)
-                token = place.candidates[int(draw.release(private, rng=rng)[0])]
+                place = position(tokens)
+                counted, spent = meter.admit(draw.contributions(place.differences))
+                private = Private(counted.sum(axis=0), self._adjacency(draw))
+                here = draw.at(place.public)
+                check_promise(here, private)
+                token = place.candidates[int(here.release(private, rng=rng)[0])]
                 drawn = json.dumps([token.piece.hex(), token.number]).encode()
                 # what was spent is stored with the token: no crash leaves one without the other
                 *_, stored = self._log.once_each(
@@ -630,6 +803,25 @@ class Writer:
             },
             notes=("The lower bound is missing: no audit was run.",),
         )
+
+
+def hashed_words(text: str) -> np.ndarray:
+    """Features of one text by its words alone, shape (4096,): each is counted in the place of its hash."""
+    return np.asarray(_hashing().transform([text]).toarray()[0])
+
+
+@lru_cache(maxsize=1)
+def _hashing() -> Any:
+    from sklearn.feature_extraction.text import HashingVectorizer  # noqa: PLC0415
+
+    return HashingVectorizer(n_features=4096, alternate_sign=False, norm=None)
+
+
+def _unit(features: np.ndarray) -> np.ndarray:
+    """Features of length 1; those that are all zero, or not finite, are near to nothing."""
+    row = np.asarray(features, dtype=np.float64).ravel()
+    length = float(np.sqrt(row @ row))
+    return row / length if 0 < length < math.inf else np.zeros_like(row)
 
 
 class _Meter:
