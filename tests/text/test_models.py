@@ -223,6 +223,16 @@ def test_transformers_are_asked_in_one_batch_of_public_shape_and_rows_count_alon
     steps = [asked_of(model, DOCUMENTS, tokens[:t]) for t in range(4)]
     others = [asked_of(model, [DOCUMENTS[0], "x", "y" * 99, ""], tokens[:t]) for t in range(4)]
     assert [step[0] for step in steps] == [step[0] for step in others]
+    lengths = []
+    forward = model._model.forward
+    model._model.forward = lambda **settings: (
+        lengths.append(settings["input_ids"].shape[1]) or forward(**settings)
+    )
+    for t in range(3):  # the public prompt and the documents in turn, as a writer asks
+        asked_of(model, ["public"], tokens[:t])
+        asked_of(model, DOCUMENTS, tokens[:t])
+    assert lengths == [40, 40, 1, 1, 1, 1]
+    model._known.clear()
     whole = asked_of(model, DOCUMENTS, tokens[:3])  # from the beginning
     for one, other in zip(steps[3], whole, strict=True):
         np.testing.assert_allclose([one[k] for k in one], [other[k] for k in one], atol=1e-4)

