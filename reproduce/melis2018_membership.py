@@ -1,53 +1,63 @@
-"""Chapter 6 of Melis 2018: who was in the training data of a generator, on Fashion-MNIST.
+"""Chapter 6 of Melis 2018: who was in the training data of a generator, on colour images of CIFAR-10.
 
-``python -m reproduce melis2018_membership [PART ...]`` prints, for each attack, the share of members among as
-many suspects as there are members (the thesis's accuracy), the AUC and the true positive rate at 1 %. Plain
-networks stand in for DCGAN, Fashion for CIFAR; LFW and DR are not to be had. So only the order compares.
-Rows that a generative attacker knows are half of its batches from step 1,000 on, as in the thesis (figure
-6.10 has other steps, too). Attackers of figures 6.6 and 6.10 have 2,500 steps, others 5,000. The thesis's GAN
-of figure 6.18 has no differential privacy by today's definition: the VAE of a ``DPGM`` is attacked instead.
+``python -m reproduce melis2018_membership [PART ...]`` prints, for each attack and seed, the share of members
+among as many suspects as there are members (the thesis's accuracy), the AUC and the true positive rate at
+1 %. Where a second generator of other rows is trained, it prints the calibrated score, too. DCGAN, DCGAN +
+VAE and BEGAN are those of their papers. 500 of 5,000 images are members; the thesis has 6,000 of 60,000. LFW
+and the images of retinas are not to be had.
+
+``--seeds=0,1,2`` and ``--epochs=400`` of the target. ``--cases=dcgan`` leaves out the cases of a part whose
+name is another. ``--device=cuda`` is where networks train, ``--jobs=9`` how many parts at once. After
+``--until`` seconds no training begins any more. ``--out=FILE`` gets a line of JSON for each printed one,
+``--cache=FOLDER`` keeps trainings for other parts and calls, ``--pictures=FOLDER`` gets pictures.
+
+The step at which an attacker stops, 10,000, was fixed before any run. Known rows are no candidates. The
+thesis's private GAN of figure 6.18 has no differential privacy by today's definition: the VAE of a ``DPGM``
+is attacked instead.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
 import hashlib
+import itertools
+import json
+import os
+import tempfile
 import time
-import warnings
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.neural_network import MLPClassifier
 
 from bench._data import folder
-from ostraka.audit.attacks.generators import TargetGenerator, generator_statistics, nearest
+from ostraka.audit.attacks.generators import TargetGenerator, nearest, residual
+from ostraka.core import files
+from ostraka.core.diverged import TrainingDiverged
 from ostraka.scores import Scores
-from ostraka.synth import DPGM
-from ostraka.synth.sgd import VAE, logits_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from ostraka.audit.attacks.generators import Sampling
-    from reproduce._melis2018_vaegan import VariationalGAN
-
-N_ROWS, WIDTH, RATE, SEED = 4_000, 512, 5e-4, 0
-EPOCHS, CURVE = 400, (50, 100, 200, 400)
-ATTACKER_STEPS, DELAY = 5_000, 1_000
-SHORT_CURVE, DELAYS = (1_000, 2_500), (0, 1_000, 2_500)  # steps of the attacker; the last delay: never
+N_ROWS, SIDE = 5_000, 32
+CURVE = (50, 100, 150, 200, 300, 400)  # epochs of the target
+N_SAMPLES, STEPS, DELAY = 16_000, (1_000, 2_000, 5_000, 10_000), 1_000  # of the attacker
+DELAYS = (0, 1_000)
+BATCH, RATE = 32, 2e-4
+WIDTHS = {"dcgan": 32, "dcgan-vae": 32, "began": 32}
 SHARES, SHARE_ROWS = (0.1, 0.5, 0.9), 1_000
 EPSILONS, PRIVATE_STEPS, UNITS, LATENT = (1.5, 28.3), 4_000, 200, 16  # of the VAEs of figure 6.18
+SHOWN = 64  # samples at each stage
 QUICK = {
-    "N_ROWS": 200,
-    "WIDTH": 8,
-    "EPOCHS": 1,
-    "CURVE": (1,),
-    "ATTACKER_STEPS": 4,
+    "N_ROWS": 320,
+    "SIDE": 8,
+    "CURVE": (1, 2),
+    "N_SAMPLES": 64,
+    "STEPS": (2, 4),
     "DELAY": 2,
-    "SHORT_CURVE": (4,),
-    "DELAYS": (0, 4),
+    "DELAYS": (0, 2),
+    "WIDTHS": {"dcgan": 4, "dcgan-vae": 4, "began": 4},
     "SHARES": (0.5,),
     "SHARE_ROWS": 100,
     "EPSILONS": (28.3,),
@@ -55,8 +65,7 @@ QUICK = {
     "UNITS": 8,
     "LATENT": 2,
 }
-QUICK_ARGUMENTS: list[str] = []
-TRAINED: dict[tuple[object, ...], TargetGenerator] = {}
+QUICK_ARGUMENTS = ["--seeds=0"]
 DEFENCES: dict[str, dict[str, Any]] = {
     "no defence": {},
     "weight normalisation": {"weight_normalised": True},
@@ -64,189 +73,300 @@ DEFENCES: dict[str, dict[str, Any]] = {
 }
 
 
+class Run(NamedTuple):
+    """One seed of one part: where it is trained, for how long, and what it may use."""
+
+    seed: int
+    epochs: tuple[int, ...]
+    device: str
+    cache: Path
+    deadline: float
+    pictures: Path | None
+
+
+class Course(NamedTuple):
+    """A training: realness of all rows at each stage, samples at each stage, and samples at the end."""
+
+    realness: np.ndarray
+    stages: np.ndarray
+    samples: np.ndarray
+
+
+class World(NamedTuple):
+    """Images, flat and in [0, 1]; which are members; and as many others that a second generator gets."""
+
+    rows: np.ndarray
+    member: np.ndarray
+    fresh: np.ndarray
+
+
 def images() -> np.ndarray:
-    """Rows in [0, 1]."""
-    with gzip.open(folder() / "fashion_mnist" / "train-images-idx3-ubyte.gz") as file:
-        whole = np.frombuffer(file.read(16 + 784 * N_ROWS), np.uint8, offset=16)
-    return whole.reshape(-1, 784) / np.float32(255)
+    """Flat colour images, channels first; a smaller side leaves pixels out."""
+    with np.load(folder() / "cifar10" / "cifar10_5000_2000.npz") as file:
+        whole = file["x_train"][:N_ROWS]
+    smaller = whole[:, :: 32 // SIDE, :: 32 // SIDE].transpose(0, 3, 1, 2)
+    return smaller.reshape(len(whole), -1) / np.float32(255)
 
 
-def dealt(share: float = 0.1, n_rows: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Rows, and which are members: exactly this share, as in the thesis. No audit follows."""
+def dealt(seed: int, share: float = 0.1, n_rows: int | None = None) -> World:
+    """Exactly this share are members, as in the thesis. No audit follows."""
     rows = images()[:n_rows]
-    member = np.zeros(len(rows), dtype=bool)
-    member[np.random.default_rng(SEED).permutation(len(rows))[: int(share * len(rows))]] = True
-    return rows, member
+    order, n = np.random.default_rng(seed).permutation(len(rows)), int(share * len(rows))
+    return World(rows, np.isin(np.arange(len(rows)), order[:n]), order[n : 2 * n])
 
 
-def target(
-    rows: np.ndarray, *, kind: str = "gan", epochs: int | None = None, **defence: Any
-) -> TargetGenerator:
-    """A generator which was trained on these rows: parts that attack the same one train it once."""
-    settings = {"width": WIDTH, "learning_rate": RATE, "random_state": SEED, **defence}
-    settings |= {"kind": kind, "epochs": EPOCHS if epochs is None else epochs}
-    name = (hashlib.sha256(rows.tobytes()).hexdigest(), *sorted(settings.items()))
-    if name not in TRAINED:
-        TRAINED[name] = TargetGenerator(**settings).fit(rows)
-    return TRAINED[name]
+def trained(
+    run: Run, real: np.ndarray, rows: np.ndarray, stages: tuple[int, ...], *, role: str, **settings: Any
+) -> Course:
+    """A generator's course, trained once. ``stages`` are epochs, of an attacker steps."""
+    per = max(1, len(real) // min(BATCH, len(real)))
+    ends = tuple(max(1, -(-step // per)) for step in stages) if role == "attacker" else stages
+    known = {name: settings.pop(name) for name in ("members", "fakes") if name in settings}
+    delay = settings.pop("delay", 0)
+    kind = settings.setdefault("kind", "dcgan")
+    settings = {"width": WIDTHS.get(kind), "learning_rate": RATE, "batch_size": BATCH} | settings
+    number = {"target": run.seed, "reference": 100 + run.seed, "attacker": 200 + run.seed}[role]
+    name = hashlib.sha256(repr((sorted(settings.items()), ends, delay, number, run.device)).encode())
+    for part in (real, rows, *known.values()):
+        name.update(np.ascontiguousarray(part).tobytes())
+    path = run.cache / f"{name.hexdigest()[:24]}.npz"
+    if path.exists():
+        with np.load(path) as file:
+            return Course(*(file[field] for field in Course._fields))
+    if time.time() > run.deadline:
+        raise TimeoutError
+    realness: list[np.ndarray] = []
+    shown: list[np.ndarray] = []
 
+    def look(_stage: str, done: int, _total: int) -> None:
+        if done in ends:
+            realness.append(made.realness(rows).astype(np.float32))
+            shown.append(pixels(made.sample(SHOWN, random_state=run.seed)))
 
-def attacker(n_samples: int, steps: int | None = None) -> TargetGenerator:
-    """The attacker's own generator, not trained yet."""
-    epochs = max(1, (ATTACKER_STEPS if steps is None else steps) * 32 // n_samples)
-    return TargetGenerator("gan", epochs=epochs, width=WIDTH, learning_rate=RATE, random_state=SEED + 1)
-
-
-def say(name: str, found: np.ndarray, member: np.ndarray) -> None:
-    """One attack on one target."""
-    guessed = member[np.argsort(-found, kind="stable")[: member.sum()]].mean()
-    scores = Scores.of(members=found[member], others=found[~member])
-    print(
-        f"  {name}: {guessed:.1%} of as many suspects, AUC {scores.auc():.3f}, "
-        f"TPR at 1 % {scores.tpr(fpr=0.01):.1%} (by chance {member.mean():.0%}, 0.5, 1 %)",
-        flush=True,
+    made = TargetGenerator(**settings, epochs=ends[-1], device=run.device, progress=look, random_state=number)
+    made.fit(real, **known, delay=delay)
+    course = Course(
+        np.array(realness), np.array(shown), pixels(made.sample(N_SAMPLES, random_state=run.seed))
     )
 
+    def save(temporary: Path) -> None:
+        with temporary.open("wb") as file:
+            np.savez(file, **course._asdict())
 
-def by_samples(generator: Sampling, rows: np.ndarray, how: Any, **known: Any) -> np.ndarray:
-    """The black box."""
-    return generator_statistics(generator, rows, access="black-box", attacker=how, random_state=SEED, **known)
+    files.write(path, save, private=True)
+    return course
 
 
-def split(member: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
+def pixels(rows: np.ndarray) -> np.ndarray:
+    """Images as they are saved."""
+    return np.rint(rows * 255).astype(np.uint8)
+
+
+def target(run: Run, world: World, **settings: Any) -> Course:
+    """The generator of the members."""
+    return trained(run, world.rows[world.member], world.rows, run.epochs, role="target", **settings)
+
+
+def reference(run: Run, world: World, **settings: Any) -> Course:
+    """The same of other rows, which are no candidates where it calibrates."""
+    return trained(run, world.rows[world.fresh], world.rows, run.epochs, role="reference", **settings)
+
+
+def attacker(run: Run, world: World, samples: np.ndarray, **known: Any) -> Course:
+    """The attacker's own DCGAN of samples, which any other part that asks the same finds ready."""
+    return trained(run, samples / np.float32(255), world.rows, STEPS, role="attacker", **known)
+
+
+def scored(found: np.ndarray, member: np.ndarray) -> dict[str, float]:
+    """The thesis's accuracy, which by chance is ``chance``, and what does not depend on the share."""
+    scores = Scores.of(members=found[member], others=found[~member])
+    guessed = member[np.argsort(-found, kind="stable")[: member.sum()]].mean()
+    return {
+        "share": float(guessed),
+        "chance": float(member.mean()),
+        "auc": scores.auc(),
+        "tpr": scores.tpr(fpr=0.01),
+    }
+
+
+Line = dict[str, Any]
+
+
+def by_stage(
+    course: Course, world: World, ends: tuple[int, ...], *, other: Course | None = None, left: Any = None
+) -> Iterator[Line]:
+    """The attack at each stage, and calibrated by another generator, if there is one."""
+    left = np.arange(len(world.rows)) if left is None else left
+    apart = np.setdiff1d(left, world.fresh)  # the reference's rows are no candidates
+    for place, end in enumerate(ends):
+        yield {"stage": end} | scored(course.realness[place][left], world.member[left])
+        if other is not None:
+            found = residual(*(side.realness[place][apart].astype(float) for side in (course, other)))
+            yield {"stage": end, "score": "calibrated"} | scored(found, world.member[apart])
+
+
+def split(world: World, seed: int, share: float) -> tuple[np.ndarray, np.ndarray]:
     """Members and others whom the attacker knows: this share of each."""
-    rng = np.random.default_rng(SEED + 2)
+    rng = np.random.default_rng(seed + 2)
     inside, others = (
-        rng.permutation(np.flatnonzero(side))[: int(share * side.sum())] for side in (member, ~member)
+        rng.permutation(np.flatnonzero(side))[: int(share * side.sum())]
+        for side in (world.member, ~world.member)
     )
     return inside, others
 
 
-def figure65() -> None:
-    """Euclidean distance to the nearest sample (thesis: chance)."""
-    rows, member = dealt()
-    say("distance", by_samples(target(rows[member]), rows, "distance"), member)
+def without(world: World, *known: np.ndarray) -> np.ndarray:
+    """Candidates: rows that the attacker does not know."""
+    return np.setdiff1d(np.arange(len(world.rows)), np.concatenate(known))
 
 
-def figure66() -> None:
-    """Black box, samples of a shadow GAN of 10 % of the members added (thesis, LFW: 18 % at every step)."""
-    rows, member = dealt()
-    inside, _ = split(member, 0.1)
-    made, shadow = (
-        target(part).sample(len(rows), random_state=SEED) for part in (rows[member], rows[inside])
-    )
-    left = np.setdiff1d(np.arange(len(rows)), inside)
-    for name, real in {"target alone": made, "and shadow": np.concatenate([made, shadow])}.items():
-        for steps in SHORT_CURVE:
-            own = attacker(len(real), steps).fit(real)
-            say(f"{name}, {steps} steps", own.realness(rows[left]), member[left])
+def figure65(run: Run) -> Iterator[Line]:
+    """Euclidean distance to samples, on average and to the nearest (thesis: chance)."""
+    world = dealt(run.seed)
+    samples = target(run, world).samples[:N_ROWS].astype(np.float64) / 255
+    squares, distances = (samples**2).sum(axis=1), []
+    for rows in np.array_split(world.rows.astype(np.float64), 10):
+        gaps = (rows**2).sum(axis=1)[:, None] + squares - 2 * rows @ samples.T
+        distances.append(np.sqrt(np.maximum(gaps, 0)).mean(axis=1))
+    yield {"case": "mean distance"} | scored(-np.concatenate(distances), world.member)
+    yield {"case": "nearest"} | scored(-nearest(world.rows, samples), world.member)
 
 
-def figure67() -> None:
-    """White box, by the epochs of the target (thesis, CIFAR: DCGAN 100 %, BEGAN 19 % at 400)."""
-    rows, member = dealt()
-    for kind in ("gan", "began"):
-        for epochs in CURVE:
-            made = target(rows[member], kind=kind, epochs=epochs)
-            say(f"{kind}, {epochs} epochs", generator_statistics(made, rows), member)
+def figure66(run: Run, *, shadow: bool) -> Iterator[Line]:
+    """Black box, samples of a shadow of 10 % of the members added (thesis, LFW: 18 % at every step)."""
+    world = dealt(run.seed)
+    inside, _ = split(world, run.seed, 0.1)
+    samples = target(run, world).samples
+    if shadow:
+        own = trained(run, world.rows[inside], world.rows, run.epochs, role="reference").samples
+        samples = np.concatenate([samples[::2], own[::2]])
+    yield from by_stage(attacker(run, world, samples), world, STEPS, left=without(world, inside))
 
 
-def convolutional() -> None:
-    """White box, DCGAN and DCGAN + VAE, of half the width (thesis, CIFAR: 100 and 80 % at 400 epochs)."""
-    rows, member = dealt()
-    say("dcgan", generator_statistics(target(rows[member], kind="dcgan", width=WIDTH // 2), rows), member)
-    say("dcgan + vae", generator_statistics(variational(rows[member]), rows), member)
+def figure67(run: Run, *, kind: str) -> Iterator[Line]:
+    """White box, by the epochs of the target (thesis, CIFAR at 400: 100 %, DCGAN + VAE 80 %, BEGAN 19 %)."""
+    world = dealt(run.seed)
+    course = target(run, world, kind=kind)
+    yield from by_stage(course, world, run.epochs, other=reference(run, world, kind=kind))
 
 
-def variational(rows: np.ndarray) -> VariationalGAN:
-    """A DCGAN + VAE of half the width which was trained on these rows."""
-    from reproduce._melis2018_vaegan import VariationalGAN
-
-    return VariationalGAN(epochs=EPOCHS, width=WIDTH // 2, learning_rate=RATE, random_state=SEED).fit(rows)
-
-
-def figure68() -> None:
-    """Black box, nothing known (thesis, CIFAR: 37 %)."""
-    rows, member = dealt()
-    say("own GAN", by_samples(target(rows[member]), rows, attacker(len(rows))), member)
+def figure68(run: Run, *, kind: str) -> Iterator[Line]:
+    """Black box, nothing known (thesis, CIFAR: 37 %; DCGAN + VAE 20 %)."""
+    world = dealt(run.seed)
+    own, other = (attacker(run, world, made(run, world, kind=kind).samples) for made in (target, reference))
+    yield from by_stage(own, world, STEPS, other=other)
 
 
-def figure69() -> None:
-    """Discriminative: 20 % of the others known; 30 % of members and others (thesis: chance, 33 %)."""
-    rows, member = dealt()
-    samples = target(rows[member]).sample(len(rows), random_state=SEED)
-    for name, inside, others in _knowledge(member, first_knows="others"):
-        real = np.concatenate([samples, rows[inside]])
-        labels = np.arange(len(real) + len(others)) < len(real)
-        model = MLPClassifier((WIDTH,), max_iter=5 if len(rows) > 1000 else 1, random_state=SEED)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # so many epochs, and no more
-            model.fit(np.concatenate([real, rows[others]]), labels)
-        left = np.setdiff1d(np.arange(len(rows)), np.concatenate([inside, others]))
-        say(name, model.predict_proba(rows[left])[:, 1], member[left])
-
-
-def figure610() -> None:
-    """Black box, 20 % of the members known, by the step at which they join (thesis: early is worse)."""
-    rows, member = dealt()
-    inside, _ = split(member, 0.2)
-    left = np.setdiff1d(np.arange(len(rows)), inside)
-    kinds: dict[str, Callable[[np.ndarray], Any]] = {"gan": target, "dcgan + vae": variational}
-    for kind, train in kinds.items():
-        samples = train(rows[member]).sample(len(rows), random_state=SEED)
-        for delay in DELAYS:
-            own = attacker(len(samples), DELAYS[-1])
-            never = delay == DELAYS[-1]
-            own.fit(samples, members=None if never else rows[inside], delay=delay)
-            when = "never" if never else f"from step {delay}"
-            say(f"{kind}, {when}", own.realness(rows[left]), member[left])
-
-
-def figure611() -> None:
-    """Generative: 20 % of the members known; 30 % of members and others (thesis, CIFAR: no gain, 58 %)."""
-    rows, member = dealt()
-    samples = target(rows[member]).sample(len(rows), random_state=SEED)
-    for name, inside, others in _knowledge(member, first_knows="members"):
-        _generative(name, samples, rows, member, known=(inside, others))
-
-
-def figure616() -> None:
-    """White box by the share of 1,000 rows that are members (thesis: much gain at 10 %, none at 90 %)."""
-    for share in SHARES:
-        rows, member = dealt(share, SHARE_ROWS)
-        say(f"{share:.0%}", generator_statistics(target(rows[member]), rows), member)
-
-
-def figure617() -> None:
-    """White box against defences (thesis, top ten: 89, 88 and 70 % better than chance)."""
-    rows, member = dealt()
-    for name, defence in DEFENCES.items():
-        say(name, generator_statistics(target(rows[member], **defence), rows), member)
-
-
-def figure618() -> None:
-    """A VAE without differential privacy, and with it, in a DPGM (thesis: chance at 1.5, 85 % at 28.3)."""
-    rows, member = dealt()
-    plain = target(rows[member], kind="vae", width=UNITS, n_noise=LATENT, learning_rate=1e-3)
-    say("no privacy, white box", plain.realness(rows), member)
-    say("no privacy, distance", by_samples(plain, rows, "distance"), member)
-    network = VAE(n_features=rows.shape[1], hidden=(UNITS,), latent=LATENT)
-    for epsilon in EPSILONS:
-        model = DPGM(
-            n_clusters=1,
-            generator=network,
-            steps=PRIVATE_STEPS,
-            sampling_rate=0.1,
-            epsilon=epsilon,
-            delta=1e-4,
-        ).fit(rows[member], rng=np.random.default_rng(SEED))
-        say(f"epsilon {epsilon:g}, white box", evidence(model, network, rows), member)
-        say(f"epsilon {epsilon:g}, distance", -nearest(rows, model.sample(len(rows))[0]), member)
-
-
-def evidence(model: DPGM, network: VAE, rows: np.ndarray) -> np.ndarray:
-    """Evidence lower bound of each row under the one network that a DPGM released, a mean of eight draws."""
+def figure69(run: Run, *, both: bool) -> Iterator[Line]:
+    """A discriminator alone: 20 % of the others known; 30 % of members and others (thesis: chance, 33 %)."""
     import torch
+
+    from ostraka.nets.generative import convolutions, square
+    from ostraka.networks import TorchClassifier
+
+    world = dealt(run.seed)
+    inside, others = split(world, run.seed, 0.3 if both else 0.2)
+    inside = inside if both else inside[:0]
+    samples = target(run, world).samples[:N_ROWS] / np.float32(255)
+    real = np.concatenate([samples, world.rows[inside]])
+    if time.time() > run.deadline:
+        raise TimeoutError
+    model = TorchClassifier(
+        lambda n_features, n_classes: convolutions(square(n_features), n_classes, width=WIDTHS["dcgan"]),
+        epochs=max(1, STEPS[-1] * BATCH // (len(real) + len(others)) // 2),
+        batch_size=BATCH,
+        learning_rate=RATE,
+        optimizer=partial(torch.optim.Adam, betas=(0.5, 0.999)),
+        device=run.device,
+        n_threads=1,
+        random_state=run.seed,
+    ).fit(np.concatenate([real, world.rows[others]]), np.arange(len(real) + len(others)) < len(real))
+    left = without(world, inside, others)
+    logits = model.logits(world.rows[left])
+    yield scored(logits[:, 1] - logits[:, 0], world.member[left])
+
+
+def figure610(run: Run, *, kind: str, delay: int) -> Iterator[Line]:
+    """Black box, 20 % of the members known, by the step at which they join (thesis: early is worse)."""
+    world = dealt(run.seed)
+    inside, _ = split(world, run.seed, 0.2)
+    samples = target(run, world, kind=kind).samples
+    own = attacker(run, world, samples, members=world.rows[inside], delay=delay)
+    yield from by_stage(own, world, STEPS, left=without(world, inside))
+
+
+def figure611(run: Run) -> Iterator[Line]:
+    """Generative, 30 % of members and of others known (thesis, CIFAR: 58 %)."""
+    world = dealt(run.seed)
+    inside, others = split(world, run.seed, 0.3)
+    known = {"members": world.rows[inside], "fakes": world.rows[others], "delay": DELAY}
+    own = attacker(run, world, target(run, world).samples, **known)
+    yield from by_stage(own, world, STEPS, left=without(world, inside, others))
+
+
+def figure612(run: Run) -> Iterator[Line]:
+    """Samples at stages of training: how near a sample is to the closest member (thesis: pictures)."""
+    world = dealt(run.seed)
+    whites = target(run, world)
+    for name, course, ends in (
+        ("white box", whites, run.epochs),
+        ("black box", attacker(run, world, whites.samples), STEPS),
+    ):
+        for end, shown, found in zip(ends, course.stages, course.realness, strict=True):
+            gap = nearest(shown / 255, world.rows[world.member]).mean()
+            yield {"case": name, "stage": end, "gap": float(gap)} | scored(found, world.member)
+            if run.pictures is not None:
+                sheet(run.pictures / f"{name.replace(' ', '-')}-{run.seed}-{end}.png", shown)
+    if run.pictures is not None:  # figure 6.13
+        sheet(run.pictures / f"real-{run.seed}.png", pixels(world.rows[world.member][:SHOWN]))
+
+
+def figure616(run: Run, *, share: float) -> Iterator[Line]:
+    """By the share of 1,000 rows that are members (thesis, black box: much gain at 10 %, none at 90 %)."""
+    world = dealt(run.seed, share, SHARE_ROWS)
+    course = target(run, world)
+    yield {"case": f"{share:.0%}, white box"} | scored(course.realness[-1], world.member)
+    own = attacker(run, world, course.samples)
+    yield {"case": f"{share:.0%}, black box"} | scored(own.realness[-1], world.member)
+
+
+def figure617(run: Run, *, name: str) -> Iterator[Line]:
+    """White box against defences (thesis, top ten: 89, 88 and 70 % better than chance)."""
+    world = dealt(run.seed)
+    yield from by_stage(target(run, world, **DEFENCES[name]), world, run.epochs)
+
+
+def figure618(run: Run, *, epsilon: float | None) -> Iterator[Line]:
+    """A VAE without differential privacy, and with it, in a DPGM (thesis: chance at 1.5, 85 % at 28.3)."""
+    world = dealt(run.seed)
+    if epsilon is None:
+        settings = {"kind": "vae", "width": UNITS, "n_noise": LATENT, "learning_rate": 1e-3}
+        yield {"case": "white box"} | scored(target(run, world, **settings).realness[-1], world.member)
+        return
+    from ostraka.synth import DPGM
+    from ostraka.synth.sgd import VAE
+
+    if time.time() > run.deadline:
+        raise TimeoutError
+    network = VAE(n_features=world.rows.shape[1], hidden=(UNITS,), latent=LATENT)
+    model = DPGM(
+        n_clusters=1,
+        generator=network,
+        steps=PRIVATE_STEPS,
+        sampling_rate=0.1,
+        epsilon=epsilon,
+        delta=1e-4,
+    ).fit(world.rows[world.member], rng=np.random.default_rng(run.seed))
+    yield {"case": "white box"} | scored(evidence(model, network, world.rows), world.member)
+    samples = model.sample(len(world.rows))[0]
+    yield {"case": "nearest sample"} | scored(-nearest(world.rows, samples), world.member)
+
+
+def evidence(model: Any, network: Any, rows: np.ndarray) -> np.ndarray:
+    """Evidence lower bound of each row under the one network that a DPGM released, at the latent means."""
+    import torch
+
+    from ostraka.synth.sgd import logits_of
 
     [module] = network.modules(1, seed=0)
     module.load_state_dict(
@@ -254,73 +374,154 @@ def evidence(model: DPGM, network: VAE, rows: np.ndarray) -> np.ndarray:
     )
     centre = np.broadcast_to(logits_of(np.clip(model.cluster_centers_, 0.0, 1.0)), rows.shape)
     both = torch.from_numpy(np.concatenate([rows, centre], axis=1).astype(np.float32))
-    with torch.random.fork_rng(), torch.inference_mode():
-        torch.manual_seed(SEED)
-        draws = [network.losses(module, both).double().numpy() for _ in range(8)]
-    return np.asarray(-np.mean(draws, axis=0))
+    with torch.inference_mode():
+        return -network.losses(module.eval(), both).double().numpy()
 
 
-def table61() -> None:
-    """White box and calibrated, black box with nothing and with 30 % known (thesis, CIFAR: 100, 37, 58 %)."""
-    rows, member = dealt()
-    made = target(rows[member])
-    fresh = np.flatnonzero(~member)[: int(member.sum())]
-    other = target(rows[fresh], epochs=EPOCHS)
-    left = np.setdiff1d(np.arange(len(rows)), fresh)  # the reference's rows are no candidates
-    say("white box", generator_statistics(made, rows[left]), member[left])
-    say("calibrated", generator_statistics(made, rows[left], reference=other), member[left])
-    say("black box", by_samples(made, rows, attacker(len(rows))), member)
-    samples = made.sample(len(rows), random_state=SEED)
-    [_, (name, inside, others)] = _knowledge(member, first_knows="members")
-    _generative(name, samples, rows, member, known=(inside, others))
+def sheet(path: Path, rows: np.ndarray) -> None:
+    """A square picture of eight by eight images."""
+    import matplotlib.image
+
+    side = int((rows.shape[1] // 3) ** 0.5)
+    whole = rows.reshape(8, 8, 3, side, side).transpose(0, 3, 1, 4, 2).reshape(8 * side, 8 * side, 3)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    matplotlib.image.imsave(path, whole)
 
 
-def _knowledge(member: np.ndarray, *, first_knows: str) -> list[tuple[str, np.ndarray, np.ndarray]]:
-    """The thesis's two settings: members and others whom the attacker knows."""
-    few, nobody = split(member, 0.2), np.zeros(0, dtype=np.int64)
-    first = (few[0], nobody) if first_knows == "members" else (nobody, few[1])
-    return [(f"20 % of the {first_knows} known", *first), ("30 % of both known", *split(member, 0.3))]
+KINDS = ("dcgan", "dcgan-vae", "began")
+ATTACKED = KINDS[:2]  # by the black box: the thesis discards BEGAN, too
+Part = dict[str, "Callable[[Run], Iterator[Line]]"]
 
 
-def _generative(
-    name: str,
-    samples: np.ndarray,
-    rows: np.ndarray,
-    member: np.ndarray,
-    *,
-    known: tuple[np.ndarray, np.ndarray],
-) -> None:
-    """The attacker's GAN takes known members for real, and known others for generated, after a delay."""
-    inside, others = known
-    own = attacker(len(samples)).fit(
-        samples, members=rows[inside], fakes=rows[others] if len(others) else None, delay=DELAY
-    )
-    left = np.setdiff1d(np.arange(len(rows)), np.concatenate([inside, others]))
-    say(name, own.realness(rows[left]), member[left])
+def parts() -> dict[str, Part]:
+    """The cases of each part, in the order in which trainings are of use to others."""
+    return {
+        "figure6.7": {kind: partial(figure67, kind=kind) for kind in KINDS},
+        "figure6.8": {kind: partial(figure68, kind=kind) for kind in ATTACKED},
+        "figure6.5": {"": figure65},
+        "figure6.11": {"30 % of both": figure611},
+        "figure6.9": {
+            ("30 % of both" if both else "20 % of the others"): partial(figure69, both=both)
+            for both in (False, True)
+        },
+        "figure6.12": {"": figure612},
+        "figure6.17": {name: partial(figure617, name=name) for name in DEFENCES},
+        "figure6.10": {
+            f"{kind}, from step {delay}": partial(figure610, kind=kind, delay=delay)
+            for delay in reversed(DELAYS)
+            for kind in ATTACKED
+        },
+        "figure6.16": {"": partial(_of_shares)},
+        "figure6.6": {
+            ("and shadow" if shadow else "target alone"): partial(figure66, shadow=shadow)
+            for shadow in (True, False)
+        },
+        "figure6.18": {
+            ("no privacy" if epsilon is None else f"epsilon {epsilon:g}"): partial(figure618, epsilon=epsilon)
+            for epsilon in (None, *EPSILONS)
+        },
+    }
 
 
-PARTS: dict[str, Callable[[], None]] = {
-    "table6.1": table61,
-    "figure6.5": figure65,
-    "figure6.6": figure66,
-    "figure6.7": figure67,
-    "convolutional": convolutional,
-    "figure6.8": figure68,
-    "figure6.9": figure69,
-    "figure6.10": figure610,
-    "figure6.11": figure611,
-    "figure6.16": figure616,
-    "figure6.17": figure617,
-    "figure6.18": figure618,
+def _of_shares(run: Run) -> Iterator[Line]:
+    for share in SHARES:
+        yield from figure616(run, share=share)
+
+
+def prepared(run: Run, *, kind: str, made: Callable[..., Course]) -> Iterator[Line]:
+    """A target that several parts attack, before they begin at once."""
+    made(run, dealt(run.seed), kind=kind)
+    yield from ()
+
+
+TARGETS: Part = {
+    f"{kind}, {made.__name__}": partial(prepared, kind=kind, made=made)
+    for kind in KINDS
+    for made in (target, reference)
 }
+# Table 6.1 is the best of figures 6.7, 6.8 and 6.11.
+NAMES = (
+    *("figure6.5", "figure6.6", "figure6.7", "figure6.8", "figure6.9", "figure6.10", "figure6.11"),
+    *("figure6.12", "figure6.16", "figure6.17", "figure6.18", "table6.1"),
+)
+
+
+def case_lines(part: str, case: str, run: Run) -> list[Line]:
+    """All lines of one case and one seed; one that says so if there was no time left."""
+    name = {"part": part, "case": case, "seed": run.seed}
+    begin = time.time()
+    try:
+        found = list((TARGETS if part == "targets" else parts()[part])[case](run))
+    except (TimeoutError, TrainingDiverged) as error:
+        return [name | {"failed": str(error) or "not begun in time"}]
+    joined = [name | line | {"case": ", ".join(filter(None, (case, line.get("case", ""))))} for line in found]
+    return [line | {"seconds": round(time.time() - begin, 1)} for line in joined]
+
+
+def text_of(line: Line) -> str:
+    """A line for people."""
+    name = f"  {line['part']} {line['case']}, seed {line['seed']}"
+    if "failed" in line:
+        return f"{name}: {line['failed']}"
+    if "stage" in line:
+        name += f", {line['stage']:,}"
+    if "score" in line:
+        name += f", {line['score']}"
+    gap = f", {line['gap']:.2f} to the closest member" if "gap" in line else ""
+    return (
+        f"{name}: {line['share']:.1%} of as many suspects (by chance {line['chance']:.1%}), "
+        f"AUC {line['auc']:.3f}, TPR at 1 % {line['tpr']:.1%}{gap}"
+    )
 
 
 def main(arguments: list[str]) -> None:
     """The named parts, or all."""
     parser = argparse.ArgumentParser(prog="reproduce melis2018_membership")
-    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help="default: all")
-    for name in parser.parse_args(arguments).parts or PARTS:
-        print(f"\n{name}: {(PARTS[name].__doc__ or '').strip()}", flush=True)
-        start = time.process_time()
-        PARTS[name]()
-        print(f"  ({time.process_time() - start:.0f} s CPU)", flush=True)
+    parser.add_argument("parts", nargs="*", choices=[[], *NAMES], help="default: all")
+    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--epochs", type=int)
+    parser.add_argument("--cases", help="default: all")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--until", type=float, default=float("inf"))
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--cache", type=Path)
+    parser.add_argument("--pictures", type=Path)
+    options = parser.parse_args(arguments)
+    ends = tuple(end for end in CURVE if end <= (options.epochs or CURVE[-1]))
+    asked = set(options.parts or NAMES)
+    asked |= {"figure6.7", "figure6.8", "figure6.11"} if "table6.1" in asked else set()
+    with tempfile.TemporaryDirectory() as temporary:
+        cache = options.cache or Path(temporary)
+        cache.mkdir(parents=True, exist_ok=True)
+        runs = [
+            Run(int(seed), ends, options.device, cache, time.time() + options.until, options.pictures)
+            for seed in options.seeds.split(",")
+        ]
+        calls = [
+            (part, case, run)
+            for part, cases in parts().items()
+            if part in asked
+            for case in cases
+            if options.cases in (None, case)
+            for run in runs
+        ]
+        first = [("targets", case, run) for case in TARGETS for run in runs] if options.jobs > 1 else []
+        for lines in itertools.chain(_called(first, options.jobs), _called(calls, options.jobs)):
+            for line in lines:
+                print(text_of(line), flush=True)
+                if options.out is not None:
+                    with options.out.open("a") as file:
+                        file.write(json.dumps(line) + "\n")
+
+
+def _called(calls: list[tuple[str, str, Run]], jobs: int) -> Iterator[list[Line]]:
+    if jobs == 1:
+        yield from (case_lines(*call) for call in calls)
+        return
+    from joblib import Parallel, delayed
+
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    yield from Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)(
+        delayed(case_lines)(*call) for call in calls
+    )

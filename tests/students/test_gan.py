@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="pip install 'ostraka[torch]'")
+from sklearn.base import clone  # noqa: E402
 from sklearn.datasets import load_digits, load_iris  # noqa: E402
 from sklearn.exceptions import NotFittedError  # noqa: E402
 from sklearn.utils.estimator_checks import parametrize_with_checks  # noqa: E402
@@ -45,6 +46,20 @@ def student(**settings) -> FeatureMatchingGAN:
         name: settings.pop(name) for name in ("values", "unanswered_weight", "n_noise") if name in settings
     }
     return FeatureMatchingGAN(network(**settings), generator=(16,), random_state=0, **own)
+
+
+def test_its_generator_of_images_has_the_layers_of_a_dcgan_and_refuses_other_rows():
+    images = np.random.default_rng(0).random((40, 64)).astype(np.float32)
+    answers = np.where(np.arange(40) < 20, np.arange(40) % 2, ABSTAIN)
+    own = FeatureMatchingGAN(network(epochs=1), generator="dcgan", n_noise=8, random_state=0)
+    own.fit(images, answers)
+    kinds = [type(part).__name__ for part in own.generator_]
+    assert kinds[1:4] == ["ConvTranspose2d", "BatchNorm2d", "ReLU"]
+    assert own.predict(images).shape == (40,)
+    with pytest.raises(ValueError, match="divide pixels by 255"):
+        own.fit(images * 255, answers)
+    with pytest.raises(ValueError, match="generator must be one of"):
+        clone(own).set_params(generator="flow").fit(images, answers)
 
 
 @parametrize_with_checks(

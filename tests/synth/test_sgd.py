@@ -8,7 +8,7 @@ from ostraka import Adjacency, Budget, Curve, Ledger, Private, release
 from ostraka.accounting import sampled_gaussian_curve
 from ostraka.synth import DPGM, PrivateSGD
 from ostraka.synth import fitting as _fitting
-from ostraka.synth.sgd import RBM, VAE
+from ostraka.synth.sgd import DCGAN, RBM, VAE
 from tests.false_alarm import FALSE_ALARM
 
 torch = pytest.importorskip("torch")
@@ -314,6 +314,39 @@ class TestMixture:
         one, two = (fitted.sample(20, random_state=3)[0] for _ in range(2))
         np.testing.assert_array_equal(one, two)
 
+    def test_a_private_gan_of_images_sees_rows_by_clipped_gradients_of_its_discriminator_only(self):
+        images = np.random.default_rng(0).random((40, 64))
+        settings = {"generator": DCGAN(n_features=64, width=4, n_noise=8), "steps": 3, "n_clusters": 1}
+        fitted = DPGM(**settings, epsilon=3.0, sampling_rate=0.5).fit(images, rng=np.random.default_rng(0))
+        made = fitted.sample(20)[0]
+        assert made.shape == (20, 64)
+        assert made.min() >= 0
+        assert made.max() <= 1
+        [module] = settings["generator"].modules(1, seed=0)
+        parts = {
+            name.split(".")[0]
+            for name in private_steps.row_gradients(
+                module, settings["generator"].losses, torch.rand(5, 128)
+            ).weighted_sum(torch.ones(5))
+        }
+        assert parts == {"discriminator"}
+
+    def test_rows_of_a_private_gan_do_not_move_each_others_gradients(self):
+        """Planted: batch normalisation, which is refused. One row more changes no bit of the others."""
+        network = DCGAN(n_features=3 * 100, width=4, n_noise=8)
+        [module] = network.modules(1, seed=0)
+        table = torch.rand(9, 600)
+        alone = torch.cat(
+            [private_steps.row_gradients(module, network.losses, row[None]).norms for row in table]
+        )
+        together = private_steps.row_gradients(module, network.losses, table).norms
+        backward = private_steps.row_gradients(module, network.losses, table.flip(0)).norms
+        assert torch.equal(alone, together)
+        assert torch.equal(alone, backward.flip(0))
+        module.discriminator.append(torch.nn.BatchNorm1d(1))
+        with pytest.raises(ValueError, match="batch normalisation mixes rows"):
+            private_steps.row_gradients(module, network.losses, table)
+
     def test_rows_that_share_a_weight_are_refused(self):
         X, y = binary(300)
         mechanism = mixture(X, y, generator="rbm").mechanism_
@@ -334,6 +367,7 @@ class TestMixture:
         [
             ({"generator": "gan"}, "generator must be 'vae'"),
             ({"generator": VAE(n_features=9)}, "network for 6 columns"),
+            ({"generator": "dcgan"}, "square images, .* got 6: resize them, or type generator='vae'"),
             ({"share": 1.0}, "share must"),
             ({"epsilon": 0.0}, "epsilon must"),
             ({"steps": 0}, "steps must"),

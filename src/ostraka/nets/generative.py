@@ -1,8 +1,8 @@
 """Architectures: small classifiers of flat rows, and networks that generate rows.
 
 In classifiers of images the first layer restores the image shape. Generators are a variational autoencoder, a
-restricted Boltzmann machine, and an adversarial pair: a classifier with a class for generated rows beside a
-generator.
+restricted Boltzmann machine, an adversarial pair (a classifier with a class for generated rows beside a
+generator), and the layers of a DCGAN and of a BEGAN.
 """
 
 from __future__ import annotations
@@ -141,10 +141,12 @@ NAMED: dict[str, Callable[[int, int], nn.Module]] = {
 class Autoencoder(nn.Module):
     """A variational autoencoder whose decoder adds to logits that come with each row."""
 
-    def __init__(self, n_features: int, *, hidden: Sequence[int], latent: int) -> None:
+    def __init__(self, n_features: int, *, hidden: Sequence[int], latent: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.n_features, self.latent = n_features, latent
         self.encoder = _layers([n_features, *hidden, 2 * latent])
+        if dropout:
+            self.encoder.insert(len(self.encoder) - 1, nn.Dropout(dropout))
         self.decoder = _layers([latent, *reversed(hidden), n_features])
         last = cast("nn.Linear", self.decoder[-1])
         with torch.no_grad():  # rows are drawn from the given logits until training has changed something
@@ -152,11 +154,14 @@ class Autoencoder(nn.Module):
             last.bias.zero_()
 
     def losses(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Negative evidence bound of each row; its logits stand behind it."""
+        """Negative evidence bound of each row; its logits stand behind it.
+
+        A draw of the latent law while the module trains, its mean otherwise.
+        """
         rows, logits = inputs[:, : self.n_features], inputs[:, self.n_features :]
         middle, spread = self.encoder(rows).chunk(2, dim=1)
         spread = spread.clamp(-8.0, 8.0)
-        latent = middle + torch.randn_like(middle) * torch.exp(spread / 2)
+        latent = middle + torch.randn_like(middle) * torch.exp(spread / 2) if self.training else middle
         decoded = self.decoder(latent) + logits
         wrong: torch.Tensor = (softplus(decoded) - rows * decoded).sum(dim=1)
         apart: torch.Tensor = (middle.square() + spread.exp() - 1 - spread).sum(dim=1) / 2
@@ -235,6 +240,210 @@ def _layers(widths: Sequence[int]) -> nn.Sequential:
     for before, after in pairwise(widths):
         layers += [nn.Linear(before, after), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
+
+
+_SMALLEST, _LARGEST = 3, 7  # side of the images in the innermost layer of a DCGAN
+_INNER = 8  # and of a BEGAN
+_GENERATED = 64  # rows in a step of private training
+
+
+def halvings(side: int, *, until: int) -> tuple[int, int]:
+    """How often a side is halved until it is odd or at most ``until``, and the side after that."""
+    n = 0
+    while side % 2 == 0 and side > until:
+        side, n = side // 2, n + 1
+    return n, side
+
+
+def sides(shape: tuple[int, int, int]) -> tuple[int, int]:
+    """How often a DCGAN halves the side of images, and the side after that."""
+    n, inner = halvings(shape[1], until=4)
+    if n == 0 or not _SMALLEST <= inner <= _LARGEST:
+        raise ValueError(
+            f"images of {shape[1]} x {shape[2]} cannot be halved to a side from {_SMALLEST} to {_LARGEST}: "
+            "resize them, for example to 32 x 32"
+        )
+    return n, inner
+
+
+def convolutions(
+    shape: tuple[int, int, int],
+    n_out: int,
+    *,
+    width: int,
+    dropout: float = 0.0,
+    norm: str | None = "batch",
+) -> nn.Sequential:
+    """Strided convolutions of flat rows in [0, 1] to ``n_out`` numbers: a DCGAN's discriminator.
+
+    Radford et al. 2016, arXiv:1511.06434, section 3: convolutions of 4 x 4 with stride two, each with twice
+    the channels of the last, leaky ReLU, normalisation of all but the first.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        (channels, side, side). The side is halved until it is 4, or odd.
+    n_out : int
+    width : int
+        Channels of the first convolution.
+    dropout : float
+    norm : {"batch", "row"} or None
+        "row" normalises each row alone and has no weights: for training with private gradients.
+
+    Raises
+    ------
+    ValueError
+        A side that ends at none of 3 to 7.
+    """
+    n, inner = sides(shape)
+    widths = [shape[0], *(width * 2**number for number in range(n))]
+    layers: list[nn.Module] = [Stretched(), nn.Unflatten(1, shape)]
+    for number, (before, after) in enumerate(pairwise(widths)):
+        layers.append(nn.Conv2d(before, after, 4, stride=2, padding=1, bias=number == 0 or norm != "batch"))
+        if number:
+            layers += _norms(norm, after)
+        layers += [nn.LeakyReLU(0.2), nn.Dropout(dropout)]
+    layers += [nn.Conv2d(widths[-1], n_out, inner), nn.Flatten()]
+    return _drawn(nn.Sequential(*layers))
+
+
+def deconvolutions(
+    n_noise: int, shape: tuple[int, int, int], *, width: int, norm: str = "batch"
+) -> nn.Sequential:
+    """Noise to flat rows in [0, 1] by transposed convolutions: a DCGAN's generator.
+
+    Parameters and errors as of :func:`convolutions`, which it mirrors; ``width`` are the channels of its last
+    hidden layer.
+    """
+    n, inner = sides(shape)
+    widths = [width * 2**number for number in reversed(range(n))]
+    layers: list[nn.Module] = [
+        nn.Unflatten(1, (n_noise, 1, 1)),
+        nn.ConvTranspose2d(n_noise, widths[0], inner, bias=False),
+        *_norms(norm, widths[0]),
+        nn.ReLU(),
+    ]
+    for before, after in pairwise(widths):
+        layers += [
+            nn.ConvTranspose2d(before, after, 4, stride=2, padding=1, bias=False),
+            *_norms(norm, after),
+            nn.ReLU(),
+        ]
+    layers += [
+        nn.ConvTranspose2d(widths[-1], shape[0], 4, stride=2, padding=1),
+        nn.Tanh(),
+        nn.Flatten(),
+        Shrunk(),
+    ]
+    return _drawn(nn.Sequential(*layers))
+
+
+class ImageRivals(nn.Module):
+    """A DCGAN whose discriminator normalises each row alone. Only it learns from rows.
+
+    Its losses give the part of the gradient due to real rows. The part of generated rows, and the generator's
+    own gradient, are functions of noisy weights: they are public.
+    """
+
+    def __init__(self, n_features: int, *, width: int, n_noise: int) -> None:
+        super().__init__()
+        shape = square(n_features)
+        self.n_features, self.n_noise = n_features, n_noise
+        self.generator = deconvolutions(n_noise, shape, width=width, norm="row").requires_grad_(False)
+        self.discriminator = convolutions(shape, 1, width=width, norm="row")
+
+    def losses(self, inputs: torch.Tensor) -> torch.Tensor:
+        """The loss of calling each row real; what stands behind the row is not used."""
+        logits: torch.Tensor = self.discriminator(inputs[:, : self.n_features])
+        return softplus(-logits[:, 0])
+
+    def public_gradient(self) -> dict[str, torch.Tensor]:
+        """Gradients of calling generated rows so, and of fooling the discriminator."""
+        parts = {"discriminator": self.discriminator, "generator": self.generator.requires_grad_()}
+        logits = self.discriminator(self.generator(torch.randn(_GENERATED, self.n_noise)))
+        losses = {"discriminator": softplus(logits).mean(), "generator": softplus(-logits).mean()}
+        gradients = {
+            f"{part}.{name}": gradient
+            for part, module in parts.items()
+            for (name, _), gradient in zip(
+                module.named_parameters(),
+                torch.autograd.grad(losses[part], list(module.parameters()), retain_graph=True),
+                strict=True,
+            )
+        }
+        self.generator.requires_grad_(requires_grad=False)
+        return gradients
+
+    def sampled(self, n: int, *, generator: torch.Generator) -> torch.Tensor:
+        """New rows."""
+        with torch.no_grad():
+            rows: torch.Tensor = self.generator(torch.randn((n, self.n_noise), generator=generator))
+            return rows
+
+
+class Stretched(nn.Module):
+    """From [0, 1] to [-1, 1]."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 2 * x - 1
+
+
+class Shrunk(nn.Module):
+    """From [-1, 1] to [0, 1]."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x + 1) / 2
+
+
+def _norms(norm: str | None, channels: int) -> list[nn.Module]:
+    if norm is None:
+        return []
+    return [nn.BatchNorm2d(channels) if norm == "batch" else nn.GroupNorm(1, channels, affine=False)]
+
+
+def _drawn(module: nn.Sequential) -> nn.Sequential:
+    """Weights of standard deviation 0.02, around 1 in batch normalisation, and biases of 0."""
+    for part in module.modules():
+        if isinstance(part, nn.Conv2d | nn.ConvTranspose2d | nn.BatchNorm2d):
+            nn.init.normal_(part.weight, float(isinstance(part, nn.BatchNorm2d)), 0.02)
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)
+    return module
+
+
+def downsampling(shape: tuple[int, int, int], n_out: int, *, width: int) -> nn.Sequential:
+    """The encoder of a BEGAN: convolutions of 3 x 3 with ELU, ``width`` more channels after each halving.
+
+    Source: Berthelot et al. 2017, arXiv:1703.10717, figure 1.
+    """
+    n, inner = halvings(shape[1], until=_INNER)
+    layers: list[nn.Module] = [Stretched(), nn.Unflatten(1, shape), *_elu(shape[0], width)]
+    for number in range(1, n + 1):
+        layers += [
+            *_elu(number * width, number * width),
+            *_elu(number * width, (number + 1) * width, stride=2),
+        ]
+    last = (n + 1) * width
+    layers += [*_elu(last, last), *_elu(last, last), nn.Flatten(), nn.Linear(last * inner**2, n_out)]
+    return nn.Sequential(*layers)
+
+
+def upsampling(n_noise: int, shape: tuple[int, int, int], *, width: int) -> nn.Sequential:
+    """The generator of a BEGAN, and its decoder: the side is doubled by repeating pixels."""
+    n, inner = halvings(shape[1], until=_INNER)
+    layers: list[nn.Module] = [
+        nn.Linear(n_noise, width * inner**2),
+        nn.Unflatten(1, (width, inner, inner)),
+    ]
+    for number in range(n + 1):
+        layers += [*_elu(width, width), *_elu(width, width)]
+        if number < n:
+            layers.append(nn.Upsample(scale_factor=2))
+    return nn.Sequential(*layers, nn.Conv2d(width, shape[0], 3, padding=1), nn.Flatten(), Shrunk())
+
+
+def _elu(before: int, after: int, *, stride: int = 1) -> list[nn.Module]:
+    return [nn.Conv2d(before, after, 3, stride=stride, padding=1), nn.ELU()]
 
 
 _LEAST_SPREAD = 1e-3  # standard deviation of a unit whose output is constant

@@ -416,10 +416,12 @@ class PrivateTraining:
             summed = _compensated_sum([part.weighted_sum(_weights(part.norms, clip)) for part in of_module])
             public = {} if self.public_gradient is None else self.public_gradient(module)
             for name, parameter in module.named_parameters():
-                noise = self.rng.standard_normal(parameter.shape, dtype=np.float64) * (self.sigma * clip)
-                gradient = torch.from_numpy(noise) + summed.get(name, torch.zeros(()))
-                gradient = gradient / max(float(self.expected[k]), 1.0)
-                parameter.grad = (gradient + public.get(name, torch.zeros(()))).to(parameter.dtype)
+                gradient = public.get(name, torch.zeros(()))
+                if parameter.requires_grad:  # otherwise no row has moved it
+                    noise = self.rng.standard_normal(parameter.shape, dtype=np.float64) * (self.sigma * clip)
+                    noisy = torch.from_numpy(noise) + summed.get(name, torch.zeros(()))
+                    gradient = noisy / max(float(self.expected[k]), 1.0) + gradient
+                parameter.grad = gradient.expand_as(parameter).to(parameter.dtype)
         return torch.zeros(())
 
     def noisy_clip(self, norms: np.ndarray) -> float:

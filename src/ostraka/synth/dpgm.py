@@ -20,7 +20,7 @@ from ostraka.synth import clusters as _clusters
 from ostraka.synth import clusters as _lloyd
 from ostraka.synth import fitting
 from ostraka.synth.kmeans import PrivateKMeans
-from ostraka.synth.sgd import RBM, VAE, PrivateSGD, logits_of
+from ostraka.synth.sgd import DCGAN, RBM, VAE, PrivateSGD, logits_of
 
 if TYPE_CHECKING:
     from ostraka.core.ledger.ledger import Ledger
@@ -39,7 +39,7 @@ class DPGM(BaseEstimator):
     ----------
     n_clusters : int
         Clusters; of each class, if ``fit`` is given labels. Public.
-    generator : "vae", "rbm", "gaussian", or a frozen value such as ``VAE(n_features=784, hidden=(200, 100))``
+    generator : "vae", "rbm", "dcgan", "gaussian", or a value such as ``VAE(n_features=784, hidden=(200,))``
         What is learned, for each class, or without labels for each cluster: a network, or a Gaussian of low
         rank about the centres, which needs no torch and has no other settings than ``share``.
     kernel : {"plain", "rbf"}
@@ -239,10 +239,12 @@ class DPGM(BaseEstimator):
             return VAE(n_features=n_features)
         if self.generator == "rbm":
             return RBM(n_features=n_features)
+        if self.generator == "dcgan":
+            return DCGAN(n_features=n_features)
         if getattr(self.generator, "n_features", None) != n_features:
             raise ValueError(
-                f"generator must be 'vae', 'rbm', 'gaussian', or a network for {n_features} columns, "
-                f"such as VAE(n_features={n_features}), got {self.generator!r}"
+                f"generator must be 'vae', 'rbm', 'dcgan', 'gaussian', or a network for {n_features} "
+                f"columns, such as VAE(n_features={n_features}), got {self.generator!r}"
             )
         return self.generator
 

@@ -306,6 +306,74 @@ class RBM:
         return np.asarray(rows.numpy(), dtype=np.float64)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DCGAN:
+    """A GAN of convolutions for square images, grey or RGB, as flat rows from 0 to 1, channels first.
+
+    Only its discriminator sees rows, and normalises each alone where a DCGAN has batch normalisation, which
+    no clipping bounds. Its generator follows from the discriminator's noisy weights: no price.
+
+    Parameters
+    ----------
+    n_features : int >= 1
+        Such as 784 or 3072: the side is 8, 16, 28, 32 or 64, for example.
+    width : int >= 1
+        Channels of the outermost convolution.
+    n_noise : int >= 1
+        Random inputs of the generator.
+
+    Examples
+    --------
+    >>> DCGAN(n_features=784)
+    DCGAN(n_features=784, width=16, n_noise=64)
+    """
+
+    n_features: int
+    width: int = 16
+    n_noise: int = 64
+
+    def __post_init__(self) -> None:
+        check.integer(least=1, n_features=self.n_features, width=self.width, n_noise=self.n_noise)
+        from ostraka.nets.generative import sides, square  # noqa: PLC0415  (needs torch)
+
+        try:
+            sides(square(self.n_features))
+        except ValueError as error:
+            raise ValueError(
+                "n_features must be the numbers of square images, grey or RGB, whose side is 8, 16, 28, 32 "
+                f"or 64, for example, got {self.n_features}: resize them, or type generator='vae'"
+            ) from error
+
+    def modules(self, n_networks: int, *, seed: int) -> list[torch.nn.Module]:
+        """New networks, from the seed."""
+        import torch  # noqa: PLC0415  (an extra, slow to import)
+
+        from ostraka.nets.generative import ImageRivals  # noqa: PLC0415
+
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            sizes: dict[str, Any] = {"width": self.width, "n_noise": self.n_noise}
+            return [ImageRivals(self.n_features, **sizes) for _ in range(n_networks)]
+
+    def losses(self, module: Any, rows: torch.Tensor) -> torch.Tensor:
+        """Loss of calling each row real."""
+        return module.losses(rows)  # type: ignore[no-any-return]
+
+    def public_gradient(self, module: Any) -> dict[str, torch.Tensor]:
+        """Gradient of generated rows' part of the loss, and the generator's own."""
+        return module.public_gradient()  # type: ignore[no-any-return]
+
+    def start(self, module: Any, centre: np.ndarray) -> None:
+        """Do nothing: images are generated from noise alone."""
+
+    def sampled(self, module: Any, centres: np.ndarray, *, seed: int) -> np.ndarray:
+        """New rows, as many as there are centres."""
+        import torch  # noqa: PLC0415
+
+        rows = module.sampled(len(centres), generator=torch.Generator().manual_seed(seed))
+        return np.asarray(rows.numpy(), dtype=np.float64)
+
+
 def logits_of(means: np.ndarray) -> np.ndarray:
     """Logits of means, which are kept away from 0 and 1."""
     inside = np.clip(means, 0.02, 0.98)

@@ -5,7 +5,6 @@ Canaries are rows included by a coin; their scores say whether a release contain
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -16,7 +15,7 @@ from ostraka.core.mechanisms.marginals import count
 from ostraka.core.scores import Scores
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ostraka.core.mechanisms.adaptive import AdaptiveMarginals
     from ostraka.core.mechanisms.marginals import TreeMarginals
@@ -85,7 +84,14 @@ def unit_rows(name: str, X: Any, *, width: int | None = None) -> np.ndarray:
     return rows
 
 
-_KINDS = ("gan", "dcgan", "began", "vae")
+_SIZES = {  # random inputs, and units or channels, unless others are asked for
+    "gan": (64, 256),
+    "dcgan": (100, 32),
+    "dcgan-vae": (100, 32),
+    "began": (64, 32),
+    "vae": (64, 256),
+}
+_IMAGES = ("dcgan", "dcgan-vae", "began")
 _ACCESS = ("white-box", "black-box")
 
 
@@ -94,31 +100,41 @@ class TargetGenerator:
 
     Parameters
     ----------
-    kind : {"gan", "dcgan", "began", "vae"}
-        A GAN of plain layers, a GAN of convolutions for square grey images with sides that 4 divides, a GAN
-        whose discriminator is an autoencoder (BEGAN), or a variational autoencoder.
+    kind : {"gan", "dcgan", "dcgan-vae", "began", "vae"}
+        A GAN of plain layers; a GAN of strided convolutions with batch normalisation; that and an encoder,
+        whose images it copies; a GAN whose discriminator copies images (BEGAN); or a variational autoencoder
+        of plain layers. The second to fourth are for square images, grey or RGB: the rows of a flat image
+        are those of its first channel, then those of the next.
     epochs : int >= 1
     batch_size : int >= 1
+        At least 2 for batch normalisation.
     learning_rate : float > 0
-    n_noise : int >= 1
-        Random inputs; of a VAE the latent variables.
-    width : int >= 1
-        Units of a hidden layer.
+    n_noise : int >= 1, optional
+        Random inputs; of a VAE the latent variables. None: 100 of a DCGAN, 64 of others.
+    width : int >= 1, optional
+        Units of a hidden layer, or channels of the outermost convolution. None: 256, or 32.
     dropout : float in [0, 1)
         Of the discriminator, or of the encoder. A defence.
     weight_normalised : bool
-        The discriminator's layers are. A defence.
+        The discriminator's layers are, in place of batch normalisation. A defence.
+    device : str
+        "cpu", "cuda" or "auto".
+    progress : callable(stage: str, done: int, total: int), optional
+        Called with the stage ``"epochs"``. ``realness`` may be asked for then.
     random_state : int or None
 
     Raises
     ------
     ValueError
-        Rows outside [0, 1], or of another shape than the kind needs; a loss that is not finite.
+        Rows outside [0, 1], or of another shape than the kind needs; a device that is missing.
+    TrainingDiverged
+        A loss that is not finite.
 
     Guarantees
     ----------
     None. It is made to be attacked: no differential privacy.
-    Source: Hayes et al. 2019, arXiv:1705.07663; BEGAN: Berthelot et al. 2017, arXiv:1703.10717.
+    Source: Hayes et al. 2019, arXiv:1705.07663; DCGAN: Radford et al. 2016, arXiv:1511.06434; with a VAE:
+    Larsen et al. 2016, arXiv:1512.09300; BEGAN: Berthelot et al. 2017, arXiv:1703.10717.
 
     Examples
     --------
@@ -135,10 +151,12 @@ class TargetGenerator:
         epochs: int = 100,
         batch_size: int = 32,
         learning_rate: float = 2e-4,
-        n_noise: int = 64,
-        width: int = 256,
+        n_noise: int | None = None,
+        width: int | None = None,
         dropout: float = 0.0,
         weight_normalised: bool = False,
+        device: str = "cpu",
+        progress: Callable[[str, int, int], object] | None = None,
         random_state: int | None = None,
     ) -> None:
         self.kind = kind
@@ -149,6 +167,8 @@ class TargetGenerator:
         self.width = width
         self.dropout = dropout
         self.weight_normalised = weight_normalised
+        self.device = device
+        self.progress = progress
         self.random_state = random_state
 
     def fit(self, X: Any, *, fakes: Any = None, members: Any = None, delay: int = 0) -> Self:
@@ -167,29 +187,29 @@ class TargetGenerator:
             The step from which both are used: before the last one, if there are any.
         """
         check.require("torch", extra="torch")
-        from ostraka.audit.attacks import adversarial  # noqa: PLC0415
+        from ostraka.nets import adversarial  # noqa: PLC0415
 
-        check.one_of(kind=self.kind, allowed=_KINDS)
-        sizes = {"epochs": self.epochs, "batch_size": self.batch_size, "n_noise": self.n_noise}
-        check.integer(**sizes, width=self.width, least=1)
+        check.one_of(kind=self.kind, allowed=tuple(_SIZES))
+        n_noise, width = (
+            size if chosen is None else chosen
+            for size, chosen in zip(_SIZES[self.kind], (self.n_noise, self.width), strict=True)
+        )
+        check.integer(epochs=self.epochs, n_noise=n_noise, width=width, least=1)
+        check.integer(batch_size=self.batch_size, least=2 if self.kind in _IMAGES else 1)
         check.integer(delay=delay)
         check.positive(learning_rate=self.learning_rate)
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be >= 0 and < 1, got {self.dropout!r}")
         rows = unit_rows("X", X)
-        side = math.isqrt(rows.shape[1])
-        if self.kind == "dcgan" and (side**2 != rows.shape[1] or side % 4):
-            raise ValueError(
-                f"X must hold square images with sides that 4 divides, got {rows.shape[1]} numbers each"
-            )
         settings = adversarial.Settings(
-            steps=self.epochs * max(1, len(rows) // self.batch_size),
+            epochs=self.epochs,
             batch_size=self.batch_size,
             rate=self.learning_rate,
-            n_noise=self.n_noise,
-            width=self.width,
+            n_noise=n_noise,
+            width=width,
             dropout=self.dropout,
             normed=self.weight_normalised,
+            device=self.device,
         )
         seed = int(np.random.SeedSequence(self.random_state).generate_state(1)[0])
         extra = {"fakes": fakes, "members": members}
@@ -198,28 +218,33 @@ class TargetGenerator:
         }
         if extra_rows:
             size = min(self.batch_size, len(rows))
-            check_used(min(extra_rows), kind=self.kind, batch_size=size, steps=settings.steps, delay=delay)
-        if self.kind == "vae":
-            self.model_: Any = adversarial.train_autoencoder(rows, settings, seed=seed)
-        elif self.kind == "began":
-            self.model_ = adversarial.train_equilibrium(rows, settings, seed=seed)
-        else:
-            images = side if self.kind == "dcgan" else None
-            self.model_ = adversarial.train_adversarial(
-                rows, settings, seed=seed, side=images, delay=delay, **extra_rows
-            )
+            steps = self.epochs * max(1, len(rows) // size)
+            check_used(min(extra_rows), kind=self.kind, batch_size=size, steps=steps, delay=delay)
+        try:
+            self.model_: Any = adversarial.new_generator(self.kind, rows.shape[1], settings, seed=seed)
+        except ValueError as error:
+            if self.kind not in _IMAGES:
+                raise
+            raise ValueError(
+                f"X must be flat images, grey or RGB, whose side is 8, 16, 28, 32 or 64, for example, for "
+                f"kind={self.kind!r}, got {rows.shape[1]} numbers a row: resize them, or type kind='gan' or "
+                "kind='vae', which take any rows"
+            ) from error
         self.n_features_in_ = rows.shape[1]
+        adversarial.train_generator(
+            self.model_, rows, settings, seed=seed, delay=delay, progress=self.progress, **extra_rows
+        )
         return self
 
     def realness(self, X: Any) -> np.ndarray:
         """The discriminator's logit of each row; a BEGAN's error, negative; a VAE's evidence lower bound."""
-        from ostraka.audit.attacks.adversarial import realness_of  # noqa: PLC0415
+        from ostraka.nets.adversarial import realness_of  # noqa: PLC0415
 
         return realness_of(self.model_, unit_rows("X", X, width=self.n_features_in_))
 
     def sample(self, n_rows: int, *, random_state: Any = None) -> np.ndarray:
         """Generated rows, float32 (n_rows, n_features)."""
-        from ostraka.audit.attacks.adversarial import sample_of  # noqa: PLC0415
+        from ostraka.nets.adversarial import sample_of  # noqa: PLC0415
 
         check.integer(n_rows=n_rows, least=1)
         seed = int(np.random.SeedSequence(random_state).generate_state(1)[0])

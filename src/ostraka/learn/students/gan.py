@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _RANGES = ("auto", "unit", "any")
 _MEMORY = 1000  # steps in the moving average of weights, or a ninth of all steps if that is less
+_CHANNELS = 32  # of a DCGAN's outermost layer
 _MOMENTUM = 0.5  # of Adam: with more, alternating training of two networks overshoots
 
 
@@ -42,8 +43,9 @@ class FeatureMatchingGAN(ClassifierMixin, BaseEstimator):
         Module, optimizer, epochs, batch size, device, checkpoint and progress of the training. The features
         are the input of the module's last linear layer. None: 100 epochs of Adam on weight-normalised
         layers of 500, 250 and 250 units with noise before each.
-    generator : sequence of int, default (250, 250)
-        Widths of the generator's hidden layers.
+    generator : sequence of int or "dcgan", default (250, 250)
+        Widths of the generator's hidden layers; or the transposed convolutions of a DCGAN, for square images,
+        grey or RGB, with values in [0, 1].
     n_noise : int, default 100
         Number of random inputs of the generator.
     values : {"auto", "unit", "any"}
@@ -95,7 +97,7 @@ class FeatureMatchingGAN(ClassifierMixin, BaseEstimator):
         self,
         network: TorchClassifier | None = None,
         *,
-        generator: Sequence[int] = (250, 250),
+        generator: Sequence[int] | str = (250, 250),
         n_noise: int = 100,
         values: str = "auto",
         unanswered_weight: float = 1.0,
@@ -171,6 +173,15 @@ class FeatureMatchingGAN(ClassifierMixin, BaseEstimator):
             network.set_params(random_state=self.random_state)
         return network
 
+    def _new_generator(self, n_features: int) -> torch.nn.Module:
+        if not isinstance(self.generator, str):
+            return generative.generator(self.n_noise, n_features, hidden=self.generator, unit=self._unit)
+        check.one_of(allowed=("dcgan",), generator=self.generator)
+        if not self._unit:
+            raise ValueError("generator='dcgan' is for images with values in [0, 1]: divide pixels by 255")
+        shape = generative.square(n_features)
+        return generative.deconvolutions(self.n_noise, shape, width=_CHANNELS)
+
     def _measure(self, X: np.ndarray) -> None:
         """Store the centre and the scale of the columns."""
         check.one_of(allowed=_RANGES, values=self.values)
@@ -195,9 +206,7 @@ class FeatureMatchingGAN(ClassifierMixin, BaseEstimator):
         network.require_logits(rows[:2])
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            self.generator_ = generative.generator(
-                self.n_noise, rows.shape[1], hidden=self.generator, unit=self._unit
-            ).to(where)
+            self.generator_ = self._new_generator(rows.shape[1]).to(where)
         losses = generative.AdversarialLosses(
             classifier=module.train(),
             generator=self.generator_,
