@@ -3,7 +3,8 @@
 *In* come arrays of rows, codes of classes, and settings. *Out* go modules, losses and predictions.
 
 ``training`` has the one training loop, its checkpoints and batches; ``devices`` chooses device and threads;
-``generative`` defines all networks, classifiers and generators; ``images`` augments rows. Teachers train
+``generative`` defines all networks, classifiers and generators; ``adversarial`` trains GANs, BEGANs and VAEs
+without privacy; ``images`` augments rows. Teachers train
 together: ``vectorised`` tests on made-up rows whether that is possible and trains a stack, ``stacks`` holds
 many networks in shared tensors and computes their losses, ``perceptrons`` and ``compiled`` train plain
 perceptrons on a CPU, and ``predictions`` computes the votes. ``private`` trains with clipped and noisy
