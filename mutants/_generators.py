@@ -76,9 +76,24 @@ MUTANTS = [
     Mutant(
         "sums are divided by the size of the sample",
         "nets/private.py",
-        "gradient = gradient / max(float(self.expected[k]), 1.0)",
-        "gradient = gradient / max(len(sample), 1)",
+        "gradient = noisy / max(float(self.expected[k]), 1.0) + gradient",
+        "gradient = noisy / max(len(sample), 1) + gradient",
         _STEP + "test_divides_the_clipped_sum_by_the_expected_size_whatever_the_sample_holds",
+    ),
+    Mutant(
+        "the discriminator of a private GAN normalises over its batch",
+        "nets/generative.py",
+        'self.discriminator = convolutions(shape, 1, width=width, norm="row")',
+        "self.discriminator = convolutions(shape, 1, width=width)",
+        "synth/test_sgd.py::TestMixture::test_rows_of_a_private_gan_do_not_move_each_others_gradients",
+    ),
+    Mutant(
+        "the generator of a private GAN gets gradients of rows",
+        "nets/generative.py",
+        "self.generator.requires_grad_(requires_grad=False)\n        return gradients",
+        "return gradients",
+        "synth/test_sgd.py::TestMixture::test_a_private_gan_of_images_sees_rows_by_clipped_gradients_of_its_"
+        "discriminator_only",
     ),
     Mutant(
         "sizes of clusters are exact",

@@ -323,6 +323,7 @@ class TestMixture:
         assert made.min() >= 0
         assert made.max() <= 1
         [module] = settings["generator"].modules(1, seed=0)
+        assert set(module.public_gradient()) == {name for name, _ in module.named_parameters()}
         parts = {
             name.split(".")[0]
             for name in private_steps.row_gradients(
