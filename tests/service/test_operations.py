@@ -326,3 +326,35 @@ def test_the_proxy_of_the_runbook_serves_and_limits(service, nginx):
         assert large.status_code == 413
         codes = [http.get("/health").status_code for _ in range(900)]
         assert 429 in codes, "one address is slowed"
+
+
+def test_a_drill_restores_a_service_that_goes_on_and_leaves_nothing(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("OSTRAKA_PEPPER", "ab" * 32)
+    (tmp_path / "scratch").mkdir()
+    (run / "result.json").unlink()
+    typed("ostraka serve run --epsilon 5 --delta 1e-6 --sigma 40 --check")
+    typed("ostraka keys add run alice --epsilon 2")
+    place = run / "service"
+    before = {path.name: path.read_bytes() for path in place.iterdir()}
+    with Ledger(place / "ledger.sqlite", secret=before["ledger.secret"], read_only=True) as ledger:
+        head, entries = ledger.head, ledger.count()
+    record = json.loads(typed("ostraka drill run --sigma 40 --scratch scratch --json"))
+    assert (record["lost"], record["entries"], record["head"]) == (0, entries, head)
+    assert record["seconds_recovery"] >= record["seconds_start"] > 0
+    assert list((tmp_path / "scratch").iterdir()) == []
+    assert {path.name: path.read_bytes() for path in place.iterdir() if path.name in before} == before
+
+
+def test_a_drill_says_why_the_copy_does_not_start(run, monkeypatch, capsys):
+    monkeypatch.setenv("OSTRAKA_PEPPER", "ab" * 32)
+    (run / "result.json").unlink()
+    typed("ostraka serve run --epsilon 5 --delta 1e-6 --sigma 40 --check")
+    with pytest.raises(SystemExit) as left:
+        ostraka.cli.main(["drill", "run", "--sigma", "41"])
+    assert left.value.code == 1
+    assert "did not start" in (said := capsys.readouterr().err)
+    assert "other noise" in said
+    with pytest.raises(SystemExit) as left:
+        ostraka.cli.main(["drill", "elsewhere"])
+    assert left.value.code == 1
+    assert "there is no ledger at elsewhere/service/ledger.sqlite" in capsys.readouterr().err

@@ -33,6 +33,7 @@ VERBS = {
     "ledger": "ostraka.cli.ledger",
     "serve": "ostraka.serve.cli",
     "keys": "ostraka.serve.cli",
+    "drill": "ostraka.serve.cli_drill",
 }
 # These use no pandas, which takes .4 s to import: scikit-learn and pyarrow load it wherever it is installed.
 # A verb that opens a model of the user's is not here, as the model may need it.
