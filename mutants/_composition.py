@@ -15,6 +15,14 @@ _RANGE = "composition/test_bounded_range.py::"
 
 MUTANTS = [
     Mutant(
+        "tables on disk grow without limit",
+        "core/laws/stored.py",
+        "        if kept > _MOST:\n",
+        "        if kept < 0:\n",
+        "composition/test_stored_tables.py::"
+        "test_beyond_its_limit_the_folder_forgets_what_was_used_longest_ago",
+    ),
+    Mutant(
         "a sampled answer is the Gaussian of one noisy count",
         "core/mechanisms/wrapped.py",
         "(Law.sampled(rate, curve.mu_squared),)",

@@ -5,7 +5,9 @@ import json
 import subprocess
 import sys
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from tests.cli.learning import CANARY, COMMON, charges, csv, learn, person, rows
 
@@ -153,3 +155,17 @@ finally:
     loaded = set(ast.literal_eval(run.stderr))
     assert "typer" in loaded
     assert not {"numpy", "scipy", "sklearn", "rich", "jinja2", "pyarrow", "numba", "matplotlib"} & loaded
+
+
+@pytest.mark.parametrize(
+    ("more", "n_units"),
+    [(("--public", "labelled.parquet"), 600), (("--holdout", "0.5"), 300)],
+)
+def test_a_delta_that_no_table_of_this_size_allows_is_refused_before_a_row_is_read(
+    folder, monkeypatch, more, n_units
+):
+    parquet.write_table(pa.table(rows(600, seed=0)).drop_columns("who"), folder / "private.parquet")
+    monkeypatch.setattr("ostraka.data.task.tables", lambda *_, **__: pytest.fail("the rows were read"))
+    code, out, err = learn("private.parquet", *COMMON, *more, "--delta", "0.01")
+    assert (code, out) == (2, "")
+    assert f"delta must be below 1 / {n_units} units" in err

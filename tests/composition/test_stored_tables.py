@@ -1,5 +1,7 @@
 """Tables on disk: only their owner reads them, and what is not as it was written is not used."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -38,3 +40,19 @@ def test_a_folder_that_cannot_be_written_does_no_harm(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     stored.save("name", np.ones(3))
     assert stored.load("name") is None
+
+
+def test_beyond_its_limit_the_folder_forgets_what_was_used_longest_ago(tmp_path, monkeypatch):
+    monkeypatch.setattr(stored, "_MOST", 4 * 4096)
+    folder = tmp_path / "ostraka" / "composition"
+    names = [f"table {n}" for n in range(5)]
+    for age, name in enumerate(names):
+        stored.save(name, np.ones(3))
+        (path,) = (file for file in folder.iterdir() if file.stat().st_mtime > 2e8)
+        os.utime(path, (1e8 + age, 1e8 + age))
+    assert stored.load(names[0]) is not None  # which is a use
+    looks = next(name for name in map(str, range(200)) if stored._path(name).name.startswith("0"))
+    stored.save(looks, np.ones(3))
+    kept = [name for name in (*names, looks) if stored.load(name) is not None]
+    assert kept == [names[0], names[3], names[4], looks]
+    assert len(list(folder.iterdir())) == 4

@@ -4,9 +4,13 @@ A small real classifier behind an OpenAI-compatible server on this machine: benc
 """
 
 import importlib
+import signal
+import warnings
 from pathlib import Path
 
 import pytest
+
+from ostraka.voters.clusters import open_cluster
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 GOOD = ["joy", "delight", "wonderful", "moving", "warm", "funny", "clever", "bright", "tender", "superb"]
@@ -29,3 +33,51 @@ def model(language):
 def server(language, model):
     with language.LocalEndpoint(model.answer) as running:
         yield running
+
+
+@pytest.fixture
+def in_time():
+    """A cluster that loses its workers waits for ever; a test must not."""
+
+    def too_long(*_):
+        pytest.fail("the local cluster did not answer within five minutes")
+
+    before = signal.signal(signal.SIGALRM, too_long)
+    signal.alarm(300)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture(scope="session")
+def ray_cluster():
+    """A head and a second node, which is there to be killed; joined by its address alone."""
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'ostraka[ray]'")
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
+        warnings.simplefilter("ignore")  # what Ray says while it starts is not ours
+        import ray
+        from ray.cluster_utils import Cluster
+
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+        second = cluster.add_node(num_cpus=1)
+        patch.setenv("RAY_ADDRESS", cluster.address)
+        open_cluster("ray")
+        patch.undo()
+        yield cluster, second
+        ray.shutdown()
+        cluster.shutdown()
+
+
+@pytest.fixture(scope="session")
+def dask_cluster():
+    distributed = pytest.importorskip(
+        "distributed", reason="Dask is not installed: pip install 'ostraka[dask]'"
+    )
+    with distributed.Client(n_workers=2, threads_per_worker=1, dashboard_address=None) as client:
+        yield client
+
+
+@pytest.fixture(params=["ray", "dask"])
+def engine(request, in_time):
+    request.getfixturevalue(f"{request.param}_cluster")
+    return request.param

@@ -1,11 +1,9 @@
 """Engines: the same answers in the same order wherever the work is done."""
 
 import builtins
-import importlib.util
+import importlib
 import os
-import signal
 import time
-import warnings
 
 import joblib
 import pytest
@@ -26,20 +24,10 @@ def work():
     def where(batch):
         return [(number**2, os.getpid()) for number in batch]
 
-    def meeting(folder):
-        def where_both(batch):  # else the quicker of two processes may do it all
-            (folder / str(os.getpid())).touch()
-            until = time.monotonic() + 60
-            while len(list(folder.iterdir())) < 2 and time.monotonic() < until:
-                time.sleep(0.01)
-            return where(batch)
-
-        return where_both
-
-    return squares, where, meeting
+    return squares, where
 
 
-squares, where, meeting = work()
+squares, where = work()
 
 
 @pytest.mark.parametrize("n_jobs", [None, 1, 2])
@@ -134,82 +122,3 @@ def test_a_missing_cluster_names_its_install_command(engine, package, extra, mon
 def test_an_unknown_engine_is_refused_with_the_known_ones():
     with pytest.raises(ValueError, match="Invalid backend: abacus, expected one of"):
         spread(squares, ITEMS, engine="abacus", n_jobs=2)
-
-
-@pytest.fixture
-def in_time():
-    """A cluster that loses its workers waits for ever; a test must not."""
-
-    def too_long(*_):
-        pytest.fail("the local cluster did not answer within five minutes")
-
-    before = signal.signal(signal.SIGALRM, too_long)
-    signal.alarm(300)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
-
-
-@pytest.mark.cluster
-@pytest.mark.usefixtures("in_time")
-def test_dask_on_a_local_cluster_of_two_workers(tmp_path):
-    distributed = pytest.importorskip(
-        "distributed", reason="Dask is not installed: pip install 'ostraka[dask]'"
-    )
-    with distributed.Client(n_workers=2, threads_per_worker=1, dashboard_address=None):
-        answers = spread(meeting(tmp_path), ITEMS, engine="dask", n_jobs=None)
-    assert [square for square, _ in answers] == SQUARES
-    processes = {process for _, process in answers}
-    assert len(processes) == 2
-    assert os.getpid() not in processes
-
-
-@pytest.mark.cluster
-@pytest.mark.usefixtures("in_time")
-def test_without_a_dask_client_one_is_started_once_a_session(monkeypatch):
-    distributed = pytest.importorskip(
-        "distributed", reason="Dask is not installed: pip install 'ostraka[dask]'"
-    )
-    in_process, started = distributed.Client, []
-
-    def client(**options):
-        started.append(in_process(processes=False, n_workers=2, **options))
-
-    monkeypatch.setattr(distributed, "Client", client)
-    try:
-        for _ in range(2):
-            assert spread(squares, ITEMS, engine="dask", n_jobs=None) == SQUARES
-        assert len(started) == 1
-    finally:
-        for each in started:
-            each.close()
-
-
-@pytest.mark.cluster
-@pytest.mark.usefixtures("in_time")
-def test_without_ray_init_a_local_one_is_started_once_and_its_two_workers_share_the_work(
-    tmp_path, monkeypatch
-):
-    if importlib.util.find_spec("ray") is None:
-        pytest.skip("Ray is not installed: pip install 'ostraka[ray]'")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what Ray says while it starts is not ours
-        import ray
-
-        init, started = ray.init, []
-        monkeypatch.setattr(
-            ray,
-            "init",
-            lambda **options: started.append(init(num_cpus=2, configure_logging=False, **options)),
-        )
-        try:
-            assert spread(squares, ITEMS, engine="ray", n_jobs=2) == SQUARES
-            assert ray.is_initialized()
-            answers = spread(meeting(tmp_path), ITEMS, engine="ray", n_jobs=None)
-        finally:
-            ray.shutdown()
-    assert len(started) == 1  # the second call found the Ray of this session
-    assert [square for square, _ in answers] == SQUARES
-    processes = {process for _, process in answers}
-    assert os.getpid() not in processes
-    assert len(processes) == 2

@@ -1,8 +1,5 @@
 """Teachers learn from Parquet files where they lie as they do from the same rows in memory."""
 
-import importlib.util
-import warnings
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -159,24 +156,5 @@ def on_cluster(engine, table, folder):
 
 
 @pytest.mark.cluster
-def test_two_workers_of_dask_read_the_files_themselves(table, folder):
-    distributed = pytest.importorskip(
-        "distributed", reason="Dask is not installed: pip install 'ostraka[dask]'"
-    )
-    with distributed.Client(n_workers=2, threads_per_worker=1, dashboard_address=None):
-        on_cluster("dask", table, folder)
-
-
-@pytest.mark.cluster
-def test_two_workers_of_ray_read_the_files_themselves(table, folder):
-    if importlib.util.find_spec("ray") is None:
-        pytest.skip("Ray is not installed: pip install 'ostraka[ray]'")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what Ray says while it starts is not ours
-        import ray
-
-        ray.init(num_cpus=2, include_dashboard=False, configure_logging=False, log_to_driver=False)
-        try:
-            on_cluster("ray", table, folder)
-        finally:
-            ray.shutdown()
+def test_workers_of_a_cluster_read_the_files_themselves(engine, table, folder):
+    on_cluster(engine, table, folder)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-_ENDINGS = {".parquet", ".pq"}
+ENDINGS = {".parquet", ".pq"}
 
 
 class Piece(NamedTuple):
@@ -133,7 +133,7 @@ def files_of(path: Path) -> list[Path]:
     if inner:
         raise ValueError(f"{path} has a folder in it, {inner[0].name}: put all Parquet files into one folder")
     files = sorted(path.iterdir()) if path.is_dir() else [path]
-    files = [file for file in files if file.suffix.lower() in _ENDINGS]
+    files = [file for file in files if file.suffix.lower() in ENDINGS]
     if not files:
         raise ValueError(f"{path} must be a Parquet file or a folder of Parquet files (.parquet or .pq)")
     return files

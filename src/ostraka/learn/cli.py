@@ -162,9 +162,27 @@ def _task(given: LearnOptions) -> Task:
         return data.digits(seed=given.seed)
     with console.usage():
         data.require_public(given.private, given.public, given.holdout)
+        _require_delta(given, given.private)
     return data.tables(
         given.private, given.public, columns=given.columns(), holdout=given.holdout, seed=given.seed
     )
+
+
+def _require_delta(given: LearnOptions, private: Path) -> None:
+    """Refuse a delta that no table of this size allows, before a row of a Parquet file is read."""
+    from ostraka.data import parquet
+    from ostraka.learn.ways.plan import require_delta
+
+    if given.delta is None or given.person is not None or given.drop_unlabelled:
+        return  # units are counted when they are read
+    if not (private.is_dir() or private.suffix.lower() in parquet.ENDINGS):
+        return
+    try:
+        last = parquet.pieces_of(parquet.files_of(private))[-1]
+    except (ValueError, OSError):
+        return  # who reads the table says what is wrong with it
+    n_rows = last.first + last.n_rows
+    require_delta(given.delta, n_units=n_rows - round((given.holdout or 0.0) * n_rows))
 
 
 def _model(given: LearnOptions, task: Task, way: Way) -> PATEClassifier:

@@ -21,7 +21,7 @@ import threadpoolctl  # type: ignore[import-untyped,unused-ignore]
 from sklearn.base import clone
 
 from ostraka.core import check
-from ostraka.voters import closed_form, kinds
+from ostraka.voters import closed_form, clusters, kinds
 from ostraka.voters.kinds import LinearTeachers
 
 if TYPE_CHECKING:
@@ -245,22 +245,23 @@ def spread(
     ``work`` takes a batch and must treat each item separately. A task carries only the items of its
     batch, in memory and never through a memory-mapped file, because they may be private.
     """
+    if engine in clusters.ENGINES:
+        return _on_cluster(work, items, engine=engine, n_jobs=n_jobs, on_progress=on_progress)
     done: list[Answer] = []
     if engine == "joblib":
         done = _alone(work, items, alone=joblib.effective_n_jobs(_jobs(n_jobs)) == 1, on_progress=on_progress)
     remaining = items[len(done) :]
     if not remaining:
         return done
-    with _backend(engine):
-        streams = joblib.parallel.get_active_backend()[0].supports_return_generator  # Ray's does not
+    with contextlib.nullcontext() if engine == "joblib" else joblib.parallel_config(backend=engine):
+        streams = joblib.parallel.get_active_backend()[0].supports_return_generator
         pool = joblib.Parallel(
             n_jobs=_jobs(n_jobs),
             return_as="generator" if streams else "list",
             max_nbytes=None,
             pre_dispatch="all",
         )
-        size = -(-len(remaining) // (4 * joblib.effective_n_jobs(_jobs(n_jobs))))
-        batches = [list(remaining[start : start + size]) for start in range(0, len(remaining), size)]
+        batches = _batches(remaining, joblib.effective_n_jobs(_jobs(n_jobs)))
         for answers in pool(joblib.delayed(work)(batch) for batch in batches):
             done += answers
             on_progress(len(done), len(items))
@@ -269,8 +270,42 @@ def spread(
 
 def n_workers(engine: str, n_jobs: int | None) -> int:
     """How many workers an engine has, which is started if it is not running."""
-    with _backend(engine):
+    if engine in clusters.ENGINES:
+        return _n_workers(clusters.open_cluster(engine), n_jobs)
+    with contextlib.nullcontext() if engine == "joblib" else joblib.parallel_config(backend=engine):
         return int(joblib.effective_n_jobs(_jobs(n_jobs)))
+
+
+def _n_workers(cluster: clusters.Cluster, n_jobs: int | None) -> int:
+    jobs, workers = _jobs(n_jobs), cluster.count_workers()
+    if jobs is None or jobs == -1:
+        return workers
+    return jobs if jobs > 0 else max(1, workers + 1 + jobs)  # as joblib counts
+
+
+def _batches(items: Sequence[Item], n_jobs: int) -> list[list[Item]]:
+    """About four batches for each worker, so that all of them end at about the same time."""
+    size = -(-len(items) // (4 * n_jobs))
+    return [list(items[start : start + size]) for start in range(0, len(items), size)]
+
+
+def _on_cluster(
+    work: Callable[[Sequence[Item]], list[Answer]],
+    items: Sequence[Item],
+    *,
+    engine: str,
+    n_jobs: int | None,
+    on_progress: Callable[[int, int], object],
+) -> list[Answer]:
+    cluster = clusters.open_cluster(engine)
+    jobs = _n_workers(cluster, n_jobs)
+    batches = _batches(items, jobs)
+    answers: dict[int, list[Answer]] = {}
+    at_once = jobs if n_jobs is not None else 2 * jobs  # no worker waits for its next batch
+    for place, batch in clusters.answers_of(cluster, work, batches, at_once=at_once):
+        answers[place] = batch
+        on_progress(sum(map(len, answers.values())), len(items))
+    return [answer for place in range(len(batches)) for answer in answers[place]]
 
 
 def _alone(
@@ -300,31 +335,3 @@ def _jobs(n_jobs: int | None) -> int | None:
     """All cores, unless the caller or a surrounding ``joblib.parallel_config`` says how many."""
     ambient = joblib.parallel.get_active_backend()[1]
     return n_jobs if n_jobs is not None or ambient is not None else -1
-
-
-@contextlib.contextmanager
-def _backend(engine: str) -> Iterator[None]:
-    """The joblib back end of that name."""
-    if engine == "ray":
-        _start_ray(check.require("ray", extra="ray"))
-        check.require("ray.util.joblib", extra="ray").register_ray()
-    if engine == "dask":
-        _start_dask(check.require("distributed", extra="dask"))
-    with contextlib.nullcontext() if engine == "joblib" else joblib.parallel_config(backend=engine):
-        yield
-
-
-def _start_ray(ray: Any) -> None:
-    """Use the Ray of this session. If there is none, connect to RAY_ADDRESS or start one on this machine."""
-    if not ray.is_initialized():
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about its own future defaults
-            ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-
-
-def _start_dask(distributed: Any) -> None:
-    """Use the Dask client of this session. If there is none, start a local cluster for the session."""
-    try:
-        distributed.get_client()
-    except ValueError:
-        distributed.Client(dashboard_address=None)  # becomes the session's client, and is closed at exit

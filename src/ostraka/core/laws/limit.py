@@ -60,8 +60,10 @@ class Levels(NamedTuple):
         """Levels at which the costs hold for each of these families."""
         widest = max((law.mu_squared for law in laws), default=0.0)
         begin, rate = [0.0], [1.0]
-        for start in _FINER:
-            steps = [one(law, start).mu_squared / law.mu_squared for law in laws]
+        # law by law: its pairs are computed once for all of its starts
+        every = [[one(law, start).mu_squared / law.mu_squared for start in _FINER] for law in laws]
+        for place, start in enumerate(_FINER):
+            steps = [of_law[place] for of_law in every]
             begin.append((start + 1) * widest)
             rate.append(min(rate[-1], max(steps, default=1.0) * (1 + _UP)))
         mass = np.concatenate([[0.0], np.cumsum(np.diff(begin) / np.array(rate[:-1]))])
@@ -159,7 +161,7 @@ def larger_gaussian(
     return Part(highest * (1 + _OUTWARD), delta)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=4096)
 def one(law: Law, start: int) -> Part:
     """Bound what one answer adds to a Gaussian of ``start`` squared shifts of its own."""
     name = f"one {law.kind} {law.size.hex()} {start}"

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _VERSION = "4"  # of the grids and of the families: another one, other files
 _DIGEST = 32
 _LARGEST = 4 << 20  # bytes
+_MOST = 256 << 20  # bytes of all files
+_BLOCK = 4096  # bytes that a file takes at least
 
 
 def load(name: str) -> np.ndarray | None:
@@ -31,6 +33,8 @@ def load(name: str) -> np.ndarray | None:
             if status.st_uid != os.getuid() or status.st_mode & 0o077 or status.st_size > _LARGEST:
                 return None
             content = file.read()
+        with contextlib.suppress(OSError):  # a folder that may only be read
+            os.utime(path)  # the folder forgets what was used longest ago
         body = content[_DIGEST:]
         if content[:_DIGEST] == _digest(name, body) and len(body) % 8 == 0:
             return np.frombuffer(body, dtype="<f8").astype(np.float64)
@@ -38,7 +42,10 @@ def load(name: str) -> np.ndarray | None:
 
 
 def save(name: str, array: np.ndarray) -> None:
-    """Write a file that others cannot read, and put it in place at once; a folder that refuses is let be."""
+    """Write a file that others cannot read, and put it in place at once; a folder that refuses is let be.
+
+    The folder keeps 256 MiB. Beyond that the files that were used longest ago are removed.
+    """
     body = np.ascontiguousarray(array, dtype="<f8").tobytes()
     with contextlib.suppress(OSError):
         path = _path(name)
@@ -50,6 +57,22 @@ def save(name: str, array: np.ndarray) -> None:
             Path(temporary).replace(path)
         except OSError:
             Path(temporary).unlink(missing_ok=True)
+        if path.name.startswith("0"):  # one file in sixteen: to look at all of them takes a while
+            _forget(path.parent)
+
+
+def _forget(folder: Path) -> None:
+    """Remove the files that were used longest ago, until the others are within the limit."""
+    files = []
+    for path in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):  # another process removed it
+            status = path.stat()
+            files.append((status.st_mtime_ns, status.st_size, path))
+    kept = 0
+    for _, size, path in sorted(files, reverse=True):
+        kept += max(size, _BLOCK)
+        if kept > _MOST:
+            path.unlink(missing_ok=True)
 
 
 def _path(name: str) -> Path:

@@ -1,0 +1,176 @@
+"""Clusters that lose workers, nodes and answers: all of it is done, in order, and progress is told."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from ostraka.voters import clusters
+from ostraka.voters.voting import spread
+
+ITEMS = list(range(24))
+SQUARES = [number**2 for number in ITEMS]
+
+
+def work():
+    """Kinds of work as closures: worker processes cannot import this file, so they must travel by value."""
+
+    def where(batch):
+        return [(number**2, os.getpid()) for number in batch]
+
+    def meeting(folder):
+        def where_both(batch):  # else the quicker of two processes may do it all
+            (folder / str(os.getpid())).touch()
+            until = time.monotonic() + 60
+            while len(list(folder.iterdir())) < 2 and time.monotonic() < until:
+                time.sleep(0.01)
+            return where(batch)
+
+        return where_both
+
+    def fatal(folder):
+        def kills_itself_once(batch):
+            if 13 in batch and not (folder / "killed").exists():
+                (folder / "killed").touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return [number**2 for number in batch]
+
+        return kills_itself_once
+
+    def wrong(batch):
+        raise ZeroDivisionError("public words")
+
+    return where, meeting, fatal, wrong
+
+
+where, meeting, fatal, wrong = work()
+
+
+@pytest.mark.cluster
+def test_two_workers_share_the_work_and_tell_as_they_go(engine, tmp_path):
+    progress = []
+    answers = spread(
+        meeting(tmp_path), ITEMS, engine=engine, n_jobs=None, on_progress=lambda *told: progress.append(told)
+    )
+    assert [square for square, _ in answers] == SQUARES
+    processes = {process for _, process in answers}
+    assert os.getpid() not in processes
+    assert len(processes) == 2
+    assert progress == sorted(progress)
+    assert progress[-1] == (24, 24)
+    assert len(progress) == 8, "one for each batch"
+
+
+@pytest.mark.cluster
+def test_a_killed_worker_delays_and_nothing_else(engine, tmp_path):
+    assert spread(fatal(tmp_path), ITEMS, engine=engine, n_jobs=None) == SQUARES
+    assert (tmp_path / "killed").exists()
+
+
+@pytest.mark.cluster
+def test_what_the_work_raises_is_raised_here(engine):
+    with pytest.raises(ZeroDivisionError, match="public words"):
+        spread(wrong, ITEMS, engine=engine, n_jobs=1)
+
+
+@pytest.mark.cluster
+@pytest.mark.usefixtures("in_time")
+def test_a_killed_node_delays_and_nothing_else(ray_cluster, tmp_path):
+    cluster, second = ray_cluster
+    progress = []
+
+    def on_progress(done, total):
+        progress.append((done, total))
+        if len(progress) == 3:  # both nodes have begun
+            cluster.remove_node(second, allow_graceful=False)
+
+    answers = spread(meeting(tmp_path), ITEMS, engine="ray", n_jobs=None, on_progress=on_progress)
+    assert [square for square, _ in answers] == SQUARES
+    assert len(cluster.list_all_nodes()) == 1
+    assert progress[-1] == (24, 24)
+
+
+class Unreliable:
+    """A cluster in this process, whose answers are lost or changed as often as the test says."""
+
+    pickler = "pickle"
+
+    def __init__(self, *faults):
+        self.faults, self.submitted, self.most, self.cancelled = list(faults), 0, 0, []
+
+    def submit(self, batch):
+        self.submitted += 1
+        return self.submitted, batch
+
+    def finished(self, handles):
+        self.most = max(self.most, len(handles))
+        return handles[-1:]
+
+    def answer(self, handle):
+        fault = self.faults.pop(0) if self.faults else None
+        sealed, answers = clusters.done(handle[1], self.pickler)
+        if fault == "lost":
+            raise clusters.LostError("NodeDied")
+        if fault == "changed":
+            return sealed, answers[:-1] + bytes([answers[-1] ^ 1])
+        if fault == "of another batch":
+            return clusters.done(handle[1] + b" ", self.pickler)
+        return sealed, answers
+
+    def cancel(self, handles):
+        self.cancelled += handles
+
+
+BATCHES = [[0, 1], [2, 3], [4]]
+
+
+def squares(batch):
+    return [number**2 for number in batch]
+
+
+@pytest.mark.parametrize("fault", ["lost", "changed", "of another batch"])
+@pytest.mark.parametrize("times", [1, 7])
+def test_what_is_lost_or_changed_on_the_way_is_done_again(fault, times):
+    cluster = Unreliable(*[fault] * times)
+    answers = dict(clusters.answers_of(cluster, squares, BATCHES, at_once=2))
+    assert answers == {0: [0, 1], 1: [4, 9], 2: [16]}
+    assert (cluster.submitted, cluster.most, cluster.cancelled) == (3 + times, 2, [])
+
+
+def test_a_batch_that_is_lost_again_and_again_ends_in_a_sentence_and_the_rest_is_given_up():
+    cluster = Unreliable(*["lost"] * 8)
+    with pytest.raises(RuntimeError, match=r"lost the same batch 8 times \(NodeDied\): look whether"):
+        list(clusters.answers_of(cluster, squares, BATCHES, at_once=2))
+    assert len(cluster.cancelled) == 1
+
+
+@pytest.mark.parametrize("address", [None, "10.0.0.1:6379"])
+def test_a_ray_of_somebody_else_on_this_machine_is_not_joined_unless_it_is_named(address, monkeypatch):
+    ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'ostraka[ray]'")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    if address:
+        monkeypatch.setenv("RAY_ADDRESS", address)
+    options = {}
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", options.update)
+    clusters.open_cluster("ray")
+    assert options["address"] == (address or "local")
+
+
+def test_without_a_dask_client_one_is_started_which_stays_the_sessions(monkeypatch):
+    distributed = pytest.importorskip(
+        "distributed", reason="Dask is not installed: pip install 'ostraka[dask]'"
+    )
+    started = []
+
+    def get_client():
+        if not started:
+            raise ValueError("No global client found and no address provided")
+        return started[0]
+
+    monkeypatch.setattr(distributed, "get_client", get_client)
+    monkeypatch.setattr(distributed, "Client", lambda **options: started.append(options))
+    for _ in range(2):
+        clusters.open_cluster("dask")
+    assert started == [{"dashboard_address": None}]
