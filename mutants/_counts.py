@@ -161,8 +161,8 @@ MUTANTS = [
     Mutant(
         "a delta that would publish a unit is planned with",
         "learn/ways/plan.py",
-        "if self.delta >= 1 / self.n_units:",
-        "if self.delta >= 1:",
+        "if delta >= 1 / n_units:",
+        "if delta >= 1:",
         "pate/test_plan.py::test_numbers_out_of_range_are_refused",
     ),
     Mutant(
