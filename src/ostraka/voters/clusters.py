@@ -181,7 +181,7 @@ class _Dask:
             self._client = distributed.Client(dashboard_address=None)
 
     def count_workers(self) -> int:
-        return max(1, sum(self._client.nthreads().values()))
+        return max(1, int(sum(self._client.nthreads().values())))
 
     def submit(self, batch: bytes) -> Any:
         with warnings.catch_warnings():
