@@ -99,8 +99,15 @@ MUTANTS = [
     Mutant(
         "an answer pays for one of its tokens",
         "text/writer.py",
-        "text = self._paid(draw, self.n_tokens, draw,",
-        "text = self._paid(draw, 1, draw,",
+        "asked.draw, asked.uses, asked.draw,",
+        "asked.draw, 1, asked.draw,",
         _ANSWERS + "test_a_question_is_paid_once_and_another_one_again",
+    ),
+    Mutant(
+        "a service writes an answer that was not paid",
+        "serve/writing.py",
+        "if isinstance(outcome, BudgetExceeded):",
+        "if isinstance(outcome, BudgetExceeded) and not asked.uses:",
+        "service/test_writing.py::test_an_answer_is_paid_by_its_client_before_it_is_written_and_once",
     ),
 ]

@@ -105,6 +105,30 @@ class Answer(NamedTuple):
     epsilon: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A question that can be charged and then answered. All but what ``text`` reads is public.
+
+    Attributes
+    ----------
+    name : str
+        Of the question with all settings and documents: what is charged under it is charged once.
+    draw : TokenDraw
+    uses : int
+        Draws of one answer.
+    unit : str
+        Who is protected, for the ledger.
+    text : callable(Generator) -> str
+        The answer, which may be asked for after the charge only. Tokens that are stored are not drawn again.
+    """
+
+    name: str
+    draw: TokenDraw
+    uses: int
+    unit: str
+    text: Callable[[np.random.Generator], str]
+
+
 class Written(NamedTuple):
     """A text that may leave, and its class."""
 
@@ -468,12 +492,24 @@ class Writer:
         >>> answer.epsilon <= 50.0
         True
         """
+        asked = self.question(question, retrieve=retrieve, at=at)
+        text = self._paid(
+            asked.draw, asked.uses, asked.draw, name=asked.name, ledger=ledger, rng=rng, made=asked.text
+        )
+        return Answer(text, (asked.uses * asked.draw.curve()).epsilon(self.delta))
+
+    def question(self, question: str, *, retrieve: int, at: float) -> Question:
+        """What :meth:`answer` would charge, and the answer after it; for services with ledgers of their own.
+
+        Parameters and errors are those of :meth:`answer`. What can fail is tried here: the public prompt is
+        asked, and the question's features are made. No document is read.
+        """
         check.integer(retrieve=retrieve, least=1)
         check.finite(at=at)
         if self.paid is not None:
             raise ValueError("paid must be None for answers: each is paid in full")
         self._fitted()
-        features = _unit(self.features(question))  # what can fail is tried before anything is charged
+        features = _unit(self.features(question))
         self._public(self.asking.of(question), [])
         draw = self._draw(
             self.clip if self.clip is not None else self._calibrated(self.n_tokens, n_documents=retrieve),
@@ -481,19 +517,19 @@ class Writer:
         )
         name = f"answer {self._digest_of(question, at, repr(draw), repr(self.asking))}"
 
-        def made(noise: np.random.Generator) -> str:
+        def text(rng: np.random.Generator) -> str:
             documents = self._near(features, at)
             tokens = self._one(
                 name,
                 draw,
                 lambda tokens: self._read(self.asking, question, documents, tokens, width=retrieve),
                 meter=_Meter(None, self._log, name, 0),
-                rng=noise,
+                rng=rng,
             )
             return text_of(tokens).split("\n")[0].strip()
 
-        text = self._paid(draw, self.n_tokens, draw, name=name, ledger=ledger, rng=rng, made=made)
-        return Answer(text, (self.n_tokens * draw.curve()).epsilon(self.delta))
+        nothing = Private(np.zeros(1, dtype=np.int64), self._adjacency(draw))
+        return Question(name=name, draw=draw, uses=self.n_tokens, unit=protected(nothing), text=text)
 
     def estimate(self, n: int) -> dict[str, Any]:
         """The public numbers of :meth:`plan`, as plain values."""

@@ -1,0 +1,214 @@
+"""Answers from private documents over HTTP: ``POST /v1/write``, paid by a client before they are written."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import math
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from ostraka.core import check
+from ostraka.core.ledger.budget import BudgetExceeded, KeyConflict, LedgerUnavailable
+from ostraka.core.ledger.chain import ChargeRequest
+from ostraka.core.randomness import os_keyed
+from ostraka.secure import server
+from ostraka.secure.server import Limits, Reply, Request, log_unexpected
+from ostraka.serve.answering import Reserved
+from ostraka.serve.keys import CLIENT, Holder, Keyring, bearer
+from ostraka.serve.requests import Buckets, Refused, idempotency_key, require_json, strict, unavailable
+from ostraka.voters.endpoint import EndpointError
+
+if TYPE_CHECKING:
+    from ostraka.core.ledger.ledger import Ledger
+    from ostraka.text.writer import Writer
+
+_LOG = logging.getLogger("ostraka.serve")
+_MOST_BODY, _LONGEST = 16 * 1024, 2_000  # bytes; characters of a question
+_WAIT = 20.0  # seconds after which a client is told to ask again with the same key
+_KEPT = 3600.0  # seconds that an answer waits for its client; later it is made of the stored tokens
+_PATHS = {"/v1/write": "POST", "/v1/budget": "GET", "/health": "GET"}
+
+
+class WritingApplication:
+    """What a server serves: answers of one writer, to clients with keys and caps of their own.
+
+    Parameters
+    ----------
+    writer : Writer
+        With its documents and a store. Its epsilon is the price of one answer.
+    ledger : Ledger
+        Of the documents. It binds to their unit with the first answer.
+    keys : Keyring
+        A client's epsilon is its cap.
+    retrieve : int
+    at : float
+        As of :meth:`~ostraka.text.Writer.answer`. Public, and the same for all questions.
+    pace : float, seconds
+        Answers leave at whole multiples of this after the question came, so that a client sees the time that
+        an answer takes, and with it how many documents are near, in these steps only. Choose it so long that
+        all answers take one. Public.
+    rate, burst : float, int
+        Questions a second, and at once, of one client.
+
+    Guarantees
+    ----------
+    An answer is charged to its client's cap and to the ledger, durably, before a document is read. The same
+    question costs the ledger nothing the second time, and its client the price. A retry with the same
+    Idempotency-Key costs nothing. What a client learns from one answer is what
+    :meth:`~ostraka.text.Writer.answer` says, and the number of steps.
+    """
+
+    def __init__(
+        self,
+        writer: Writer,
+        ledger: Ledger,
+        keys: Keyring,
+        *,
+        retrieve: int,
+        at: float,
+        pace: float = 60.0,
+        rate: float = 1.0,
+        burst: int = 10,
+    ) -> None:
+        check.integer(retrieve=retrieve, least=1)
+        check.finite(at=at)
+        check.positive(pace=pace)
+        self._writer, self._ledger, self._keys = writer, ledger, keys
+        self._retrieve, self._at, self._pace = retrieve, at, pace
+        self._buckets = Buckets(rate=rate, burst=burst)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="writing")  # a model answers one at a time
+        self._granted = False  # whether the caps of the file of keys are in the ledger
+        self._written: dict[tuple[str, str, str], asyncio.Task[Reply]] = {}
+        self.limits = Limits(most_body=_MOST_BODY)
+        self.server: server.Server | None = None
+
+    async def start(self) -> None:
+        """Nothing has to be started."""
+
+    async def close(self) -> None:
+        """Finish what is being written: it is paid."""
+        if self._written:
+            await asyncio.wait(self._written.values())
+        await asyncio.to_thread(self._thread.shutdown)
+
+    def admit(self, request: Request) -> bool:
+        """Look at the head: whose key, which path, which method."""
+        with contextlib.suppress(AttributeError, OSError, TypeError, ValueError):  # then no key is valid
+            self._granted = not self._keys.refresh() and self._granted
+        request.who = self._keys.holder(bearer(request.headers))
+        try:
+            if request.path not in _PATHS:
+                raise Refused(404, "not_found")
+            if request.method != _PATHS[request.path]:
+                raise Refused(405, "bad_method", more=((b"allow", _PATHS[request.path].encode()),))
+            if request.path != "/health":
+                if request.who is None:
+                    raise Refused(
+                        401, "unauthorized", more=((b"www-authenticate", b'Bearer realm="ostraka"'),)
+                    )
+                if request.who.role != CLIENT:
+                    raise Refused(403, "forbidden")
+            if request.method == "POST":
+                require_json(request.headers)
+        except server.Refused as refused:
+            request.refused = refused
+        return request.who is not None
+
+    async def reply(self, request: Request) -> Reply:
+        """Serve one request. It raises nothing: the message of an exception may quote private values."""
+        try:
+            if request.refused is not None:
+                raise request.refused  # noqa: TRY301  (one place for refusals)
+            if request.path == "/health":
+                return Reply.json({"ok": True})
+            if request.path == "/v1/budget":
+                return Reply.json(await asyncio.to_thread(self._budget, request.who))
+            return await self._write(request)
+        except server.Refused as refused:
+            return refused.reply
+        except (LedgerUnavailable, EndpointError):
+            return unavailable().reply
+        except Exception as error:  # noqa: BLE001  (its message may quote private values)
+            log_unexpected(error, _LOG)
+            return Refused(500, "failed").reply
+
+    async def _write(self, request: Request) -> Reply:
+        """Wait for an answer; a client that waited too long asks again with the same key."""
+        who, key, question = request.who.name, idempotency_key(request.headers), _question(request.body)
+        if wait := self._buckets.take(who, 1):
+            raise Refused(429, "too_fast", more=((b"retry-after", b"%d" % wait),))
+        name = who, key, hashlib.sha256(question.encode()).hexdigest()
+        task = self._written.get(name)
+        if task is None:
+            task = self._written[name] = asyncio.create_task(self._paced(who, key, question))
+            later = asyncio.get_running_loop().call_later
+            task.add_done_callback(lambda _: later(_KEPT, self._written.pop, name, None))
+        if not (await asyncio.wait({task}, timeout=_WAIT))[0]:
+            raise server.Refused(503, "unavailable", more=((b"retry-after", b"2"),))
+        self._written.pop(name, None)
+        return task.result()
+
+    async def _paced(self, who: str, key: str, question: str) -> Reply:
+        start, loop = time.monotonic(), asyncio.get_running_loop()
+        outcome: Reply | Exception
+        try:
+            outcome = await loop.run_in_executor(self._thread, self._answered, who, key, question)
+        except server.Refused:
+            raise  # no document was read
+        except Exception as error:  # noqa: BLE001  (when it failed must not tell of the documents either)
+            outcome = error
+        steps = max(1, math.ceil((time.monotonic() - start) / self._pace))
+        await asyncio.sleep(start + steps * self._pace - time.monotonic())
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def _answered(self, who: str, key: str, question: str) -> Reply:
+        """Charge, and then write. In the one thread that asks the model."""
+        self._grant()
+        asked = self._writer.question(question, retrieve=self._retrieve, at=self._at)
+        price = Reserved(each=asked.draw, uses=asked.uses)
+        digest = hashlib.sha256(asked.name.encode()).hexdigest()
+        charge = ChargeRequest(account=who, key=key, digest=digest, cost=price, reserve=price, answer=0)
+        [outcome] = self._ledger.charge_each([charge], unit=asked.unit)
+        if isinstance(outcome, KeyConflict):
+            raise Refused(409, "key_conflict")
+        if isinstance(outcome, BudgetExceeded):
+            raise Refused(402, "budget_exceeded")
+        text = asked.text(os_keyed())
+        receipt = {"seq": outcome.seq, "head": outcome.head}
+        left = b"%.6f" % (math.floor(outcome.left * 1e6) / 1e6)
+        return Reply.json({"text": text, "receipt": receipt}, more=((b"ostraka-left", left),))
+
+    def _grant(self) -> None:
+        """Write the caps of the file of keys into the ledger, where they changed."""
+        if self._granted:
+            return
+        caps = {account.name: account.cap for account in self._ledger.accounts()}
+        for name, record in self._keys.kept.items():
+            if record.epsilon is not None and caps.get(name) != record.epsilon:
+                self._ledger.grant(name, budget_epsilon=record.epsilon, by=record.by)
+        self._granted = True
+
+    def _budget(self, who: Holder) -> dict[str, Any]:
+        """What a client may spend, in nats."""
+        self._grant()
+        accounts = {account.name: account for account in self._ledger.accounts()}
+        mine = accounts.get(who.name)
+        if mine is None:
+            return {"client": who.name, "epsilon": 0, "spent": 0, "left": 0}
+        return {"client": who.name, "epsilon": mine.cap, "spent": mine.spent, "left": mine.left}
+
+
+def _question(body: bytes) -> str:
+    content = strict(body)
+    question = content.get("question") if isinstance(content, dict) and len(content) == 1 else None
+    if not isinstance(question, str) or not 1 <= len(question) <= _LONGEST:
+        raise Refused(
+            400, "bad_schema", f'the body must be {{"question": text}} with 1 to {_LONGEST} characters'
+        )
+    return question
