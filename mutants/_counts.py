@@ -14,6 +14,13 @@ _SPECTRUM = "voters/test_spectrum.py::"
 
 MUTANTS = [
     Mutant(
+        "row groups are counted in another order than their labels",
+        "voters/rows.py",
+        "X.blocks(X.pieces)) if isinstance",
+        "X.blocks(X.pieces[::-1])) if isinstance",
+        "cli/test_stored.py::test_noisy_counts_are_those_of_one_file",
+    ),
+    Mutant(
         "discrete noise is priced as continuous",
         "core/mechanisms/discrete.py",
         "return up(float(max(steps.max(), tail_steps.max())) + 4 * len(weights) * 2.0**-53 + 1e-13)",

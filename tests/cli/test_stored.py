@@ -50,6 +50,20 @@ def test_manifest_votes_and_labels_are_those_of_one_file(place, with_same_draws)
     assert labels[0].equals(labels[1])
 
 
+@pytest.mark.parametrize(("way", "unit"), [("counts", ("--person", "who")), ("rounds", ("--drop", "who"))])
+def test_noisy_counts_are_those_of_one_file(place, with_same_draws, way, unit):
+    more = ("--label", "ill", "--epsilon", "3", *unit, "--public", "public.parquet", "--way", way)
+    for private, out in (("private.parquet", "one"), ("private", "other")):
+        with with_same_draws():
+            code, _, err = learn(private, *more, "--out", out)
+        assert code in {0, 4}, err
+    one, other = record(place, "one"), record(place, "other")
+    del one["upper"]["table"], other["upper"]["table"]
+    assert other["upper"] == one["upper"]
+    labels = [parquet.read_table(place / name / "labels.parquet") for name in ("one", "other")]
+    assert labels[0].equals(labels[1])
+
+
 def test_an_interrupted_run_goes_on_with_the_same_files_only(place, monkeypatch):
     command = ("private", *COMMON, "--drop", "who", "--public", "public.parquet", "--jobs", "1")
     (place / "private" / "more.csv").write_text("not read")
@@ -73,10 +87,10 @@ def test_an_interrupted_run_goes_on_with_the_same_files_only(place, monkeypatch)
     ("options", "said"),
     [
         (
-            ("--public", "public.parquet"),
-            "type --teachers N or --way argmax; for noisy counts, type one file",
+            ("--public", "public.parquet", "--way", "filter"),
+            "type --way counts, rounds or argmax; for the others, type one file",
         ),
-        (("--public", "public.parquet", "--way", "auto"), "type --teachers N or --way argmax"),
+        (("--public", "public.parquet", "--way", "auto"), "type --way counts, rounds or argmax"),
         (("--holdout", "0.2", "--teachers", "40"), "type --public FILE instead of --holdout"),
     ],
 )

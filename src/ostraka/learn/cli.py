@@ -70,10 +70,10 @@ def require_sensible(given: LearnOptions) -> None:
         raise typer.BadParameter(
             f"the rows of {private} stay in their files: type --public FILE instead of --holdout"
         )
-    if private.is_dir() and given.chosen_way() is not Way.ARGMAX:
+    if private.is_dir() and given.chosen_way() not in {Way.ARGMAX, Way.COUNTS, Way.ROUNDS}:
         raise typer.BadParameter(
-            f"the rows of {private} stay in their files, where teachers learn from them: type --teachers N "
-            "or --way argmax; for noisy counts, type one file"
+            f"the rows of {private} stay in their files, which are read part by part: type --way counts, "
+            "rounds or argmax; for the others, type one file"
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -21,6 +22,7 @@ from ostraka.core.private import Adjacency, Private
 from ostraka.core.randomness import os_keyed
 from ostraka.data.contribution import row_by_row
 from ostraka.data.labels import CLASSES_FROM_Y, Labels
+from ostraka.data.parquet import ParquetRows
 from ostraka.data.units import Manifest, numbered, partition
 from ostraka.voters.cells import (
     FINEST,
@@ -192,8 +194,8 @@ class RowVoter(BaseEstimator):
 
         Parameters
         ----------
-        X : array or data frame of n_rows rows, as ``cells`` takes it
-            Private.
+        X : array or data frame of n_rows rows, as ``cells`` takes it, or ParquetRows
+            Private. Rows in Parquet files are read by row group, and their codes alone are kept.
         y : array of shape (n_rows,)
             Private.
         groups : array of shape (n_rows,), optional
@@ -211,7 +213,9 @@ class RowVoter(BaseEstimator):
         check.integer(units=self.units, least=1)
         check_relation(self.relation)
         check_is_fitted(self.cells, "reach_" if own_features(self.cells) else "codebooks_")
-        codes = lines_of(self.cells, X) if own_features(self.cells) else self._codes_of(X)
+        work = partial(lines_of, self.cells) if own_features(self.cells) else self._codes_of
+        blocks = (rows for _, rows in X.blocks(X.pieces)) if isinstance(X, ParquetRows) else (X,)
+        codes = np.concatenate([work(rows) for rows in blocks])
         if groups is not None and len(groups) != len(codes):
             raise ValueError(f"groups must name one person a row: got {len(groups)} for {len(codes)} rows")
         if groups is not None and own_features(self.cells) and self.person != "mean":
@@ -386,7 +390,7 @@ class RowVoter(BaseEstimator):
         return parts
 
     def _codes_of(self, X: Any) -> np.ndarray:
-        """Codes of the private rows, checked against the public codebooks."""
+        """Codes of the private rows, checked against the public codebooks, in as few bytes as hold them."""
         require_public(self.cells, X)
         codes, books = np.asarray(self.cells.codes(X)), self.cells.codebooks_
         sizes = [len(book) for book in books]
@@ -394,7 +398,7 @@ class RowVoter(BaseEstimator):
             raise ValueError(f"cells must give {len(sizes)} whole codes a row, got shape {codes.shape}")
         if len(codes) and (codes.min() < 0 or (codes.max(axis=0) >= sizes).any()):
             raise ValueError("cells gave a code outside of their codebooks")
-        return codes
+        return codes.astype(np.min_scalar_type(max(sizes) - 1))
 
 
 _ROWS = 8192  # at a time
