@@ -41,6 +41,7 @@ from ostraka.data.schema import Schema, encoded
 from ostraka.synth import clusters as _clusters
 from ostraka.synth.clusters import NoisyLloyd
 from ostraka.synth.dpgm import Spread
+from ostraka.synth.sequences import SequenceGenerator, sequences
 from ostraka.voters import NeighbourVoter
 from ostraka.voters.bins import QuantileCells
 from ostraka.voters.cells import GraphCells
@@ -292,6 +293,23 @@ def _counted() -> Subject:
     return Subject(aggregate, one, no_numbers=True)
 
 
+def _linked() -> Subject:
+    """First rows and steps of persons, each with as many rows of one column as a line has numbers."""
+    schema = Schema.from_dict({"c": {"edges": [-9, -1, 0, 1, 9], "missing": True}})
+    made = SequenceGenerator(schema, longest=WIDTH - 2, epsilon=8.0).mechanism()
+
+    def aggregate(rows: np.ndarray, _labels: np.ndarray) -> np.ndarray:
+        people, places = np.repeat(np.arange(len(rows)), WIDTH), np.tile(np.arange(WIDTH), len(rows))
+        lines = sequences(schema, {"c": rows.ravel()}, people, places, longest=WIDTH - 2).open()
+        both = ((made.firsts(lines), made.first), (made.steps(lines), made.following))
+        return np.concatenate(
+            [np.concatenate(tallied(part.T, of.sizes, [(0,), (0, 1)])) / of.grain for part, of in both]
+        )
+
+    one = Contribution(l1=4.0, l2=2.0, linf=1.0)  # of four tables each
+    return Subject(aggregate, one, no_numbers=True, most=301, rounding=1e-9)
+
+
 def _planted(rows: np.ndarray, _labels: np.ndarray) -> np.ndarray:
     """A planted defect: rows are scaled by the largest of all."""
     table = _clusters.bounded(rows.astype(np.float64))
@@ -300,6 +318,7 @@ def _planted(rows: np.ndarray, _labels: np.ndarray) -> np.ndarray:
 
 SUBJECTS: dict[str, Callable[[], Subject]] = {
     "tables: cells of pairs and triples": _counted,
+    "persons: first rows and steps": _linked,
     "cells: quantiles": lambda: _cells(QuantileCells()),
     "cells: clusters of a graph": lambda: _cells(GraphCells(n_cells=8)),
     "cells: features of a graph": lambda: _cells(GraphCells(n_features=10)),

@@ -57,6 +57,37 @@ def test_the_unit_is_a_person_where_a_column_says_whose_row_it_is(folder, capsys
     assert "for one person" in capsys.readouterr().out
 
 
+def test_rows_of_persons_are_written_in_order(folder, capsys):
+    run(folder, "--person", "who", "--order", "age", "--longest", "3", "--epsilon", "8")
+    said = capsys.readouterr().out
+    assert "for one person" in said
+    assert "private, with noise: " in said
+    lines = [line.split(",") for line in (folder / "run" / "rows.csv").read_text().splitlines()]
+    assert lines[0] == ["who", "place", "smokes", "age"]  # age is of the schema
+    assert [line[:2] for line in lines[1:3]] == [["1", "1"], ["1", "2"]]
+    assert np.mean([line[1] == "2" for line in lines[1:]]) == pytest.approx(0.5, abs=0.1)
+    with pytest.raises(SystemExit) as left:
+        main(["synth", "sample", str(folder / "run"), "--rows", "3", "--out", str(folder / "more.csv")])
+    assert left.value.code == 0
+    assert (folder / "more.csv").read_text().splitlines()[0] == "who,place,smokes,age"
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--order", "age"], "type --person COLUMN with it"),
+        (["--person", "who", "--order", "age", "--target", "smokes"], "without --target"),
+        (["--person", "who", "--longest", "3"], "are for --order COLUMN"),
+        (["--person", "who", "--order", "age", "--constant", "town"], "must have a column 'town'"),
+        (["--person", "who", "--order", "day"], "no column 'day'"),
+    ],
+)
+def test_options_of_order_that_do_not_fit_are_said_before_anything_is_charged(folder, capsys, more, words):
+    run(folder, *more, code=1 if "day" in more else 2)
+    assert words in " ".join(capsys.readouterr().err.split())
+    assert not (folder / "run").exists()
+
+
 def test_rows_without_a_person_are_refused_before_anything_is_written(folder, capsys):
     with (folder / "private.csv").open("a") as file:
         file.write("no,40,\n")

@@ -5,7 +5,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 
 from ostraka.synth import Schema
-from ostraka.synth.compare import _near, _scored, compared
+from ostraka.synth.compare import _near, _scored, _tables, compared
 
 SCHEMA = Schema.from_dict(
     {
@@ -25,7 +25,7 @@ def rows(n=400, seed=0):
 def test_a_copy_of_the_rows_is_like_them_in_everything():
     found = compared(SCHEMA, rows(), rows(), target="c")
     assert [column["apart"] for column in found["columns"]] == [0.0, 0.0, 0.0]
-    assert found["pairs"] == 0
+    assert [far["copy"] for far in found["tables"]] == [0, 0]  # of pairs and of the triple
     assert found["learned"]["copy"]["accuracy"] == found["learned"]["original"]["accuracy"] == 1.0
     assert found["columns"][1]["values"] == ["0 to 1", "1 to 2", "missing"]
 
@@ -34,7 +34,7 @@ def test_columns_that_are_independent_in_the_copy_are_seen_in_pairs_and_in_what_
     real, copy = rows(4000), rows(4000, seed=1)
     copy[:, 2] = np.random.default_rng(2).permutation(copy[:, 2])
     found = compared(SCHEMA, real, copy, target="c")
-    assert found["pairs"] > 0.05 > max(column["apart"] for column in found["columns"])
+    assert found["tables"][0]["copy"] > 0.05 > max(column["apart"] for column in found["columns"])
     assert found["learned"]["copy"]["auc"] < 0.8 < found["learned"]["original"]["auc"]
 
 
@@ -47,7 +47,21 @@ def test_total_variations_are_those_of_whole_tables():
             for part in (real, copy)
         ]
         tables.append(np.abs(both[0] - both[1]).sum() / 2)
-    assert compared(SCHEMA, real, copy, target=None)["pairs"] == pytest.approx(np.mean(tables))
+    pairs = compared(SCHEMA, real, copy, target=None)["tables"][0]
+    assert pairs["copy"] == pytest.approx(np.mean(tables))
+
+
+@pytest.mark.parametrize("n_columns", [2, 3, 4])
+def test_the_floor_is_what_chance_does_in_a_copy_of_that_size(n_columns):
+    """For n rows a cell of share p is off by sqrt(2 p (1 - p) / (pi n)) on average."""
+    rng, sizes, n_copy = np.random.default_rng(0), (4,) * 6, 5_000
+    real, copy = (rng.integers(0, 4, (n, 6)) for n in (50_000, n_copy))
+    far = _tables(sizes, real, copy, n_columns, rng)
+    share = 4.0**-n_columns
+    expected = np.sqrt(2 / np.pi * share * (1 - share) / n_copy) / share / 2
+    assert far["floor"] == pytest.approx(expected, rel=0.15)
+    assert far["copy"] == pytest.approx(far["floor"], rel=0.15)  # the copy is such a sample
+    assert (far["n_tables"], far["of"]) == ({2: 15, 3: 20, 4: 15}[n_columns],) * 2
 
 
 def test_nearest_rows_are_those_of_all_distances():

@@ -143,6 +143,7 @@ def test_rows_of_one_person_share_one_weight_whatever_their_number():
     weights = private.open()[:, -1]
     used = _fitting.rows_of_persons(groups, len(groups), rng=None)
     assert sorted(weights) == sorted(tables.GRAIN // used[used > 0])
+    assert (private.open()[:, -2] == used[used > 0] - 1).all()  # how many rows the person has
     totals = np.bincount(groups[used > 0], tables.GRAIN // used[used > 0])
     assert totals.max() <= tables.GRAIN
     assert totals.min() >= tables.GRAIN - 8
@@ -151,7 +152,33 @@ def test_rows_of_one_person_share_one_weight_whatever_their_number():
 def test_a_person_is_the_unit_when_rows_come_in_groups():
     generator = fitted(groups=np.repeat(np.arange(2000), 2))
     assert generator.result_.settings["unit"] == "person"
-    assert generator.n_rows_ == pytest.approx(2000, abs=100)
+    assert generator.n_people_ == pytest.approx(2000, abs=100)
+
+
+@pytest.mark.parametrize("method", ["particles", "forest", "kmeans"])
+def test_a_copy_has_as_many_rows_for_a_person_as_the_table(method):
+    """Planted: one row for each person. Persons with one row smoke, those with three do not."""
+    who = np.concatenate([np.arange(1000), np.repeat(np.arange(1000, 2000), 3)])
+    rows = people(4000) | {"smokes": np.repeat(["yes", "no"], [1000, 3000])}
+    generator = TableGenerator(SCHEMA, epsilon=8.0, method=method).fit(
+        rows, groups=who, rng=np.random.default_rng(0)
+    )
+    near = {"rel": 0.05} if method != "kmeans" else {"rel": 0.3}
+    assert generator.n_people_ == pytest.approx(2000, rel=0.05)
+    assert generator.n_rows_ == pytest.approx(4000, **near)
+    sample = generator.sample(random_state=0)
+    assert len(sample["smokes"]) == generator.n_rows_
+    assert np.mean(sample["smokes"] == "yes") == pytest.approx(0.25, **near)
+    assert list(sample) == list(SCHEMA.names)
+    again = TableGenerator.from_json(generator.to_json())
+    assert (again.n_people_, again.n_rows_) == (generator.n_people_, generator.n_rows_)
+
+
+@every_method
+def test_codes_that_nobody_has_are_hardly_in_the_copy(method):
+    """Planted: a code's own weight is bounded like that of a pair; then one row in 25 had such a code."""
+    generator = fitted(groups=np.repeat(np.arange(2000), 2), method=method)  # 2 rows each, never 1 or 3 to 8
+    assert generator.n_rows_ == pytest.approx(4000, rel=0.03)
 
 
 @pytest.mark.parametrize("n", [1, 3])

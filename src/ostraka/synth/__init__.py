@@ -12,9 +12,19 @@ if TYPE_CHECKING:
     from ostraka.synth.dpgm import DPGM as DPGM
     from ostraka.synth.evolution import Evolution as Evolution
     from ostraka.synth.kmeans import PrivateKMeans as PrivateKMeans
+    from ostraka.synth.sequences import SequenceGenerator as SequenceGenerator
     from ostraka.synth.sgd import PrivateSGD as PrivateSGD
     from ostraka.synth.tables import TableGenerator as TableGenerator
 
-__all__ = ["DPGM", "Column", "Evolution", "PrivateKMeans", "PrivateSGD", "Schema", "TableGenerator"]
+__all__ = [
+    "DPGM",
+    "Column",
+    "Evolution",
+    "PrivateKMeans",
+    "PrivateSGD",
+    "Schema",
+    "SequenceGenerator",
+    "TableGenerator",
+]
 
 __getattr__, __dir__ = face(__name__, __file__)

@@ -9,7 +9,7 @@ import json
 import math
 import secrets
 from pathlib import Path  # noqa: TC003  (Typer reads it)
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperGroup
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from ostraka.data.findings import Finding
     from ostraka.data.schema import Schema
     from ostraka.data.table import Table
+    from ostraka.synth.sequences import SequenceGenerator
     from ostraka.synth.tables import TableGenerator
+
+    Generator = TableGenerator | SequenceGenerator
 
 ROWS, GENERATOR, RECORD, LEDGER = "rows.csv", "generator.json", "result.json", "ledger.sqlite"
 REPORT = "report.html"  # for the owner
@@ -70,6 +73,29 @@ def table(
     person: Annotated[
         str | None, typer.Option(help="Column that says whose row it is.", metavar="COLUMN")
     ] = None,
+    order: Annotated[
+        str | None,
+        typer.Option(
+            help="Column that puts the rows of a person in order, such as the day of a visit: the copy has "
+            "persons with their rows in order.",
+            metavar="COLUMN",
+        ),
+    ] = None,
+    longest: Annotated[
+        int | None,
+        typer.Option(
+            help="With --order: most rows of a person; of more the first count. Default: 20.",
+            metavar="N",
+            min=2,
+        ),
+    ] = None,
+    constant: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With --order: a column in which all rows of a person are alike. Once for each.",
+            metavar="COLUMN",
+        ),
+    ] = None,
     method: Annotated[
         str,
         typer.Option(help="auto, particles, forest, kmeans, dpgm or evolution.", metavar="NAME"),
@@ -90,7 +116,11 @@ def table(
     ] = None,
     rows: Annotated[
         int | None,
-        typer.Option(help="How many to write. Default: about as many as there are.", metavar="N", min=0),
+        typer.Option(
+            help="Rows to write; with --order, persons. Default: about as many as there are.",
+            metavar="N",
+            min=0,
+        ),
     ] = None,
     skip_lines: Annotated[
         int | None, typer.Option(help="Lines above the header of the private file.", metavar="N", min=0)
@@ -121,19 +151,15 @@ def table(
     from ostraka.data.schema import Schema
     from ostraka.data.table import Format, read
     from ostraka.synth.compare import compared
-    from ostraka.synth.tables import METHODS, TableGenerator
 
-    if method not in METHODS:
-        raise typer.BadParameter(f"--method must be one of {', '.join(METHODS)}, got {method!r}")
     if not private.is_file():
         raise typer.BadParameter(f"{private} is not a file")
     if out.exists() and any(out.iterdir()):
         raise typer.BadParameter(f"{out} is not empty: type --out with another folder")
     with console.usage("--schema"):
         columns = Schema.from_toml(schema)
-    if target is not None:
-        with console.usage("--target"):
-            columns.place(target)
+    asked = _Asked(target, method, person, order, longest, tuple(constant or ()))
+    generator = asked.generator(columns, epsilon=epsilon, delta=delta)
     with console.usage():
         form = Format(delimiter, encoding, decimal, skip_lines, sheet).checked()
     table = read(private, public=False, form=form)
@@ -143,14 +169,13 @@ def table(
     frame: dict[str, Any] = {
         name: table.numbers(name)[0] if name in edged else table.text(name) for name in columns.names
     }
-    if person is not None:
-        table.require(person, option="--person")
+    for name, option in ((person, "--person"), (order, "--order")):
+        if name is not None:
+            table.require(name, option=option)
     groups = people(table, person)
     found = _found(table, columns, person=person, rows_are_people=rows_are_people)
     require_settled(found)
-    generator = TableGenerator(columns, target=target, epsilon=epsilon, delta=delta, method=method)
-    # what the schema or the price refuses is refused before there is a folder
-    generator.mechanism(persons=groups is not None)
+    asked.check_price(generator)  # what the schema or the price refuses is refused before there is a folder
     tables = Tables.beside(private) if budgets is None else Tables(budgets)
     _plan(table, columns, generator, groups=groups, found=found, account=tables.known(private, groups))
     console.require_consent(f"Spend epsilon {epsilon:g} of {private}?", yes=yes)
@@ -168,18 +193,69 @@ def table(
         TableLedger(out / LEDGER, budget=budget, account=account, run=secrets.token_hex(8)) as ledger,
     ):
         tell("read", 1, 1)
-        generator.fit(frame, groups=groups, ledger=ledger)
+        generator.fit(frame, groups=groups, ledger=ledger, **asked.ordered(table))
         generator.result_ = _with_table(generator.result_, account)
         tell("fit", 1, 1)
         sample = generator.sample(rows)
         tell("draw", 1, 1)
-    files.write(out / ROWS, _csv(generator.schema, sample))
+    files.write(out / ROWS, _csv(sample))
     files.write(out / GENERATOR, generator.to_json())
     files.write(out / RECORD, generator.result_.to_json())
     # the page is for the owner only; all else is public
     comparison = compared(columns, codes, columns.encode(sample), target=target)
     files.write(out / REPORT, page(generator.result_, comparison, name=private.name), private=True)
     _print(generator.result_, out, n_rows=len(sample[columns.names[0]]), as_json=as_json)
+
+
+class _Asked(NamedTuple):
+    """Which generator the command line asks for."""
+
+    target: str | None
+    method: str
+    person: str | None
+    order: str | None
+    longest: int | None
+    constant: tuple[str, ...]
+
+    def generator(self, schema: Schema, *, epsilon: float, delta: float) -> Any:
+        """The generator, unless options do not fit each other or the schema."""
+        from ostraka.synth.sequences import LONGEST, SequenceGenerator
+        from ostraka.synth.tables import METHODS, TableGenerator
+
+        price = {"epsilon": epsilon, "delta": delta}
+        if self.method not in METHODS:
+            raise typer.BadParameter(f"--method must be one of {', '.join(METHODS)}, got {self.method!r}")
+        if self.order is None:
+            if self.longest is not None or self.constant:
+                raise typer.BadParameter("--longest and --constant are for --order COLUMN, which is missing")
+            with console.usage("--target"):
+                if self.target is not None:
+                    schema.place(self.target)
+            return TableGenerator(schema, target=self.target, method=self.method, **price)
+        if self.person is None or self.target is not None or self.method not in {"auto", "particles"}:
+            raise typer.BadParameter(
+                "--order is for rows of persons: type --person COLUMN with it, without --target or --method"
+            )
+        with console.usage("--constant"):
+            for name in self.constant:
+                schema.place(name)
+        return SequenceGenerator(
+            schema,
+            longest=self.longest or LONGEST,
+            constant=self.constant,
+            person=self.person,
+            order=self.order if self.order not in schema.names else "place",
+            **price,
+        )
+
+    def check_price(self, generator: Any) -> None:
+        """Raise unless there is noise for this price."""
+        how = {"persons": self.person is not None} if self.order is None else {}
+        generator.mechanism(**how)
+
+    def ordered(self, table: Table) -> dict[str, Any]:
+        """What ``fit`` takes beside the columns of the schema."""
+        return {} if self.order is None else {"order": table.text(self.order)}
 
 
 def _found(table: Table, schema: Schema, *, person: str | None, rows_are_people: bool) -> list[Finding]:
@@ -200,7 +276,7 @@ def _found(table: Table, schema: Schema, *, person: str | None, rows_are_people:
 def _plan(
     table: Table,
     schema: Schema,
-    generator: TableGenerator,
+    generator: Generator,
     *,
     groups: Any,
     found: list[Finding],
@@ -248,7 +324,11 @@ def more(
     out: Annotated[Path, typer.Option(help="CSV file to write.", metavar="FILE")],
     rows: Annotated[
         int | None,
-        typer.Option(help="How many. Default: about as many as the private rows.", metavar="N", min=0),
+        typer.Option(
+            help="How many; of rows in order, how many persons. Default: about as many as were private.",
+            metavar="N",
+            min=0,
+        ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Of the rows, to repeat them.", metavar="N", min=0)] = None,
 ) -> None:
@@ -259,7 +339,7 @@ def more(
         raise typer.BadParameter(f"{out} exists: type --out with another file")
     made = _opened(generator)
     sample = made.sample(rows, random_state=seed)
-    files.write(out, _csv(made.schema, sample))
+    files.write(out, _csv(sample))
     typer.echo(f"{len(sample[made.schema.names[0]]):,} rows: {out}")
 
 
@@ -324,25 +404,28 @@ def describe(
     typer.echo(f"{len(made.columns)} columns: {out}. It must hold public facts only: look it over")
 
 
-def _opened(path: Path) -> TableGenerator:
+def _opened(path: Path) -> Generator:
     """The generator of a file, or of the folder of a run."""
+    from ostraka.synth.sequences import KIND, SequenceGenerator
     from ostraka.synth.tables import TableGenerator
 
     path = path / GENERATOR if path.is_dir() else path
     if not path.is_file():
         raise typer.BadParameter(f"{path} is not a file")
     with console.usage(str(path)):
-        return TableGenerator.from_json(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        linked = isinstance(record := json.loads(text), dict) and record.get("kind") == KIND
+        return SequenceGenerator.from_json(text) if linked else TableGenerator.from_json(text)
 
 
-def _csv(schema: Schema, sample: dict[str, np.ndarray]) -> str:
+def _csv(sample: dict[str, np.ndarray]) -> str:
     import csv
     import io
 
     written = io.StringIO()
     lines = csv.writer(written, lineterminator="\n")
-    lines.writerow(schema.names)
-    lines.writerows(zip(*(sample[name].tolist() for name in schema.names), strict=True))
+    lines.writerow(sample)
+    lines.writerows(zip(*(column.tolist() for column in sample.values()), strict=True))
     return written.getvalue()
 
 
@@ -361,6 +444,11 @@ def _print(result: Result, out: Path, *, n_rows: int, as_json: bool) -> None:
         typer.echo(json.dumps(facts | price))
         return
     typer.echo(f"{n_rows:,} rows of {result.settings['n_columns']} columns: {out / ROWS}")
+    if "n_people" in result.settings:
+        people, private_rows = (f"{result.settings[name]:,}" for name in ("n_people", "n_rows"))
+        typer.echo(f"private, with noise: {private_rows} rows of {people} people")
+    if "counted" in result.settings:
+        typer.echo(f"counted, with noise: {counted(result.settings['counted'])} ({RECORD} names them)")
     typer.echo(f"epsilon at most {at_most(upper['epsilon'])} at delta {upper['delta']:g}, for one {unit}")
     if "table" in upper:
         typer.echo(f"all releases from this table: {of_table(upper['table'])}")
@@ -369,7 +457,14 @@ def _print(result: Result, out: Path, *, n_rows: int, as_json: bool) -> None:
 
 
 _SHOWN = 10  # values of a column
-MANY = {"row": "rows", "person": "people"}
+_SIDES = {1: "columns", 2: "pairs of columns", 3: "triples of columns"}
+
+
+def counted(tables: list[list[str]]) -> str:
+    """How many tables of how many columns were counted, such as ``"13 columns and 9 pairs of columns"``."""
+    sizes = [len(names) for names in tables]
+    said = [f"{sizes.count(k):,} {many}" for k, many in _SIDES.items() if k in sizes]
+    return " and ".join([", ".join(said[:-1]), said[-1]] if len(said) > 1 else said) or "no table of columns"
 
 
 def page(result: Result, comparison: dict[str, Any], *, name: str) -> str:
@@ -391,9 +486,14 @@ def page(result: Result, comparison: dict[str, Any], *, name: str) -> str:
                 ("Protected unit", f"one {settings['unit']}, added or removed"),
                 ("Not protected", "; ".join(upper["not_protected"])),
                 ("Rows of the copy", f"{comparison['n_copy']:,}"),
-                (f"Private {MANY[settings['unit']]}, with noise", f"{settings['n_rows']:,}"),
+                *[
+                    (f"Private {many}, with noise", f"{settings[name]:,}")
+                    for name, many in (("n_people", "people"), ("n_rows", "rows"))
+                    if name in settings
+                ],
                 *([("All releases from this table", of_table(upper["table"]))] if "table" in upper else []),
                 ("Columns", f"{settings['n_columns']}"),
+                *([("Counted, with noise", counted(settings["counted"]))] if "counted" in settings else []),
             ],
             learned=comparison["learned"],
             not_learned=(
@@ -404,7 +504,7 @@ def page(result: Result, comparison: dict[str, Any], *, name: str) -> str:
             target=target,
             near=comparison["near"],
             near_rows=_near_rows(comparison["near"]),
-            pairs=comparison["pairs"],
+            tables=comparison["tables"],
             columns=[_column(column) for column in comparison["columns"]],
         )
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +14,12 @@ if TYPE_CHECKING:
 _MOST_ROWS = 20_000  # that a model learns from
 _FEWEST_ROWS = 40  # that a model is compared on
 _NEAR_ROWS, _AMONG = 500, 10_000  # rows whose nearest is found, and among how many
-_MOST_PAIRS = 200
+_SIDES, _MOST_TABLES, _MOST_TABLED = (2, 3, 4), 100, 50_000  # columns of tables; how many; rows in them
 _FROM_SEED = 0
 
 
 def compared(schema: Schema, real: np.ndarray, copy: np.ndarray, *, target: str | None) -> dict[str, Any]:
-    """Marginals, pairs of columns, models and nearest rows, as plain JSON types. For the owner only.
+    """Marginals, tables of columns, models and nearest rows, as plain JSON types. For the owner only.
 
     Parameters
     ----------
@@ -34,7 +35,7 @@ def compared(schema: Schema, real: np.ndarray, copy: np.ndarray, *, target: str 
         "n_real": len(real),
         "n_copy": len(copy),
         "columns": columns,
-        "pairs": _pairs(schema.sizes, real, copy, rng),
+        "tables": [far for k in _SIDES if (far := _tables(schema.sizes, real, copy, k, rng)) is not None],
         "learned": None if target is None else _learned(real, copy, schema.place(target), rng),
         "near": _near(real, copy, rng),
     }
@@ -51,22 +52,42 @@ def _column(column: Column, real: np.ndarray, copy: np.ndarray) -> dict[str, Any
     }
 
 
-def _pairs(sizes: tuple[int, ...], real: np.ndarray, copy: np.ndarray, rng: np.random.Generator) -> float:
-    """Mean total variation of tables of two columns; of some pairs at random where there are many."""
-    pairs = list(combinations(range(len(sizes)), 2))
-    if not pairs:
-        return 0.0
-    chosen = rng.choice(len(pairs), size=min(_MOST_PAIRS, len(pairs)), replace=False)
-    apart = []
-    for a, b in (pairs[k] for k in chosen):
-        place = [rows[:, a] * sizes[b] + rows[:, b] for rows in (real, copy)]
-        cells, where = np.unique(np.concatenate(place), return_inverse=True)
-        tables = [
-            np.bincount(part, minlength=cells.size) / max(1, len(part))
-            for part in np.split(where.ravel(), [len(real)])
-        ]
-        apart.append(np.abs(tables[0] - tables[1]).sum() / 2)
-    return float(np.mean(apart))
+def _tables(
+    sizes: tuple[int, ...], real: np.ndarray, copy: np.ndarray, n_columns: int, rng: np.random.Generator
+) -> dict[str, Any] | None:
+    """Mean total variation of tables of so many columns, some at random where there are many.
+
+    ``floor``: that of as many real rows as the copy has, drawn with replacement: a copy that knew all shares,
+    and drew its rows, would be as far. None where there are too few columns or rows.
+    """
+    if len(sizes) < n_columns or not len(real) or not len(copy):
+        return None
+    real, copy = (part[rng.permutation(len(part))[:_MOST_TABLED]] for part in (real, copy))
+    drawn = real[rng.integers(len(real), size=len(copy))]
+    every = math.comb(len(sizes), n_columns)
+    if every <= _MOST_TABLES:
+        chosen = list(combinations(range(len(sizes)), n_columns))
+    else:
+        chosen = [tuple(rng.choice(len(sizes), n_columns, replace=False)) for _ in range(_MOST_TABLES)]
+    apart = np.array([_apart(sizes, columns, real, (copy, drawn)) for columns in chosen])
+    means = dict(zip(("copy", "floor"), apart.mean(axis=0).tolist(), strict=True))
+    return {"n_columns": n_columns, "n_tables": len(chosen), "of": every, **means}
+
+
+def _apart(
+    sizes: tuple[int, ...], columns: tuple[int, ...], real: np.ndarray, others: tuple[np.ndarray, ...]
+) -> list[float]:
+    """Total variation of one table of the real rows and of each of the others."""
+    places = []
+    for rows in (real, *others):
+        place = np.zeros(len(rows), dtype=np.int64)
+        for j in columns:
+            place = place * sizes[j] + rows[:, j]
+        places.append(place)
+    cells, where = np.unique(np.concatenate(places), return_inverse=True)
+    ends = np.cumsum([len(place) for place in places])[:-1]
+    shares = [np.bincount(part, minlength=cells.size) / len(part) for part in np.split(where.ravel(), ends)]
+    return [float(np.abs(shares[0] - other).sum() / 2) for other in shares[1:]]
 
 
 def _learned(

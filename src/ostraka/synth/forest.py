@@ -13,6 +13,8 @@ from scipy.optimize import minimize
 from scipy.sparse import csr_matrix
 from scipy.special import log_softmax
 
+from ostraka.synth.pool import Pool
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -23,6 +25,7 @@ _FLOOR = 1e-3  # rows; no cell is impossible
 _SWEEPS = 20
 _ROWS_TO_LEARN = 20_000
 _GOLDEN = (5**0.5 - 1) / 2
+_TIMES = 4  # as many rows are drawn as are chosen
 
 
 def consistent_total(pairs: list[np.ndarray]) -> np.ndarray:
@@ -206,6 +209,11 @@ class Forest:
             codes[:, mechanism.target] = self.labels.draw(codes[:, list(mechanism.features)], rng=rng)
         return codes
 
+    def tilted(self, column: int, factors: np.ndarray) -> Tilted:
+        """Rows, each as often as the factor of its code in one column says."""
+        counts = self.pairs[column].sum(axis=1)
+        return Tilted(self, column, factors, n_rows=float(counts @ factors))
+
     def _along(self, n_rows: int, rng: np.random.Generator) -> np.ndarray:
         mechanism, n_classes = self._mechanism, len(self.totals)
         codes = np.zeros((n_rows, len(mechanism.sizes)), dtype=np.int64)
@@ -223,3 +231,17 @@ class Forest:
             given = codes[:, parent] * n_classes + label
             codes[:, column] = drawn(chances, given, rng=rng)
         return codes
+
+
+class Tilted(NamedTuple):
+    """Rows of a forest that are chosen by a column, from more than are asked for."""
+
+    forest: Forest
+    column: int
+    factors: np.ndarray
+    n_rows: float
+
+    def draw(self, n_rows: int, *, rng: np.random.Generator) -> np.ndarray:
+        """Codes of so many rows, int64."""
+        codes = self.forest.draw(_TIMES * n_rows, rng=rng)
+        return Pool(codes, self.factors[codes[:, self.column]], n_rows=self.n_rows).draw(n_rows, rng=rng)

@@ -38,6 +38,11 @@ class Pool:
         chosen = np.minimum(np.searchsorted(below, at), len(self.codes) - 1)
         return np.asarray(rng.permutation(self.codes[chosen].astype(np.int64)))
 
+    def tilted(self, column: int, factors: np.ndarray) -> Pool:
+        """The rows, each as often as the factor of its code in one column says."""
+        counts = factors[self.codes[:, column]]
+        return Pool(self.codes, self.weights * counts, n_rows=self.n_rows * float(self.weights @ counts))
+
 
 def numbers(codes: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
     """One number for each code of each column, float32: 1 where the row has it."""

@@ -11,11 +11,12 @@ import numpy as np
 from scipy.special import ndtri
 
 from ostraka.core.mechanisms.particles import Particles
-from ostraka.synth.forest import Forest
+from ostraka.synth.pool import Pool
 
 if TYPE_CHECKING:
     from ostraka.core.mechanisms.adaptive import AdaptiveMarginals
     from ostraka.data.schema import Column, Schema
+    from ostraka.synth.sequences import SequenceGenerator
     from ostraka.synth.tables import TableGenerator
 
 _CONDITION = re.compile(r"(.+?)\s*(>=|<=|!=|==|=|>|<)\s*(.+)")
@@ -125,11 +126,13 @@ def _share(column: Column, operator: str, text: str) -> np.ndarray:
     return share
 
 
-def answered(generator: TableGenerator, text: str, *, confidence: float = 0.95) -> Answers:
+def answered(
+    generator: TableGenerator | SequenceGenerator, text: str, *, confidence: float = 0.95
+) -> Answers:
     """Answer a question from the noisy tables that have all of its columns, else from the model."""
     if not 0 < confidence < 1:
         raise ValueError(f"confidence must be above 0 and below 1, got {confidence!r}")
-    question, schema = asked(generator.schema, text), generator.schema
+    question, schema = asked(generator.coded_, text), generator.coded_
     covering = [columns for columns in generator.tables_ if question.columns <= set(columns)]
     width = float(ndtri((1 + confidence) / 2))
     found: list[tuple[float, float]]
@@ -146,12 +149,12 @@ def answered(generator: TableGenerator, text: str, *, confidence: float = 0.95) 
 
 
 def _from_tables(
-    generator: TableGenerator, question: Question, covering: list[tuple[int, ...]]
+    generator: Any, question: Question, covering: list[tuple[int, ...]]
 ) -> list[tuple[float, float]]:
     """Counts and standard errors: the mean of all tables that have the columns, weighted by their noise."""
     sums, weights = 0.0, 0.0
     for columns in covering:
-        cells, error = generator.marginal(*(generator.schema.names[j] for j in columns))
+        cells, error = generator.marginal(*(generator.coded_.names[j] for j in columns))
         squares = np.ones(cells.shape)
         for axis, j in enumerate(columns):
             if j in question.shares:
@@ -172,14 +175,14 @@ def _from_tables(
     return list(zip(counts.tolist(), errors.tolist(), strict=True))
 
 
-def _from_model(generator: TableGenerator, question: Question) -> list[tuple[float, float]]:
+def _from_model(generator: Any, question: Question) -> list[tuple[float, float]]:
     """Counts of the model; of particles their standard errors from the noise of what was counted."""
-    model, sizes = generator.model_, generator.schema.sizes
-    if isinstance(model, Forest):
+    model, sizes = generator.model_, generator.coded_.sizes
+    if isinstance(model, Particles | Pool):
+        codes, weights = model.codes.astype(np.int64), model.weights
+    else:
         codes = model.draw(_ROWS, rng=np.random.default_rng(0))
         weights = np.full(len(codes), 1 / len(codes))
-    else:
-        codes, weights = model.codes.astype(np.int64), model.weights
     shares = np.ones(len(codes))
     for j, share in question.shares.items():
         shares = shares * share[codes[:, j]]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import math
-import zlib
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,21 +12,25 @@ from sklearn.base import BaseEstimator
 
 from ostraka.core import check
 from ostraka.core.accounting.calibration import gaussian_shift
-from ostraka.core.mechanisms.adaptive import ROWS, THETA, WEIGHTS, AdaptiveMarginals
+from ostraka.core.mechanisms.adaptive import ROWS, WEIGHTS, AdaptiveMarginals
 from ostraka.core.mechanisms.marginals import TreeMarginals
 from ostraka.core.private import Adjacency, Private
 from ostraka.core.result import Result
-from ostraka.data.schema import Schema, encoded
-from ostraka.synth import fitting
+from ostraka.data.schema import Column, Schema, encoded
+from ostraka.data.units import numbered
+from ostraka.synth import fitting, records
 from ostraka.synth import pool as pools
 from ostraka.synth.forest import Forest
 from ostraka.synth.pool import NumberModel, Pool
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ostraka.core.ledger.ledger import Ledger
     from ostraka.synth.query import Answers
 
 GRAIN = 120  # weight of one person: 1 to 6 and 8 rows share it without a remainder
+PERSON_ROWS = "rows of the person"  # the column that a table has, too, where persons are the unit
 METHODS = ("auto", "particles", "forest", *pools.METHODS)
 _PUBLIC = ("the schema, which is public", "whether somebody took part in making it")
 _MOST_COLUMNS = 50  # for particles by default
@@ -41,8 +43,7 @@ _PICKS, _PICKS_GROW, _USUAL_WIDTH = 30, 0.3, 13
 _PULL, _PULL_GROWS = 0.03, 0.5
 _STEPS, _MORE_STEPS = 15, 25
 _BATCHES = 8  # at most, about: with more tables, batches are larger
-_VERSION = 2
-_FINENESS = 2**16 - 1  # of the weights of rows, as they are kept
+_VERSION = 3
 
 
 class TableGenerator(BaseEstimator):
@@ -74,12 +75,18 @@ class TableGenerator(BaseEstimator):
     counts_ : dict of arrays
         The noisy counts, in rows (of persons, if there were groups), by the numbers of their columns. Public.
     n_rows_ : int
-        Noisy number of rows (of persons, if there were groups). Public.
+        Noisy number of rows; of a person at most eight count. Public.
+    n_people_ : int or None
+        Noisy number of persons, if there were groups. Public.
 
     Notes
     -----
     Particles: rows with weights, whose counts are the noisy ones as far as their noise demands. Samples are
     chosen from them by systematic resampling, so they hardly add an error of their own.
+
+    With groups, how many rows a person has (eight or more count as eight) is a column more. Each row of a
+    copy is as likely as the number of rows of its person says, so that there are as many rows for a person,
+    on average, as in the private table.
 
     Forest: counts are pulled to conditional independence as far as their noise demands, and sampled along the
     forest. The target of a sampled row is then drawn anew, by a logistic model of all columns whose expected
@@ -154,50 +161,54 @@ class TableGenerator(BaseEstimator):
         found = fitting.charged(
             mechanism, private, epsilon=self.epsilon, delta=self.delta, ledger=ledger, rng=rng
         )
-        self.mechanism_: Any = mechanism
-        self._learn(found)
+        self._set(mechanism, *records.counts_and_model(found, mechanism.grain), persons=groups is not None)
         self.result_ = fitting.record(
             mechanism,
             private,
             delta=self.delta,
             simulation=rng is not None,
             public=_PUBLIC,
-            n_rows=self.n_rows_,
-            n_columns=len(mechanism.sizes),
-            target=self.target,
-            schema=self.schema.to_dict(),
+            **self._numbers(),
         )
         return self
 
-    def _fit_pool(self, frame: Any, **how: Any) -> TableGenerator:
-        """Let a generator of rows of numbers learn the codes."""
-        numbers = self._number_model()
-        codes = encoded(self.schema, frame, most=1)[:, :-1].astype(np.int64)
-        pool = numbers.fit(codes, **how)
-        weights = np.rint(pool.weights / pool.weights.max() * _FINENESS).astype(np.uint16)
-        self.counts_: dict[str, np.ndarray] = {}
-        self._arrays: dict[str, np.ndarray] = {ROWS: pool.codes, WEIGHTS: weights}
-        self.mechanism_ = numbers.model.mechanism_
-        self.model_: Any = Pool(**self._arrays_of_pool(), n_rows=pool.n_rows)
-        self.n_rows_ = max(1, round(pool.n_rows))
-        found: Result = numbers.model.result_
-        settings = found.settings | {
+    def _numbers(self) -> dict[str, Any]:
+        """Settings of the record."""
+        people = {} if self.n_people_ is None else {"n_people": self.n_people_}
+        return people | {
             "n_rows": self.n_rows_,
             "n_columns": len(self.schema.columns),
             "target": self.target,
             "schema": self.schema.to_dict(),
-            "method": self.method,
+            "counted": [[self.coded_.names[j] for j in columns] for columns in self.tables_],
         }
-        upper = found.upper | {"not_protected": list(_PUBLIC)}
-        self.result_ = replace(found, settings=settings, upper=upper)
+
+    def _coded_schema(self, *, persons: bool) -> Schema:
+        """The columns that are counted: those of the schema, and of persons how many rows each has."""
+        if not persons:
+            return self.schema
+        edges = tuple(float(number) for number in range(1, fitting.ROWS_OF_A_PERSON + 2))
+        return Schema((*self.schema.columns, Column(name=PERSON_ROWS, edges=edges, whole=True)))
+
+    def _fit_pool(self, frame: Any, *, groups: Any, **how: Any) -> TableGenerator:
+        """Let a generator of rows of numbers learn the codes."""
+        persons = groups is not None
+        numbers = self._number_model(persons=persons)
+        codes = encoded(self.schema, frame, most=1)[:, :-1].astype(np.int64)
+        if persons:
+            codes = np.column_stack([codes, rows_of_person(groups, len(codes)) - 1])
+        pool = numbers.fit(codes, groups=groups, **how)
+        arrays = {ROWS: pool.codes, WEIGHTS: records.fine(pool.weights)}
+        self._set(numbers.model.mechanism_, {}, arrays, persons=persons, n_units=pool.n_rows)
+        found: Result = numbers.model.result_
+        settings = found.settings | self._numbers() | {"method": self.method}
+        self.result_ = replace(found, settings=settings, upper=found.upper | {"not_protected": list(_PUBLIC)})
         return self
 
-    def _arrays_of_pool(self) -> dict[str, np.ndarray]:
-        return {"codes": self._arrays[ROWS], "weights": self._arrays[WEIGHTS].astype(np.float64)}
-
-    def _number_model(self) -> NumberModel:
+    def _number_model(self, *, persons: bool) -> NumberModel:
         target = None if self.target is None else self.schema.place(self.target)
-        return NumberModel(self.method, self.schema.sizes, target, epsilon=self.epsilon, delta=self.delta)
+        sizes = self._coded_schema(persons=persons).sizes
+        return NumberModel(self.method, sizes, target, epsilon=self.epsilon, delta=self.delta)
 
     def mechanism(self, *, persons: bool) -> Any:
         """The mechanism that :meth:`fit` releases, with the least noise that keeps (epsilon, delta)."""
@@ -207,9 +218,9 @@ class TableGenerator(BaseEstimator):
                 "schema must be a Schema, such as Schema.from_toml(path): it is public, not read off frame"
             )
         target = None if self.target is None else self.schema.place(self.target)
-        sizes, grain = self.schema.sizes, GRAIN if persons else 1
+        sizes, grain = self._coded_schema(persons=persons).sizes, GRAIN if persons else 1
         if self.method in pools.METHODS:
-            return self._number_model().mechanism()
+            return self._number_model(persons=persons).mechanism()
         few = len(sizes) <= _MOST_COLUMNS
         if self.method == "particles" or (self.method == "auto" and few):
             return adaptive(sizes, target, self.epsilon, self.delta, grain)
@@ -221,7 +232,7 @@ class TableGenerator(BaseEstimator):
         Parameters
         ----------
         n_rows : int, optional
-            None: the noisy number of rows of the private table.
+            None: the noisy number of rows of the private table, ``n_rows_``.
         random_state : int or numpy.random.Generator, optional
         """
         n_rows = self.n_rows_ if n_rows is None else n_rows
@@ -231,7 +242,7 @@ class TableGenerator(BaseEstimator):
 
     def sample_codes(self, n_rows: int, *, rng: np.random.Generator) -> np.ndarray:
         """The same as codes of the schema, int64 of shape (n_rows, n_columns)."""
-        return np.asarray(self.model_.draw(n_rows, rng=rng))
+        return np.asarray(self._rows.draw(n_rows, rng=rng)[:, : len(self.schema.columns)])
 
     def marginal(self, *names: str) -> tuple[np.ndarray, float]:
         """Noisy counts of a table that was counted, and their standard error. Public.
@@ -239,7 +250,8 @@ class TableGenerator(BaseEstimator):
         Parameters
         ----------
         *names : str
-            Its columns, in any order. The target may be left out where it was counted with them.
+            Its columns, in any order. The target may be left out where it was counted with them. Of persons
+            ``"rows of the person"`` is one, too.
 
         Returns
         -------
@@ -254,7 +266,7 @@ class TableGenerator(BaseEstimator):
         ValueError
             A name that is no such column, or a table that was not counted.
         """
-        columns = {self.schema.place(name) for name in names}
+        columns = {self.coded_.place(name) for name in names}
         mechanism: Any = getattr(self, "mechanism_", None)
         for counted in self.tables_:
             if len(columns) == len(names) and columns in (set(counted), set(counted) - {mechanism.target}):
@@ -262,7 +274,7 @@ class TableGenerator(BaseEstimator):
                 return table.reshape([mechanism.sizes[j] for j in counted]), mechanism.sigma_of(
                     counted
                 ) / mechanism.grain
-        tables = ["(" + ", ".join(self.schema.names[j] for j in counted) + ")" for counted in self.tables_]
+        tables = ["(" + ", ".join(self.coded_.names[j] for j in counted) + ")" for counted in self.tables_]
         raise ValueError(
             f"names must be those of a table that was counted, {', '.join(tables)}, got {names!r}"
         )
@@ -309,20 +321,16 @@ class TableGenerator(BaseEstimator):
             "epsilon": self.epsilon,
             "delta": self.delta,
             "method": self.method,
+            "persons": self.n_people_ is not None,
             "n_rows": float(self.model_.n_rows),
-            "counts": {name: table.ravel().tolist() for name, table in self.counts_.items()},
-            "model": {name: _packed(array) for name, array in self._arrays.items()},
+            "counts": records.counts_to_dict(self.counts_),
+            "model": records.packed(self._arrays),
             "result": json.loads(self.result_.to_json()),
         }
         if self.counts_:
-            mechanism = self.mechanism_
             record["method"] = "particles" if self._arrays else "forest"
-            record["counted_with"] = mechanism.target
-            record["mechanism"] = {
-                field.name: getattr(mechanism, field.name)
-                for field in fields(mechanism)
-                if field.name not in {"sizes", "target"}
-            }
+            record["counted_with"] = self.mechanism_.target
+            record["mechanism"] = records.settings(self.mechanism_)
         return json.dumps(record)
 
     @classmethod
@@ -335,66 +343,65 @@ class TableGenerator(BaseEstimator):
             The text is not what :meth:`to_json` writes.
         """
         record = json.loads(text)
-        if not isinstance(record, dict) or record.get("version") not in (1, _VERSION):
+        if not isinstance(record, dict) or record.get("version") not in range(1, _VERSION + 1):
             raise ValueError(
                 f"a generator must be JSON of version {_VERSION}, as TableGenerator.to_json writes it"
             )
-        schema = Schema.from_dict(record["schema"])
         settings = {name: record[name] for name in ("target", "epsilon", "delta")}
+        schema, persons = Schema.from_dict(record["schema"]), record.get("persons", False)
         generator = cls(schema, **settings, method=record.get("method", "forest"))
-        counts = {name: np.array(cells) for name, cells in record["counts"].items()}
-        arrays = {name: _unpacked(each) for name, each in record.get("model", {}).items()}
-        if generator.method in pools.METHODS:
-            generator.counts_, generator._arrays = counts, arrays
-            generator.model_ = Pool(**generator._arrays_of_pool(), n_rows=record["n_rows"])
-            generator.n_rows_ = max(1, round(record["n_rows"]))
-        elif generator.method == "forest":
+        counts, arrays = records.counts_of(record["counts"]), records.unpacked(record.get("model", {}))
+        sizes, mechanism = generator._coded_schema(persons=persons).sizes, None
+        if generator.method == "forest":
             target = None if record["target"] is None else schema.place(record["target"])
-            generator.mechanism_ = TreeMarginals(sizes=schema.sizes, target=target, **record["mechanism"])
-            generator._set(counts, {})
-        else:
-            generator.mechanism_ = AdaptiveMarginals(
-                sizes=schema.sizes, target=record["counted_with"], **record["mechanism"]
-            )
-            generator._set(counts, arrays)
+            mechanism = TreeMarginals(sizes=sizes, target=target, **record["mechanism"])
+        elif generator.method not in pools.METHODS:
+            mechanism = AdaptiveMarginals(sizes=sizes, target=record["counted_with"], **record["mechanism"])
+        generator._set(mechanism, counts, arrays, persons=persons, n_units=record.get("n_rows"))
         generator.result_ = Result.from_json(json.dumps(record["result"]))
         return generator
 
-    def _learn(self, released: dict[str, np.ndarray]) -> None:
-        """Keep what was released, in rows; the model's arrays as they are kept in a file."""
-        arrays = {}
-        if WEIGHTS in released:  # particles, as they were fitted between the choices
-            weights = released.pop(WEIGHTS)
-            arrays = {
-                ROWS: released.pop(ROWS),
-                WEIGHTS: np.rint(weights / weights.max() * _FINENESS).astype(np.uint16),
-                THETA: released.pop(THETA).astype(np.float32),
-            }
-        self._set({name: table / self.mechanism_.grain for name, table in released.items()}, arrays)
-
-    def _set(self, counts: dict[str, np.ndarray], arrays: dict[str, np.ndarray]) -> None:
-        mechanism = self.mechanism_
+    def _set(
+        self,
+        mechanism: Any,
+        counts: dict[str, np.ndarray],
+        arrays: dict[str, np.ndarray],
+        *,
+        persons: bool,
+        n_units: float | None = None,
+    ) -> None:
+        """Keep what was released. ``n_units``: how many rows, or persons, a pool stands for."""
+        self.mechanism_: Any = mechanism
         self.counts_, self._arrays = counts, arrays
-        self.model_ = mechanism.model(counts, **arrays) if arrays else Forest(mechanism, counts)
-        self.n_rows_ = max(1, round(self.model_.n_rows))
-
-
-def _packed(array: np.ndarray) -> dict[str, Any]:
-    """An array as plain JSON types."""
-    data = base64.b85encode(zlib.compress(np.ascontiguousarray(array).tobytes(), level=6)).decode()
-    return {"dtype": array.dtype.str, "shape": list(array.shape), "data": data}
-
-
-def _unpacked(record: dict[str, Any]) -> np.ndarray:
-    data = zlib.decompress(base64.b85decode(record["data"]))
-    return np.frombuffer(data, dtype=np.dtype(record["dtype"])).reshape(record["shape"]).copy()
+        self.coded_ = self._coded_schema(persons=persons)
+        self.model_: Any
+        if not arrays:
+            self.model_ = Forest(mechanism, counts)
+        elif not counts:
+            weights = arrays[WEIGHTS].astype(np.float64)
+            self.model_ = Pool(arrays[ROWS], weights, n_rows=0.0 if n_units is None else n_units)
+        else:
+            self.model_ = mechanism.model(counts, **arrays)
+        self._rows = self.model_
+        if persons:
+            factors = np.arange(1.0, fitting.ROWS_OF_A_PERSON + 1)
+            self._rows = self.model_.tilted(len(self.schema.columns), factors)
+        self.n_people_ = max(1, round(self.model_.n_rows)) if persons else None
+        self.n_rows_ = max(1, round(self._rows.n_rows))
 
 
 def adaptive(
     sizes: tuple[int, ...], target: int | None, epsilon: float, delta: float, grain: int
 ) -> AdaptiveMarginals:
     """The least noise that keeps (epsilon, delta), with tables and shares by the rules above."""
-    rho = gaussian_shift(epsilon, delta) ** 2 / 2
+    made = by_rules(sizes, target, gaussian_shift(epsilon, delta) ** 2 / 2, grain)
+    return made(fitting.least_noise(made, epsilon=epsilon, delta=delta))
+
+
+def by_rules(
+    sizes: tuple[int, ...], target: int | None, rho: float, grain: int
+) -> Callable[[float], AdaptiveMarginals]:
+    """Tables and shares for so much rho; the mechanism for a noise, whose own rho is about 1 / noise²."""
     scale, width = rho / _USUAL, len(sizes)
     with_target = target if rho < _LITTLE and width > 1 else None
     bare = AdaptiveMarginals(
@@ -421,7 +428,7 @@ def adaptive(
             grain=grain,
         )
 
-    return made(fitting.least_noise(made, epsilon=epsilon, delta=delta))
+    return made
 
 
 def calibrated(
@@ -445,17 +452,25 @@ def calibrated(
 
 
 def coded(schema: Schema, frame: Any, groups: Any, *, rng: np.random.Generator | None) -> Private:
-    """Codes and weights of the private rows, with what one unit moves.
+    """Codes and weights of the private rows, with what one unit moves; of persons how many rows each has.
 
     At most eight rows of a person, chosen at random, share one GRAIN.
     """
     grain = 1 if groups is None else GRAIN
-    rows = encoded(schema, frame, most=grain)
+    rows, unit = encoded(schema, frame, most=grain), "row"
     if groups is None:
-        rows[:, -1], unit = 1, "row"
+        rows[:, -1] = 1
     else:
-        used = fitting.rows_of_persons(groups, len(rows), rng=rng)
-        rows[:, -1], unit = np.where(used > 0, GRAIN // np.maximum(used, 1), 0), "person"
-        rows = rows[used > 0]
+        used, unit = fitting.rows_of_persons(groups, len(rows), rng=rng), "person"
+        rows[:, -1] = np.where(used > 0, GRAIN // np.maximum(used, 1), 0)
+        rows = np.insert(rows, -1, np.maximum(used, 1) - 1, axis=1)[used > 0]
     adjacency = Adjacency(unit=unit, moves="row", at_most=float(grain), relation="add-or-remove")
     return Private(rows, adjacency)
+
+
+def rows_of_person(groups: Any, n_rows: int) -> np.ndarray:
+    """How many rows the person of each row has; eight or more are eight. Private."""
+    if np.shape(groups) != (n_rows,):
+        raise ValueError(f"groups must be one a row, shape ({n_rows},), got {np.shape(groups)}")
+    person = numbered(groups)[0]
+    return np.asarray(np.minimum(np.bincount(person)[person], fitting.ROWS_OF_A_PERSON))

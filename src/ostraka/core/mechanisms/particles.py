@@ -22,6 +22,7 @@ _LEAST_SHARE = 0.25  # of the particles: the effective sample below which a step
 _SHORTER, _MOST_SHORTENINGS = 0.7, 12
 _NEAR = 0.8  # effective sample at which rows need not be drawn anew
 _LARGEST = 12.0  # of a weight: no cell is more than e^12 times as likely for it
+_LEAST_SINGLE = 40.0  # of a code's own weight below 0: it outweighs all tables of a code that nobody has
 _RISE, _FALL = 4.0, 4.0  # of a weight in one step, at most
 _MEMORY = 8  # of L-BFGS
 _SWEEPS = 2
@@ -124,7 +125,11 @@ class Particles:
 
         # a cell that few particles are in says little of its own share: its weight may rise by little
         inside = np.bincount(cells.ravel(), minlength=start.size)
-        low = np.maximum(start - _FALL, -_LARGEST) * scale
+        least = np.full(start.size, -_LARGEST)
+        for table in self.tables:
+            if len(table.columns) == 1:
+                least[table.begin : table.begin + table.size] = -_LEAST_SINGLE
+        low = np.maximum(start - _FALL, least) * scale
         high = np.minimum(start + np.minimum(np.log1p(inside) + 1, _RISE), _LARGEST) * scale
         options = {"maxiter": steps, "maxcor": _MEMORY, "maxfun": 2 * steps}
         found = minimize(
@@ -172,13 +177,34 @@ class Particles:
         chosen = order[np.minimum(np.searchsorted(below, at), len(order) - 1)]
         return np.ascontiguousarray(self.codes[chosen])
 
-    def refresh(self, sweeps: int = _SWEEPS) -> None:
-        """Draw each column anew, given the others, under the present weights."""
-        columns, starts, parts, factors = self._conditionals()
+    def refresh(self, sweeps: int = _SWEEPS, columns: Sequence[int] | None = None) -> None:
+        """Draw each column anew, given the others, under the present weights: all, or the named ones."""
+        columns = range(len(self.sizes)) if columns is None else columns
+        drawn, starts, parts, factors = self._conditionals(columns)
         sizes = np.array(self.sizes, dtype=np.int64)
         for _ in range(sweeps):
-            uniforms = self.rng.random((columns.size, len(self.codes)), dtype=np.float32)
-            kernels.sweep(self.codes, uniforms, columns, sizes, starts, parts, factors)
+            uniforms = self.rng.random((drawn.size, len(self.codes)), dtype=np.float32)
+            kernels.sweep(self.codes, uniforms, drawn, sizes, starts, parts, factors)
+
+    def tilted(self, column: int, factors: np.ndarray) -> Particles:
+        """The model in which each row counts as often as the factor of its code in one column says."""
+        whole = copy(self)
+        table = next(table for table in self.tables if table.columns == (column,))
+        whole.theta = self.theta.copy()
+        whole.theta[table.begin : table.begin + table.size] += np.log(factors)
+        weights = self.weights * factors[self.codes[:, column]]
+        whole.weights, whole.n_rows = weights / weights.sum(), self.n_rows * float(weights.sum())
+        return whole
+
+    def given(
+        self, known: Sequence[int], codes: np.ndarray, *, sweeps: int, rng: np.random.Generator
+    ) -> np.ndarray:
+        """Rows whose ``known`` columns have these codes, one row a line; the others are drawn given them."""
+        whole = copy(self)
+        whole.codes, whole.rng = self.draw(len(codes), rng=rng).astype(np.uint16), rng
+        whole.codes[:, known] = codes
+        whole.refresh(sweeps, [j for j in range(len(self.sizes)) if j not in set(known)])
+        return whole.codes.astype(np.int64)
 
     def influence(self, values: np.ndarray, *, steps: int = 60, within: float = 1e-3) -> np.ndarray:
         """How far the expected sum of ``values`` over all rows moves with each noisy count, one a cell.
@@ -229,10 +255,10 @@ class Particles:
         kernels.places(self.codes, padded([table.columns for table in self.tables]), sizes, begins, out)
         return out
 
-    def _conditionals(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """For each column that is in a table with others: its tables, with its own code running fastest."""
-        columns, starts, parts, factors, begin = [], [0], [], [], 0
-        for j in range(len(self.sizes)):
+    def _conditionals(self, columns: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """For each of ``columns`` that is in a table with others: its tables, its own code fastest."""
+        drawn, starts, parts, factors, begin = [], [0], [], [], 0
+        for j in columns:
             mine = [table for table in self.tables if j in table.columns]
             if all(len(table.columns) == 1 for table in mine):
                 continue  # it is independent of all others
@@ -249,10 +275,10 @@ class Particles:
                     stride *= self.sizes[k]
                 parts.append(line)
                 begin += table.size
-            columns.append(j)
+            drawn.append(j)
             starts.append(len(parts))
         return (
-            np.array(columns, dtype=np.int64),
+            np.array(drawn, dtype=np.int64),
             np.array(starts, dtype=np.int64),
             np.array(parts, dtype=np.int64).reshape(-1, 5),
             np.concatenate([*factors, np.zeros(0)]),
