@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from unittest.mock import patch
 
 import numpy as np
@@ -20,8 +21,10 @@ from scipy.special import ndtr
 from ostraka import Curve
 from ostraka.audit.attacks.generators import marginal_scores, nearest_scores, sum_scores
 from ostraka.audits import one_run_lower_bound
+from ostraka.core.mechanisms.adaptive import columns_of, name_of
 from ostraka.core.mechanisms.particles import Particles
-from ostraka.synth import DPGM, Evolution, PrivateKMeans, Schema, TableGenerator
+from ostraka.core.mechanisms.sequences import FIRST, NEXT
+from ostraka.synth import DPGM, Evolution, PrivateKMeans, Schema, SequenceGenerator, TableGenerator
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,6 +81,33 @@ def tables(rng: np.random.Generator, *, method: str) -> Audited:
     return Audited(scores, null, claim)
 
 
+def linked(rng: np.random.Generator) -> Audited:
+    """Counts of first rows and of steps of persons, each of whom has two rows with a value of their own."""
+    included, other = coins(rng), coins(rng)
+    names = [str(k) for k in range(CANARIES)]
+    schema = Schema.from_dict({"a": {"categories": names}})
+    who, order = np.repeat(np.arange(CANARIES)[included], 2), np.tile([0, 1], int(included.sum()))
+    made = SequenceGenerator(schema, longest=2, epsilon=EPSILON, delta=DELTA)
+    with patch.multiple(Particles, fit=lambda *_, **__: None, solve=lambda *_: None):
+        made.fit({"a": np.array(names)[who]}, groups=who, order=order, rng=rng)
+    first, following = made.mechanism_.first, made.mechanism_.following
+    width = len(first.sizes)  # columns of both parts, one after the other
+    tables, noise = {}, {}
+    for name, table in made.counts_.items():
+        part, begin = (first, 0) if name.startswith(FIRST) else (following, width)
+        columns = columns_of(name.removeprefix(FIRST).removeprefix(NEXT))
+        if columns != (len(part.sizes) - 1,):  # numbers of rows alone are common to all canaries
+            place = tuple(begin + j for j in columns)
+            tables[name_of(place)] = table
+            noise[place] = part.sigma_of(columns) / part.grain
+    both = SimpleNamespace(sizes=first.sizes + following.sizes, grain=1, sigma_of=noise.__getitem__)
+    one, zero = np.arange(CANARIES), np.zeros(CANARIES, dtype=np.int64)
+    codes = np.column_stack([one, zero + 1, one, one, zero])
+    claim = Curve.gaussian(sensitivity=1.0, sigma=sum(sigma**-2 for sigma in noise.values()) ** -0.5)
+    scores, null = (marginal_scores(tables, cast("Any", both), codes, each) for each in (included, other))
+    return Audited(scores, null, claim)
+
+
 def votes(rng: np.random.Generator) -> Audited:
     """Votes for candidates, of which each canary is nearest to one of its own."""
     included, other, candidates = coins(rng), coins(rng), 10 * np.eye(CANARIES)
@@ -124,6 +154,7 @@ def gaussians(rng: np.random.Generator) -> Audited:
 KINDS: dict[str, Callable[[np.random.Generator], Audited]] = {
     "TableGenerator of particles, white box": partial(tables, method="particles"),
     "TableGenerator of a forest, white box": partial(tables, method="forest"),
+    "SequenceGenerator, white box": linked,
     "Evolution, white box": votes,
     "PrivateKMeans, black box": clusters,
     "DPGM of networks, black box": networks,

@@ -1,9 +1,9 @@
 """Synthetic tables on UCI Adult: what boosted trees learn from the copy, scored on the real test rows.
 
 Edges are written by hand, categories are those of UCI's documentation. Five seeds a price. The noise is
-seeded: a simulation, to be repeated. Seconds of the fit are of processor time. The same with the schema that
-``Schema.from_public`` makes of the test rows, as a newcomer would; and Diabetes 130 with a row as the unit.
-Beside them the figures of AIM, as they were measured (docs/synthetic.md).
+seeded: a simulation, to be repeated. Seconds of the fit are of processor time. Then Diabetes 130 with a row
+as the unit. Beside them the figures of AIM, as they were measured (docs/synthetic.md). What a newcomer gets,
+who sets nothing: ``python -m bench copies``.
 
 ``python -m bench.synth FOLDER`` writes the coded rows (``codes.csv``) and the number of codes of each column
 (``sizes.csv``) there for another generator, and scores the copies of them that it finds (``copy*.csv``).
@@ -134,7 +134,7 @@ def copies(where: Path) -> None:
 
 
 def main() -> None:
-    """Three prices, two methods, five seeds each; then by defaults alone; then a wider table."""
+    """Three prices, two methods, five seeds each; then a wider table."""
     data = adult()
     if SCORED:
         print("  the real rows: accuracy {:.4f}, AUC {:.4f}".format(*scored(data.codes, data.real)))
@@ -156,26 +156,8 @@ def main() -> None:
             )
         if epsilon in AIM:
             print(f"  epsilon {epsilon:g}, AIM (one seed, in the same order): {AIM[epsilon]}", flush=True)
-        by_defaults(data, epsilon)
     if WIDE:
         wide()
-
-
-def by_defaults(data: Adult, epsilon: float) -> None:
-    """The schema of the public test rows, nothing set; scored on their codes."""
-    test = read("adult.test.gz")
-    schema = Schema.from_public(test)
-    real, found = schema.encode(test), []
-    for seed in range(SEEDS):
-        rng = np.random.default_rng(seed)
-        made = TableGenerator(schema, target=TARGET, epsilon=epsilon, delta=DELTA).fit(data.train, rng=rng)
-        found.append(scored(made.sample_codes(len(data.codes), rng=rng), real))
-    print(
-        f"  epsilon {epsilon:g}, Schema.from_public of the test rows: accuracy {{:.4f}}, AUC {{:.4f}}".format(
-            *np.mean(found, axis=0)
-        ),
-        flush=True,
-    )
 
 
 def wide() -> None:

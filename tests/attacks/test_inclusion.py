@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.stats import norm
@@ -157,15 +159,13 @@ def test_tables_of_other_columns_are_refused():
             marginal_scores(released | wrong, mechanism, canaries, included)
 
 
-def test_persons_with_several_rows_are_not_for_the_audit_of_tables():
-    _, released, canaries, included, _ = tables(1.0)
-    persons = TreeMarginals(
-        sizes=(200, 200, 200, 2),
-        target=3,
-        sigma_pairs=1.0,
-        sigma_triples=1.0,
-        select_epsilon=1.0,
-        grain=120,
+def test_a_person_with_one_row_is_scored_as_a_row_is():
+    """Counts of persons are in rows, and so is their noise."""
+    mechanism, released, canaries, included, rest = tables(1.0)
+    noise = {name: 120 * getattr(mechanism, name) for name in ("sigma_pairs", "sigma_triples")}
+    persons = replace(mechanism, grain=120, **noise)
+    of_rows, of_persons = (
+        marginal_scores(released, each, canaries, included, rest=rest) for each in (mechanism, persons)
     )
-    with pytest.raises(ValueError, match="grain 120"):
-        marginal_scores(released, persons, canaries, included)
+    np.testing.assert_allclose(of_persons.members, of_rows.members)
+    np.testing.assert_allclose(of_persons.others, of_rows.others)

@@ -499,9 +499,9 @@ def marginal_scores(
     Parameters
     ----------
     released : mapping of arrays
-        The noisy counts by name: ``counts_`` of the generator.
+        The noisy counts by name, in rows: ``counts_`` of the generator.
     mechanism : AdaptiveMarginals or TreeMarginals
-        ``mechanism_`` of the generator, where the unit is a row.
+        ``mechanism_`` of the generator. Where the unit is a person, a canary is a person with one row.
     canaries : int array, shape (n_canaries, n_columns)
         Codes. No two may have a cell in common.
     included : bool array, shape (n_canaries,)
@@ -544,8 +544,6 @@ def marginal_scores(
         if not ((rows >= 0) & (rows < np.array(sizes))).all():
             raise ValueError(f"{name} must hold codes from 0 to one less than the size of each column")
     coins = read_members(included, name="included", n_rows=len(codes))
-    if mechanism.grain != 1:
-        raise ValueError(f"mechanism must count one row as 1, got grain {mechanism.grain}")
     weighted = np.column_stack([others, np.ones(len(others), dtype=np.int64)])
     scores = np.zeros(len(codes))
     for name, table in released.items():
@@ -557,7 +555,7 @@ def marginal_scores(
         if len(np.unique(cells)) < len(cells):
             raise ValueError("canaries must have no cell of a released table in common")
         excess = np.asarray(table).ravel()[cells] - count(weighted, sizes, columns).ravel()[cells]
-        scores += (excess - 0.5) / mechanism.sigma_of(columns) ** 2
+        scores += (excess - 0.5) / (mechanism.sigma_of(columns) / mechanism.grain) ** 2
     return Scores.of(members=scores[coins], others=scores[~coins])
 
 
