@@ -72,6 +72,15 @@ def test_rows_of_persons_are_written_in_order(folder, capsys):
     assert (folder / "more.csv").read_text().splitlines()[0] == "who,place,smokes,age"
 
 
+def test_a_schema_of_too_many_categories_is_refused_before_anything_is_charged(folder, capsys):
+    many = ", ".join(f'"{k}"' for k in range(100_000))
+    (folder / "schema.toml").write_text(f"[smokes]\ncategories = [{many}]\n")
+    run(folder, code=2)
+    assert "'smokes' must have at most 10,000 codes" in " ".join(capsys.readouterr().err.split())
+    assert not (folder / "run").exists()
+    assert not (folder / "ostraka-ledgers").exists()
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [

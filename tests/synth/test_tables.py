@@ -220,6 +220,13 @@ def test_a_table_of_an_odd_shape_has_a_copy(schema, rows, target, epsilon):
     assert made.result_.upper["epsilon"] <= epsilon
 
 
+@pytest.mark.slow  # 60 columns have a quick test above
+def test_a_table_of_200_columns_has_a_copy():
+    schema, rows = wide(200, 50)
+    made = TableGenerator(schema, target="c0", epsilon=1.0).fit(rows)
+    assert len(made.sample(20, random_state=0)) == 200
+
+
 def test_more_codes_than_a_table_can_have_are_refused_in_a_sentence():
     with pytest.raises(ValueError, match="at most 10,000 codes"):
         Schema.from_dict({"a": {"categories": list(map(str, range(100_000)))}})
