@@ -29,7 +29,7 @@ PACKAGES = [
 ]
 DOCS = Path(__file__).parents[1] / "docs"
 REFERENCE = "\n".join(page.read_text() for page in sorted((DOCS / "reference").glob("*.md")))
-MOST_NAMES = 131
+MOST_NAMES = 132
 
 
 def exported() -> list[tuple[str, str]]:
@@ -102,6 +102,7 @@ MAY_BE_POSITIONAL = {
     "ostraka.synth.dpgm.DPGM.sample": "how many rows: what a call to sample is about",
     "ostraka.synth.kmeans.PrivateKMeans": "the number of clusters, as in scikit-learn's KMeans",
     "ostraka.synth.kmeans.PrivateKMeans.sample": "how many rows: what a call to sample is about",
+    "ostraka.synth.sequences.SequenceGenerator.sample": "how many persons: what a call to sample is about",
     "ostraka.synth.tables.TableGenerator.sample": "how many rows: what a call to sample is about",
     "ostraka.synth.tables.TableGenerator.sample_codes": "as sample",
     "ostraka.text.writer.Writer.write": "how many texts: what a call is about",

@@ -169,9 +169,9 @@ def table(
     frame: dict[str, Any] = {
         name: table.numbers(name)[0] if name in edged else table.text(name) for name in columns.names
     }
-    for name, option in ((person, "--person"), (order, "--order")):
-        if name is not None:
-            table.require(name, option=option)
+    for owner_column, option in ((person, "--person"), (order, "--order")):
+        if owner_column is not None:
+            table.require(owner_column, option=option)
     groups = people(table, person)
     found = _found(table, columns, person=person, rows_are_people=rows_are_people)
     require_settled(found)

@@ -351,7 +351,8 @@ class TableGenerator(BaseEstimator):
         schema, persons = Schema.from_dict(record["schema"]), record.get("persons", False)
         generator = cls(schema, **settings, method=record.get("method", "forest"))
         counts, arrays = records.counts_of(record["counts"]), records.unpacked(record.get("model", {}))
-        sizes, mechanism = generator._coded_schema(persons=persons).sizes, None
+        sizes = generator._coded_schema(persons=persons).sizes
+        mechanism: TreeMarginals | AdaptiveMarginals | None = None
         if generator.method == "forest":
             target = None if record["target"] is None else schema.place(record["target"])
             mechanism = TreeMarginals(sizes=sizes, target=target, **record["mechanism"])

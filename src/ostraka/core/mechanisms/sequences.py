@@ -25,7 +25,7 @@ def left_sizes(longest: int) -> int:
 
 def left_codes(left: np.ndarray) -> np.ndarray:
     """The codes of so many rows that follow."""
-    return np.minimum(left, _MOST_LEFT)
+    return np.asarray(np.minimum(left, _MOST_LEFT))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +114,8 @@ class SequenceMarginals:
 
     def release(self, private: Private, *, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """What both parts release, by names that begin with ``"first/"`` and ``"next/"``."""
-        persons, released = self._opened(private), {}
+        persons = self._opened(private)
+        released: dict[str, np.ndarray] = {}
         for prefix, part, rows in (
             (FIRST, self.first, self.firsts(persons)),
             (NEXT, self.following, self.steps(persons)),
