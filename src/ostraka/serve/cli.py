@@ -275,7 +275,9 @@ def _tell(deployment: Deployment, *, as_json: bool) -> None:
 
 def systemd(run: Path) -> str:
     """Return a systemd unit that runs the present command line without ``--systemd``."""
-    program = shutil.which("ostraka") or "/usr/local/bin/ostraka"
+    typed = Path(shutil.which(sys.argv[0]) or sys.argv[0]).absolute()
+    beside = Path(sys.executable).with_name("ostraka")  # of python -m, and of tests
+    program = str(typed if typed.name == "ostraka" and os.access(typed, os.X_OK) else beside)
     words = [word for word in sys.argv[1:] if word != "--systemd"]
     words = [str(run.resolve()) if word == str(run) else word for word in words]
     return _rendered("systemd.j2", command=shlex.join([program, *words]), run=str(run.resolve()))
