@@ -1,6 +1,7 @@
 """Keys: random, shown once, kept as an HMAC, compared in constant time, rotated and revoked while it runs."""
 
 import hmac
+import os
 import re
 import shlex
 import stat
@@ -55,6 +56,15 @@ def test_another_pepper_is_refused_before_it_locks_anybody_out(ring, tmp_path):
     (tmp_path / CHECK).unlink()
     (tmp_path / "keys.json").unlink()
     assert Keyring(tmp_path / "keys.json", b"q" * 32).add("alice", role=CLIENT)
+
+
+def test_what_root_types_can_be_read_by_the_user_of_the_service(ring, tmp_path, monkeypatch):
+    changed = {}
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "chown", lambda path, *owner: changed.setdefault(path.name, owner))
+    ring.add("alice", role=CLIENT)
+    folder = tmp_path.stat()
+    assert changed == dict.fromkeys((CHECK, "keys.json", "keys.lock"), (folder.st_uid, folder.st_gid))
 
 
 def test_a_changed_key_is_no_key(ring):

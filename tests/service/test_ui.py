@@ -10,9 +10,10 @@ from importlib import resources
 
 import pytest
 
+from ostraka.data.budgets import Tables
 from ostraka.secure.server import Limits
 from ostraka.serve.outlook import Outlook
-from ostraka.serve.ui import ROUTES
+from ostraka.serve.ui import LEARN, ROUTES
 from tests.service.workbench import Bench, link_of, visits
 
 OWNER = {"label": "ill", "rows_are_people": True}
@@ -364,3 +365,32 @@ def test_the_command_prints_a_link_that_works(tmp_path):
             assert b"Learn from private data" in reply.read()
         process.send_signal(2)
         assert process.wait(60) == 0
+
+
+@pytest.mark.slow  # two processes of ``ostraka learn``; the stand-in of the tests above is quick
+def test_a_plan_is_spent_by_learn_itself_and_charged_to_the_ledger_of_the_table(tmp_path, quiet):
+    one = Bench(tmp_path, learn=LEARN)
+    one.open()
+    one.drop("private", "visits.csv", visits(1500))
+    one.drop("public", "others.csv", visits(600, seed=1))
+    one.say("/check", OWNER)
+    ticket = one.planned()
+    assert any("epsilon at most 1 at delta" in line for line in one.state()["release"]["lines"])
+    ledgers = Tables(one.app.folder / "ostraka-ledgers")
+    assert ledgers.accounts() == []  # a plan spends nothing
+    one.say("/spend", {"ticket": ticket})
+    state = one.wait(lambda state: state["release"]["status"] not in {"running", "planned"})
+    assert state["release"]["status"] == "done", state["release"]["lines"]
+    [account] = ledgers.accounts()
+    spent = account.spent("row")
+    assert 0.9 < spent.epsilon <= 1
+    assert spent.releases == 1
+    [run] = state["runs"]
+    assert {"student.skops", "ledger.sqlite", "report-public.html"} <= {file["name"] for file in run["files"]}
+    assert run["claim"].startswith("ε ≤ 1. Whatever anyone believed about one row beforehand")
+    # the same rows dropped again are the same table: the plan says what was released before
+    one.drop("private", "again.csv", visits(1500))
+    one.say("/check", OWNER)
+    one.planned(epsilon=2.0)
+    assert any("released before from this table" in line for line in one.state()["release"]["lines"])
+    one.close()

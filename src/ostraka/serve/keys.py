@@ -211,6 +211,14 @@ class Keyring:
         records[name] = replace(records[name], keys=keys, by=by)
         return key
 
+    def _hand_over(self) -> None:
+        """Give files that root has written to the owner of the folder, the user of the service."""
+        if os.geteuid() == 0:
+            owner = self._path.parent.stat()
+            for path in (self._path, self._check, self._path.with_suffix(".lock")):
+                with contextlib.suppress(FileNotFoundError):
+                    os.chown(path, owner.st_uid, owner.st_gid)
+
     def _require_pepper(self) -> None:
         """Write the check value, or raise unless it is that of this pepper."""
         value = hmac.digest(self._pepper, b"ostraka/pepper/1\x00", "sha256").hex().encode()
@@ -234,6 +242,7 @@ class Keyring:
             yield records
             listed = {name: asdict(record) for name, record in records.items()}
             files.write(self._path, json.dumps(listed, indent=2), private=True)
+            self._hand_over()
         finally:
             os.close(lock)
         self.refresh()
