@@ -2,8 +2,8 @@
 
 ``python -m rigs [NAME …]`` runs all or the named ones, prints a line for each, and keeps the
 lines in docs/record/durability.md with the date, the load and the command. ``--scale 10`` runs ten times as
-many.
-``python -m rigs rows --pairs 100000`` tries hostile neighbouring rows (:mod:`rigs.rows`).
+many. ``python -m rigs rows --pairs 100000`` tries hostile neighbouring rows (:mod:`rigs.rows`), and
+``python -m rigs mistakes`` commands as people mistype them (:mod:`rigs.mistakes`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from rigs import (
     faults,
     fuzz,
     kills,
+    mistakes,
     model,
     outages,
     page,
@@ -95,6 +96,8 @@ def sessions(charges: float) -> int:
 def main(given: Sequence[str] = ()) -> None:
     if given[:1] == ["rows"]:
         raise SystemExit(rows.main(given[1:]))
+    if given[:1] == ["mistakes"]:
+        raise SystemExit(mistakes.main(given[1:]))
     options = argparse.ArgumentParser(prog="python -m rigs")
     options.add_argument("names", nargs="*", metavar="NAME", help=", ".join(RIGS))
     options.add_argument("--scale", type=float, default=1.0)

@@ -11,6 +11,8 @@ import contextlib
 import dataclasses
 import dis
 import inspect
+import json
+import math
 import re
 import sys
 import traceback
@@ -35,7 +37,6 @@ _OPTIONS = {  # of Python's names in messages of the library
     "allow_overlap=True (--allow-overlap)": "--allow-overlap",
     "public rows (X_public)": "rows of --public",
 }
-UNASKED = "there is no terminal to ask on"
 _EXPONENT = re.compile(r"\d+(\.\d+)?[eE]\+?\d{1,2}", re.ASCII)
 _LEAST_NOISE = 1e-3  # votes
 _RAISE = dis.opmap["RAISE_VARARGS"]
@@ -95,8 +96,8 @@ def require_consent(question: str, *, yes: bool) -> None:
         return
     if not _is_terminal():
         raise typer.BadParameter(
-            f"nothing was spent: {UNASKED}. Read the plan above, and add --yes to the same command to spend "
-            "without being asked"
+            "nothing was spent: there is no terminal to ask on. Read the plan above, and add --yes to the "
+            "same command to spend without being asked"
         )
     try:
         agreed = typer.confirm(question, err=True)
@@ -144,33 +145,52 @@ def _defect(error: BaseException) -> str:
     )
 
 
-def serve(server: Any) -> None:
+def say(record: dict[str, Any], words: str, *, as_json: bool) -> None:
+    """Print what was done: the words, or with ``--json`` the record."""
+    typer.echo(json.dumps(record) if as_json else words)
+
+
+def serve(server: Any, *, as_json: bool) -> None:
     """Print the address of a server of parties, keepers or witnesses, and answer until an interrupt."""
-    typer.echo(server.url)
+    say({"url": server.url}, server.url, as_json=as_json)
     try:
         server.serve_forever()
     finally:
         server.close()
 
 
-def without_exponents(command: Any, words: Sequence[str]) -> list[str]:
-    """What was typed, with the digits of whole numbers that were typed as 1e6."""
+def with_numbers(command: Any, words: Sequence[str]) -> list[str]:
+    """What was typed, with the digits of whole numbers that were typed as 1e6.
+
+    Raises
+    ------
+    typer.BadParameter
+        The value of an option for a number is infinite, or the word nan.
+    """
     typed = list(words)
     for word in typed:
         command = getattr(command, "commands", {}).get(word, command)
-    whole = {
-        name
+    kinds = {
+        name: getattr(getattr(parameter, "type_descriptor", None), "annotation", None)
         for parameter in command.params
-        if getattr(getattr(parameter, "type_descriptor", None), "annotation", None) is int
         for name in parameter.opts
     }
     for place, word in enumerate(typed):
         name, sign, value = word.partition("=")
-        if sign and name in whole:
-            typed[place] = f"{name}={_digits(value)}"
-        elif place and typed[place - 1] in whole:
-            typed[place] = _digits(word)
+        if not sign and place:
+            name, value = typed[place - 1], word
+        if kinds.get(name) is int:
+            typed[place] = f"{name}={_digits(value)}" if sign else _digits(value)
+        elif kinds.get(name) is float and _is_infinite(value):
+            raise typer.BadParameter(f"{name} must be a number that is finite, got {value}")
     return typed
+
+
+def _is_infinite(text: str) -> bool:
+    try:
+        return not math.isfinite(float(text))
+    except ValueError:
+        return False  # and no number, as its option will say
 
 
 def _digits(text: str) -> str:

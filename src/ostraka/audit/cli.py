@@ -163,7 +163,10 @@ def mechanism(
     figure: Annotated[Path | None, _FIGURE] = None,
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Sample a mechanism of this library in two neighbouring worlds."""
+    """Sample a mechanism of this library in two neighbouring worlds.
+
+    Example: ostraka audit mechanism gnmax --sigma 2 --votes 14,12 --neighbour 13,13
+    """
     from ostraka.audit.claims import audit_mechanism
     from ostraka.audit.cuts import Method
 
@@ -201,7 +204,10 @@ def answers(
     confidence: Annotated[float, _CONFIDENCE] = 0.95,
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Compare two files of answers of a black box with a claim."""
+    """Compare two files of answers of a black box with a claim.
+
+    Example: ostraka audit answers with.csv without.csv --claimed-epsilon 3 --delta 1e-5
+    """
     import numpy as np
 
     from ostraka.audit.claims import audit_answers
@@ -260,7 +266,11 @@ def deployment(
     ] = None,
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Ask two deployments over HTTP the same question."""
+    """Ask two deployments over HTTP the same question.
+
+    Example: ostraka audit deployment https://a.example https://b.example --question row.json
+    --claimed-epsilon 3 --delta 1e-5
+    """
     from ostraka.secure.wire import Deployment
 
     n_trials = _whole(trials, until)
@@ -314,7 +324,10 @@ def adversaries(
     figure: Annotated[Path | None, _FIGURE] = None,
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Play every adversary against teachers of your own data."""
+    """Play every adversary against teachers of your own data.
+
+    Example: ostraka audit adversaries private.csv --label ill --sigma 40
+    """
     import numpy as np
 
     from ostraka.audit.adversaries import Adversary, audit_adversary
@@ -373,7 +386,10 @@ def canaries(
     confidence: Annotated[float, _CONFIDENCE] = 0.95,
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Compare canaries in a training, with other labels or in or out, with the claim."""
+    """Compare canaries in a training, with other labels or in or out, with the claim.
+
+    Example: ostraka audit canaries model.npz --claimed-epsilon 3
+    """
     from ostraka.audit.one_run import audit_canaries
     from ostraka.core.curve import Curve
     from ostraka.core.scores import Scores
@@ -400,7 +416,10 @@ def library(
     ] = False,
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Audit this installation: noise, price, shards, door and ledger."""
+    """Audit this installation: noise, price, shards, door and ledger.
+
+    Example: ostraka audit library --planted
+    """
     from ostraka.audit.library import audit_library, mutation_score
 
     findings = audit_library(trials=_whole(trials, None))

@@ -135,7 +135,10 @@ class AttributesOptions(LogOptions):
 @app.command()
 @options(VotesOptions)
 def votes(typed: VotesOptions) -> None:
-    """Recover the teachers' votes on each question from how often it got each label."""
+    """Recover the teachers' votes on each question from how often it got each label.
+
+    Example: ostraka attack votes answers.csv --teachers 250 --sigma 40
+    """
     ballot, log = typed.read()
     recovered = typed.recovered(log, ballot, typed.teachers)
     if typed.as_json:
@@ -147,7 +150,10 @@ def votes(typed: VotesOptions) -> None:
 @app.command()
 @options(AttributesOptions)
 def attributes(typed: AttributesOptions) -> None:
-    """Infer who belongs to a group from how little the teachers agree, and score the guesses."""
+    """Infer who belongs to a group from how little the teachers agree, and score the guesses.
+
+    Example: ostraka attack attributes answers.csv --members members.csv --teachers 250 --sigma 40
+    """
     at = typed.at
     if not 0 < at < 1:
         raise typer.BadParameter(f"--at must be > 0 and < 1, got {at!r}")
@@ -191,7 +197,10 @@ def membership(
     rows: Annotated[int, _ROWS] = 20,
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Infer who was in a model's training data, from confidences of reference models."""
+    """Infer who was in a model's training data, from confidences of reference models.
+
+    Example: ostraka attack membership model.npz --claimed-epsilon 3
+    """
     files = _files(file, defended)
     attacked = {name: attack_membership(path, method=method.value) for name, path in files.items()}
     finding = _finding(attacked["target"].scores, claimed_epsilon, delta)
@@ -209,7 +218,10 @@ def generator(
     rows: Annotated[int, _ROWS] = 20,
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Infer who was in a generator's training data, from its discriminator or its samples."""
+    """Infer who was in a generator's training data, from its discriminator or its samples.
+
+    Example: ostraka attack generator generator.npz
+    """
     attacked = {name: attack_generator(path) for name, path in _files(file, defended).items()}
     finding = _finding(attacked["target"].scores, claimed_epsilon, delta)
     tell("generator", attacked, finding=finding, report=report, rows=rows, as_json=as_json)
@@ -225,7 +237,10 @@ def property_(
     rows: Annotated[int, _ROWS] = 20,
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Infer in which rounds of a collaboration others' batches had a property, from changes."""
+    """Infer in which rounds of a collaboration others' batches had a property, from changes.
+
+    Example: ostraka attack property changes.npz
+    """
     attacked = {name: attack_property(path, seed=seed) for name, path in _files(file, defended).items()}
     tell("property", attacked, finding=None, report=report, rows=rows, as_json=as_json)
 

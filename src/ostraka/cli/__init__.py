@@ -34,7 +34,6 @@ VERBS = {
     "serve": "ostraka.serve.cli",
     "keys": "ostraka.serve.cli",
     "drill": "ostraka.serve.cli_drill",
-    "ui": "ostraka.serve.cli",
 }
 # These use no pandas, which takes .4 s to import: scikit-learn and pyarrow load it wherever it is installed.
 # A verb that opens a model of the user's is not here, as the model may need it.
@@ -115,7 +114,7 @@ def main(arguments: list[str] | None = None) -> None:
 def _run(arguments: list[str] | None) -> tuple[int, str]:
     try:
         command = typer.main.get_command(app)
-        typed = _errors.without_exponents(command, sys.argv[1:] if arguments is None else arguments)
+        typed = _errors.with_numbers(command, sys.argv[1:] if arguments is None else arguments)
         code = command(typed, standalone_mode=False, prog_name="ostraka")
     except BaseException as error:  # noqa: BLE001  (all of them: a traceback may quote private values)
         return _errors.told(error)

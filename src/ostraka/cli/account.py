@@ -60,7 +60,10 @@ class AccountOptions:
 
 @options(AccountOptions)
 def account(typed: AccountOptions) -> None:
-    """Compare every bound on what answers to these votes cost. Nothing is released. Mostly for the owner."""
+    """Compare every bound on what answers to these votes cost. Nothing is released. Mostly for the owner.
+
+    Example: ostraka account votes.npz --sigma 40 --delta 1e-5
+    """
     from ostraka.audit.cli import make_mechanism
     from ostraka.cli import record
     from ostraka.cli import votes as _votes

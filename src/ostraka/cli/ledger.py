@@ -48,11 +48,13 @@ _BY = typer.Option("--by", metavar="NAME", help="Who decides that; stands in the
 
 
 @app.callback(invoke_without_command=True)
-def _ledger(context: typer.Context) -> None:
+def _ledger(context: typer.Context, *, as_json: Annotated[bool, _JSON] = False) -> None:
     if context.invoked_subcommand is None:
         from ostraka.data.budgets import FOLDER
 
-        tables(Path(FOLDER))
+        tables(Path(FOLDER), as_json=as_json)
+    elif as_json:
+        raise typer.BadParameter(f"type --json after {context.invoked_subcommand}")
 
 
 @app.command()
@@ -63,7 +65,10 @@ def tables(
     *,
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """List the tables that something was released from, and what all of it cost. For their owner."""
+    """List the tables that something was released from, and what all of it cost. For their owner.
+
+    Example: ostraka ledger tables ostraka-ledgers
+    """
     from ostraka.data.budgets import Tables
     from ostraka.report.page import of_table
 
@@ -92,6 +97,8 @@ def show(
     """Print the newest charges and grants, and the budget left. All of it is public.
 
     Checks what is printed and the newest totals; 'ostraka ledger verify' checks everything.
+
+    Example: ostraka ledger show run/ledger.sqlite --last 20
     """
     with _opened(file, secret, read_only=True, verify=False) as ledger:
         entries = ledger.entries(after=max(0, ledger.count() - last) if last else 0)
@@ -115,7 +122,10 @@ def verify(
     anchor: Annotated[Path | None, _ANCHOR] = None,
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Check every digest, total and answer. Exit code 1 if a check fails."""
+    """Check every digest, total and answer. Exit code 1 if a check fails.
+
+    Example: ostraka ledger verify run/ledger.sqlite
+    """
     if anchor is not None and not anchor.is_file():
         raise typer.BadParameter(f"there is no anchor at {anchor}", param_hint="--anchor")
     with _opened(file, secret, anchor=anchor, read_only=True) as ledger:
@@ -144,7 +154,10 @@ def grant(
     witness: Annotated[list[str] | None, _WITNESS] = None,
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Set a client's cap at the ledger's delta, as an entry of the chain."""
+    """Set a client's cap at the ledger's delta, as an entry of the chain.
+
+    Example: ostraka ledger grant run/ledger.sqlite ward-3 --epsilon 1
+    """
     with _opened(file, secret, anchor=anchor, witnesses=_witnesses(witness)) as ledger:
         with console.usage():
             seq = ledger.grant(account, budget_epsilon=epsilon, by=by)
@@ -165,7 +178,10 @@ def export(
     secret: Annotated[Path | None, _SECRET] = None,
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Print every entry in order as one line of JSON, with its head. All of it is public."""
+    """Print every entry in order as one line of JSON, with its head. All of it is public.
+
+    Example: ostraka ledger export run/ledger.sqlite --since 100
+    """
     with _opened(file, secret, read_only=True) as ledger:
         entries = (json.dumps(_plain(entry)) for entry in ledger.scan(after=since))
         separator = "["
@@ -186,7 +202,10 @@ def anchor(
     secret: Annotated[Path | None, _SECRET] = None,
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Create a new anchor for a copy that you know to be the newest."""
+    """Create a new anchor for a copy that you know to be the newest.
+
+    Example: ostraka ledger anchor run/ledger.sqlite ledger.anchor
+    """
     with _opened(file, secret) as ledger:
         ledger.anchor(path)
         record = {"anchor": str(path), "charges": ledger.count(), "head": ledger.head}
@@ -216,6 +235,8 @@ def adopt(
     """Go on with a promoted standby or a restored copy, and charge what it lacks. First stop all services.
 
     Witnesses know what it lacks; without them say it with --lost, 0 where nothing is.
+
+    Example: ostraka ledger adopt run/ledger.sqlite --by ada --lost 0
     """
     from ostraka.core.mechanisms.argmax import GNMax
     from ostraka.core.mechanisms.screen import Confident, Threshold
@@ -256,17 +277,20 @@ def witness(
     *,
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one.", metavar="N")] = 8300,
     host: Annotated[str, typer.Option(help="Address to listen on.", metavar="ADDRESS")] = "127.0.0.1",
+    as_json: Annotated[bool, _JSON] = False,
 ) -> None:
     """Remember the newest entry of ledgers elsewhere, so that they cannot go back unseen. Prints its address.
 
     Run it on another machine than the database and the other witnesses. OSTRAKA_WITNESS_SECRET, in
     hexadecimal, is the owner's: messages are sealed with it both ways.
+
+    Example: ostraka ledger witness remembered --port 8300
     """
     from ostraka.secure.wire import PartyServer
     from ostraka.secure.witness import Register
 
     with contextlib.closing(Register(folder / "witness.sqlite", _witness_secret())) as register:
-        console.serve(PartyServer(register, port=port, host=host))
+        console.serve(PartyServer(register, port=port, host=host), as_json=as_json)
 
 
 @app.command()
@@ -277,7 +301,10 @@ def backup(
     secret: Annotated[Path | None, _SECRET] = None,
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Copy a ledger while it is charged, verify the copy, and write an anchor beside it."""
+    """Copy a ledger while it is charged, verify the copy, and write an anchor beside it.
+
+    Example: ostraka ledger backup run/ledger.sqlite copy.sqlite
+    """
     from ostraka.core.ledger import backup as copies
 
     _done(
@@ -299,7 +326,10 @@ def restore(
     secret: Annotated[Path | None, _SECRET] = None,
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Verify a backup and put it in place, unless its anchor says that charges are missing from it."""
+    """Verify a backup and put it in place, unless its anchor says that charges are missing from it.
+
+    Example: ostraka ledger restore copy.sqlite run/ledger.sqlite --anchor copy.sqlite.anchor
+    """
     from ostraka.core.ledger import backup as copies
 
     _done(file, copies.restore(copy, file, secret=_secret(secret), anchor=anchor), as_json=as_json)

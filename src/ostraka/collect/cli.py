@@ -20,8 +20,9 @@ app = typer.Typer(help="Private statistics: sums of many people's values that no
 
 _TASK = typer.Argument(metavar="TASK", help="The task's JSON file, from 'plan --out'.", show_default=False)
 _KEY = typer.Option("--identity", help="File of this role's secret; made if it is missing.", metavar="FILE")
-_FOLDER = typer.Option("--folder", help="Where this role keeps what must survive a crash.", metavar="DIR")
-_PORT = typer.Option("--port", help="0: any free one.")
+_FOLDER = typer.Option("--folder", help="Where this role keeps what must survive a crash.", metavar="FOLDER")
+_JSON = typer.Option("--json", help="Print JSON on stdout.")
+_PORT = typer.Option("--port", help="0: any free one.", min=0, max=65535)
 _HOST = typer.Option("--host", help="Address to listen at. Beyond this machine, put TLS in front.")
 
 
@@ -30,13 +31,18 @@ def key(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Made if it is missing.", show_default=False)],
     *,
     keeper: Annotated[bool, typer.Option("--keeper", help="The key of a keeper.")] = False,
+    as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Print the public key of a tally, an enrolment or a keeper."""
+    """Print the public key of a tally, an enrolment or a keeper.
+
+    Example: ostraka collect key tally.key
+    """
     from ostraka.collect.keeper import Keeper
     from ostraka.secure.keys import Identity
 
     identity = Identity.kept_at(file)
-    typer.echo(Keeper.key(identity) if keeper else identity.public_key)
+    public_key = Keeper.key(identity) if keeper else identity.public_key
+    console.say({"public_key": public_key}, public_key, as_json=as_json)
 
 
 class Trust(StrEnum):
@@ -63,10 +69,10 @@ class PlanOptions:
     trust: Trust = option(Trust.KEEPERS, "Who hides the values, and adds the noise.")
     n_keepers: int = option(3, "How many keepers, if none are named.", min=1)
     honest: int = option(1, "Keepers whose noise alone must suffice.", min=1)
-    colluding: float = option(0.1, "Share of clients that may collude.")
-    missing: float = option(0.1, "Share of clients that may vanish.")
-    items: int | None = option(None, "Items there are, to compare a sketch with all of them.")
-    least: int | None = option(None, "Fewer clients are refused. Default: 80 %.")
+    colluding: float = option(0.1, "Share of clients that may collude.", min=0, max=1)
+    missing: float = option(0.1, "Share of clients that may vanish.", min=0, max=1)
+    items: int | None = option(None, "Items there are, to compare a sketch with all of them.", min=1)
+    least: int | None = option(None, "Fewer clients are refused. Default: 80 %.", min=1)
     tally: str | None = option(None, "The tally's public key, to write a task.")
     keeper: list[str] | None = option(None, "A keeper's public key; several times.")
     out: Path | None = option(None, "Write the task here.", "FILE")
@@ -76,7 +82,10 @@ class PlanOptions:
 @app.command()
 @options(PlanOptions)
 def plan(wanted: PlanOptions) -> None:
-    """Predict noise, bytes and seconds; with --tally and --out, write the task."""
+    """Predict noise, bytes and seconds; with --tally and --out, write the task.
+
+    Example: ostraka collect plan histogram:0:100:10 --clients 1000 --epsilon 1
+    """
     from ostraka.collect.plan import parsed
     from ostraka.collect.plan import plan as planned
 
@@ -140,15 +149,19 @@ def keeper(
     folder: Annotated[Path, _FOLDER],
     port: Annotated[int, _PORT] = 0,
     host: Annotated[str, _HOST] = "127.0.0.1",
+    as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Serve one keeper until interrupted."""
+    """Serve one keeper until interrupted.
+
+    Example: ostraka collect keeper task.json --identity keeper.key --folder keeper
+    """
     from ostraka.collect.keeper import Keeper
     from ostraka.secure.keys import Identity
     from ostraka.secure.wire import PartyServer
 
     with console.usage():
         role = Keeper(_task(task), Identity.kept_at(identity), folder=folder)
-    console.serve(PartyServer(role, port=port, host=host))
+    console.serve(PartyServer(role, port=port, host=host), as_json=as_json)
 
 
 @app.command()
@@ -157,8 +170,10 @@ def tally(
     *,
     identity: Annotated[Path, _KEY],
     folder: Annotated[Path, _FOLDER],
-    clients: Annotated[int, typer.Option(help="Close when so many have reported.")],
-    seconds: Annotated[float, typer.Option(help="Close each exchange after so many seconds at the latest.")],
+    clients: Annotated[int, typer.Option(help="Close when so many have reported.", min=1)],
+    seconds: Annotated[
+        float, typer.Option(help="Close each exchange after so many seconds at the latest.", min=0)
+    ],
     epsilon: Annotated[float, typer.Option(help="The ledger's budget, if the ledger is new.")] = 1.0,
     delta: Annotated[float, typer.Option(help="The delta of that.")] = 1e-6,
     keeper: Annotated[
@@ -167,8 +182,12 @@ def tally(
     out: Annotated[Path | None, typer.Option(help="Write the released sums here.", metavar="FILE")] = None,
     port: Annotated[int, _PORT] = 0,
     host: Annotated[str, _HOST] = "127.0.0.1",
+    as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Serve the page and collect one round; then release its sums through the ledger in the folder."""
+    """Serve the page and collect one round; then release its sums through the ledger in the folder.
+
+    Example: ostraka collect tally task.json --identity tally.key --folder tally --clients 1000 --seconds 600
+    """
     from ostraka.collect.client import run_exchanges
     from ostraka.collect.tally import Tally
     from ostraka.core.door import release
@@ -180,7 +199,7 @@ def tally(
     with console.usage():
         role = Tally(_task(task), Identity.kept_at(identity), keepers=keeper or (), folder=folder)
     with PartyServer(role, port=port, host=host, pages=role.pages) as server:
-        typer.echo(server.url)
+        typer.echo(server.url, err=as_json)
         run_exchanges(role, n_clients=clients, seconds=seconds)
         sums = role.close()
     with Ledger(
@@ -197,10 +216,10 @@ def tally(
             "delta": delta,
             "unit": "client",
         }
-    if out is None:
-        typer.echo(json.dumps(result))
-    else:
+    if out is not None:
         out.write_text(json.dumps(result), encoding="utf-8")
+    if out is None or as_json:
+        typer.echo(json.dumps(result))
 
 
 @app.command()
@@ -212,12 +231,15 @@ def send(
     *,
     sha256: Annotated[str | None, typer.Option(help="Fingerprint of the task that was agreed on.")] = None,
     folder: Annotated[
-        Path | None, typer.Option(help="Remembers that this client has answered.", metavar="DIR")
+        Path | None, typer.Option(help="Remembers that this client has answered.", metavar="FOLDER")
     ] = None,
+    as_json: Annotated[bool, _JSON] = False,
 ) -> None:
     """Report one value, through all exchanges of the task.
 
     If the task has an enrolment, this prints a claim and waits for the enrolment's signature of it.
+
+    Example: ostraka collect send http://127.0.0.1:8100 42 --folder me
     """
     from ostraka.collect.client import send as report
 
@@ -231,7 +253,7 @@ def send(
         raise typer.BadParameter("the value must be a number or a list in JSON") from None
     with console.usage():
         fingerprint = report(url, read, sha256=sha256, folder=folder, certify=certify)
-    typer.echo(f"reported to the task {fingerprint}")
+    console.say({"sha256": fingerprint}, f"reported to the task {fingerprint}", as_json=as_json)
 
 
 @app.command()
@@ -241,15 +263,19 @@ def enrol(
     *,
     identity: Annotated[Path, _KEY],
     folder: Annotated[Path, _FOLDER],
+    as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Sign the claims of clients, as the enrolment of a task; print a signature for each."""
+    """Sign the claims of clients, as the enrolment of a task; print a signature for each.
+
+    Example: ostraka collect enrol task.json CLAIM --identity office.key --folder office
+    """
     from ostraka.collect.keeper import Enrolment
     from ostraka.secure.keys import Identity
 
     with console.usage():
         office = Enrolment(_task(task), Identity.kept_at(identity), folder=folder)
-        for person in claim:
-            typer.echo(office.enrol(person).hex())
+        signatures = [office.enrol(person).hex() for person in claim]
+    console.say({"signatures": signatures}, "\n".join(signatures), as_json=as_json)
 
 
 @app.command()
@@ -259,29 +285,41 @@ def approve(
     *,
     identity: Annotated[Path, _KEY],
     folder: Annotated[Path, _FOLDER],
-    clients: Annotated[int, typer.Option(help="Approve when so many have joined.")],
-    seconds: Annotated[float, typer.Option(help="Approve after so many seconds at the latest.")],
+    clients: Annotated[int, typer.Option(help="Approve when so many have joined.", min=1)],
+    seconds: Annotated[float, typer.Option(help="Approve after so many seconds at the latest.", min=0)],
+    as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Approve the roster of a round among clients: those who joined and are enrolled."""
+    """Approve the roster of a round among clients: those who joined and are enrolled.
+
+    Example: ostraka collect approve task.json http://127.0.0.1:8100 --identity office.key
+    --folder office --clients 1000 --seconds 600
+    """
     from ostraka.collect.client import approve_roster
     from ostraka.collect.keeper import Enrolment
     from ostraka.secure.keys import Identity
 
     with console.usage():
         office = Enrolment(_task(task), Identity.kept_at(identity), folder=folder)
-        approve_roster(url, office, n_clients=clients, seconds=seconds)
+        joined = approve_roster(url, office, n_clients=clients, seconds=seconds)
+    console.say({"clients": joined}, f"approved: {joined:,} clients joined", as_json=as_json)
 
 
 @app.command()
 def demo(
     *,
-    out: Annotated[Path, typer.Option(help="Folder of the report.", metavar="DIR")] = Path("collect-demo"),
-    clients: Annotated[int, typer.Option(help="Invented people.")] = 300,
+    out: Annotated[Path, typer.Option(help="Folder of the report.", metavar="FOLDER")] = Path("collect-demo"),
+    clients: Annotated[int, typer.Option(help="Invented people.", min=1)] = 300,
+    as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Run whole rounds in one process and write a report with pictures."""
+    """Run whole rounds in one process and write a report with pictures.
+
+    Example: ostraka collect demo --out collect-demo
+    """
     from ostraka.collect import demo as _collect_demo
 
-    typer.echo(_collect_demo.run(out, n_clients=clients))
+    record = _collect_demo.run(out, n_clients=clients)
+    words = "wrote {report}: median {median} minutes ({low} to {high})".format(**record)
+    console.say(record, words, as_json=as_json)
 
 
 def _task(path: Path) -> Task:

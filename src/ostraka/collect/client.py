@@ -209,8 +209,8 @@ def send(
     return task.sha256
 
 
-def approve_roster(url: str, enrolment: Enrolment, *, n_clients: int, seconds: float) -> None:
-    """Approve the roster of a tally once so many have joined, or after a time limit."""
+def approve_roster(url: str, enrolment: Enrolment, *, n_clients: int, seconds: float) -> int:
+    """Approve the roster of a tally once so many have joined, or after a time limit; say how many have."""
     remote, until = Remote("the tally", url, timeout=seconds + 30), time.monotonic() + seconds
     limit = 4 * KEY_BYTES * enrolment.task.limit
     while len(entries := remote.ask("entries", b"", limit, again=True)) < 4 * KEY_BYTES * n_clients:
@@ -218,6 +218,7 @@ def approve_roster(url: str, enrolment: Enrolment, *, n_clients: int, seconds: f
             break
         time.sleep(_PAUSE)
     remote.ask("approve", enrolment.approve(entries), limit, again=True)
+    return len(entries) // (4 * KEY_BYTES)
 
 
 def run_exchanges(tally: Tally, *, n_clients: int, seconds: float) -> None:

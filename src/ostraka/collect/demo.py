@@ -31,8 +31,8 @@ _DELTA = 1e-6
 _EPSILONS = {"ages": 1.0, "minutes": 1.0, "places": 1.0}
 
 
-def run(out: Path, *, n_clients: int) -> str:
-    """Simulate people, collect three statistics, write the report, and return a sentence with its path."""
+def run(out: Path, *, n_clients: int) -> dict[str, Any]:
+    """Simulate people, collect three statistics, write the report; return its path and one answer."""
     rng = np.random.default_rng(7)
     out.mkdir(parents=True, exist_ok=True)
     ages = np.clip(rng.normal(45, 17, n_clients), 18, 95)
@@ -53,7 +53,14 @@ def run(out: Path, *, n_clients: int) -> str:
     median = estimate.quantile(sums, task, 0.5, n_clients=n_clients)
     pictures = _pictures(answers)
     (out / "report.html").write_text(_page(pictures, median, spent, n_clients), encoding="utf-8")
-    return f"wrote {out / 'report.html'}: median {median.value} minutes ({median.low} to {median.high})"
+    return {
+        "report": str(out / "report.html"),
+        "median": median.value,
+        "low": median.low,
+        "high": median.high,
+        "epsilon": spent,
+        "n_clients": n_clients,
+    }
 
 
 def _round(encoding: Encoding, values: list[Any], name: str, ledger: Ledger) -> tuple[Task, np.ndarray]:

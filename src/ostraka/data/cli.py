@@ -20,16 +20,23 @@ def sample(
     *,
     rows: Annotated[int, typer.Option(help="Rows of private.csv.", min=100, metavar="N")] = 12_000,
     seed: Annotated[int, typer.Option(help="Of the made-up rows.", min=0, metavar="N")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
 ) -> None:
-    """Write two tables of made-up hospital visits: a private one, and a public one."""
+    """Write two tables of made-up hospital visits: a private one, and a public one.
+
+    Example: ostraka sample tables --rows 12000
+    """
     for name in ("private", "public"):
         console.require_new(folder / f"{name}.csv", option="FOLDER")
     folder.mkdir(parents=True, exist_ok=True)
     for name, n_rows, number in (("private", rows, seed), ("public", max(500, rows // 6), seed + 1)):
         _write(folder / f"{name}.csv", n_rows=n_rows, seed=number, named=name == "private")
     private, public = folder / "private.csv", folder / "public.csv"
-    learn = f"ostraka learn {quote(str(private))} --label readmitted --public {quote(str(public))}"
-    typer.echo(f"{private} and {public} hold made-up visits. Learn who comes back:\n{learn} --person patient")
+    files = f"{quote(str(private))} --label readmitted --public {quote(str(public))}"
+    learn = f"ostraka learn {files} --person patient"
+    words = f"{private} and {public} hold made-up visits. Learn who comes back:\n{learn}"
+    record = {"private": str(private), "public": str(public), "rows": rows, "seed": seed, "learn": learn}
+    console.say(record, words, as_json=as_json)
 
 
 def _write(path: Path, *, n_rows: int, seed: int, named: bool) -> None:

@@ -215,7 +215,7 @@ def check(
     for name in {declared.label, declared.person} - {None, ""}:
         table.require(str(name), option="--label" if name == declared.label else "--person")
     found += findings(table, declared, public=asked)
-    settled = declarations(declared, found)
+    settled = _settled(declared, found)
     task: Task | None = None
     more: list[Finding] = []
     if declared.label:
@@ -279,7 +279,7 @@ def _private_table(source: Any, declared: Columns, asked: Table | None) -> tuple
     return table, form_findings(seen, seen.usual)
 
 
-def declarations(columns: Columns, found: Iterable[Finding]) -> Columns:
+def _settled(columns: Columns, found: Iterable[Finding]) -> Columns:
     """The declarations, and what the findings say to type."""
     for finding in found:
         words = iter(finding.options)
@@ -328,7 +328,7 @@ def _task(
             if not again:
                 return None, columns, [*found, _refusal(error)]
             found += again
-            columns = declarations(columns, again)
+            columns = _settled(columns, again)
         else:
             return task, columns, [*found, *task.findings]
     return None, columns, found

@@ -49,6 +49,7 @@ def require_sensible(given: LearnOptions) -> None:
         A file cannot be opened.
     """
     private, public = given.private, given.public
+    given.require_in_range(epsilon=given.epsilon, delta=given.delta)
     if given.auto and any(choice is not None for choice in given.of_teachers):
         raise typer.BadParameter("--auto chooses --teachers, --answers, --sigma and --screen: leave them out")
     if (given.out / folder.RESULT).exists():
@@ -100,7 +101,10 @@ _NOTHING_LEARNED = (
 
 @options(LearnOptions)
 def learn(given: LearnOptions) -> None:
-    """Learn from private rows by secret ballot; write a model, its price and a report to a folder."""
+    """Learn from private rows by secret ballot; write a model, its price and a report to a folder.
+
+    Example: ostraka learn private.csv --label ill --public public.csv --person patient
+    """
     require_sensible(given)
     with imports.uncollected():
         from ostraka.learn.run import learned_nothing

@@ -31,7 +31,11 @@ class CheckOptions(ReadOptions):
 
 @options(CheckOptions)
 def check(given: CheckOptions) -> None:
-    """Show all that is wrong or doubtful in a table, and the command to type. Spends nothing."""
+    """Show all that is wrong or doubtful in a table, and the command to type. Spends nothing.
+
+    Example: ostraka check private.csv --label ill
+    """
+    given.require_in_range(epsilon=given.epsilon, delta=given.delta)
     for path in (given.private, given.public):
         if path is not None and not path.is_dir():
             path.open("rb").close()

@@ -57,6 +57,24 @@ class ReadOptions:
     skip_lines: int | None = option(None, "Lines above the header of the private file.", "N", min=0)
     sheet: str | None = option(None, "Sheet of a workbook. Default: the first.", "NAME")
 
+    def require_in_range(self, *, epsilon: float | None, delta: float | None) -> None:
+        """Refuse a budget or a share that cannot be, before any file is read.
+
+        Raises
+        ------
+        typer.BadParameter
+            Epsilon is not positive, or delta or the share held out is not between 0 and 1.
+        """
+        from ostraka.core import check
+
+        if epsilon is not None:
+            with usage("--epsilon"):
+                check.positive(epsilon=epsilon)
+        for name, value in (("delta", delta), ("holdout", self.holdout)):
+            if value is not None:
+                with usage(f"--{name}"):
+                    check.share(zero=False, one=False, **{name: value})
+
     def columns(self) -> Columns:
         """What these options say about columns and files.
 

@@ -11,18 +11,25 @@ from ostraka import console
 
 app = typer.Typer(help="Parties that vote without sharing data: keys, and the dealer of secret questions.")
 
+_JSON = typer.Option("--json", help="Print JSON on stdout.")
 _KEY = typer.Option("--identity", help="File of this role's secret; made if it is missing.", metavar="FILE")
 
 
 @app.command()
 def key(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Made if it is missing.", show_default=False)],
+    *,
+    as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Print the public key of a party, an asker or a dealer, for the agreement."""
+    """Print the public key of a party, an asker or a dealer, for the agreement.
+
+    Example: ostraka parties key hospital.key
+    """
     from ostraka.secure.keys import Identity
 
     with console.usage():
-        typer.echo(Identity.kept_at(file).public_key)
+        public_key = Identity.kept_at(file).public_key
+    console.say({"public_key": public_key}, public_key, as_json=as_json)
 
 
 @app.command()
@@ -33,12 +40,16 @@ def dealer(
     ],
     *,
     identity: Annotated[Path, _KEY],
-    port: Annotated[int, typer.Option("--port", help="0: any free one.")] = 0,
+    port: Annotated[int, typer.Option("--port", help="0: any free one.", min=0, max=65535)] = 0,
     host: Annotated[
         str, typer.Option("--host", help="Address to listen at. Beyond this machine, put TLS in front.")
     ] = "127.0.0.1",
+    as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Serve the dealer of an agreement until interrupted. It receives no data and has no other role."""
+    """Serve the dealer of an agreement until interrupted. It receives no data and has no other role.
+
+    Example: ostraka parties dealer agreement.json --identity dealer.key
+    """
     from ostraka.secure.agreement import Agreement
     from ostraka.secure.dealer import Dealer
     from ostraka.secure.keys import Identity
@@ -47,4 +58,4 @@ def dealer(
     with console.usage():
         agreed = Agreement.from_json(agreement.read_text(encoding="utf-8"))
         party = Dealer(agreed, Identity.kept_at(identity))
-    console.serve(PartyServer(party, port=port, host=host))
+    console.serve(PartyServer(party, port=port, host=host), as_json=as_json)

@@ -25,7 +25,10 @@ def report(
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the privacy label on stdout.")] = False,
 ) -> None:
-    """Make a run's report.html and privacy-label.json again, from its result.json alone."""
+    """Make a run's report.html and privacy-label.json again, from its result.json alone.
+
+    Example: ostraka report run --public
+    """
     import json
 
     from ostraka import console

@@ -13,7 +13,7 @@ import shlex
 import shutil
 import sys
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path  # noqa: TC003  (Typer reads it)
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -76,43 +76,12 @@ class ServeOptions:
     as_json: bool = option(False, "With --check: print JSON.", name="--json")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageOptions:
-    """Options of ``ostraka ui``."""
-
-    private: Path | None = argument(None, "Private rows to begin with: CSV, Excel or Parquet.", "FILE")
-    public: Path | None = option(None, "Public rows to begin with.", "FILE")
-    folder: Path = option(Path("ostraka-ui"), "For dropped files, their ledgers, and runs.", "FOLDER")
-    ledger: Path | None = option(
-        None, "Folder of the ledgers of tables. Default: ostraka-ledgers, beside FILE.", "FOLDER"
-    )
-    port: int = option(0, "Of this machine. Default: any free one.", "N", min=0, max=65535)
-
-
-@options(PageOptions)
-def ui(given: PageOptions) -> None:
-    """Check, plan and learn on a page of this machine. Prints its link, which works once."""
-    import asyncio
-
-    from ostraka.secure.server import listening
-    from ostraka.serve import server
-    from ostraka.serve.ui import Workbench
-
-    for path in (given.private, given.public):
-        if path is not None:
-            path.open("rb").close()
-    private, public = (path and path.resolve() for path in (given.private, given.public))
-    bench = Workbench(given.folder.resolve(), private=private, public=public, ledger=given.ledger)
-    sock = listening("127.0.0.1", given.port)
-    link = bench.opened(sock.getsockname()[1])
-    typer.echo("open this link; it works once, and on this machine only. Ctrl-C ends it.", err=True)
-    typer.echo(link)
-    asyncio.run(server.serve(bench, sock, started=server.take_signals))
-
-
 @options(ServeOptions)
 def serve(wanted: ServeOptions) -> None:
-    """Serve the teachers or another voter of a run over HTTP. Every answer is charged before it leaves."""
+    """Serve the teachers or another voter of a run over HTTP. Every answer is charged before it leaves.
+
+    Example: ostraka serve run --epsilon 2 --delta 1e-6
+    """
     from ostraka.report import folder as _folder
     from ostraka.secure.server import networks
     from ostraka.secure.wire import is_loopback
@@ -275,9 +244,7 @@ def _tell(deployment: Deployment, *, as_json: bool) -> None:
 
 def systemd(run: Path) -> str:
     """Return a systemd unit that runs the present command line without ``--systemd``."""
-    typed = Path(shutil.which(sys.argv[0]) or sys.argv[0]).absolute()
-    beside = Path(sys.executable).with_name("ostraka")  # of python -m, and of tests
-    program = str(typed if typed.name == "ostraka" and os.access(typed, os.X_OK) else beside)
+    program = shutil.which("ostraka") or "/usr/local/bin/ostraka"
     words = [word for word in sys.argv[1:] if word != "--systemd"]
     words = [str(run.resolve()) if word == str(run) else word for word in words]
     return _rendered("systemd.j2", command=shlex.join([program, *words]), run=str(run.resolve()))
@@ -332,7 +299,10 @@ def add(
     by: Annotated[str, _BY] = "",
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Add a holder and print its key. The key is shown once."""
+    """Add a holder and print its key. The key is shown once.
+
+    Example: ostraka keys add run ward-3 --epsilon 0.5
+    """
     with console.usage():
         _show(name, _opened(run).add(name, role=role, epsilon=epsilon, by=by), as_json=as_json)
 
@@ -345,7 +315,10 @@ def rotate(
     by: Annotated[str, _BY] = "",
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Add a key for a holder. Its old keys stay valid until they are revoked."""
+    """Add a key for a holder. Its old keys stay valid until they are revoked.
+
+    Example: ostraka keys rotate run ward-3
+    """
     with console.usage():
         _show(name, _opened(run).rotate(name, by=by), as_json=as_json)
 
@@ -359,10 +332,13 @@ def grant(
     by: Annotated[str, _BY] = "",
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Change a client's cap. A running service applies it within seconds."""
+    """Change a client's cap. A running service applies it within seconds.
+
+    Example: ostraka keys grant run ward-3 --epsilon 1
+    """
     with console.usage():
         _opened(run).grant(name, epsilon=epsilon, by=by)
-    _done({"name": name, "epsilon": epsilon}, f"{name} may spend {epsilon:g} in all", as_json=as_json)
+    console.say({"name": name, "epsilon": epsilon}, f"{name} may spend {epsilon:g} in all", as_json=as_json)
 
 
 @app.command()
@@ -376,15 +352,23 @@ def revoke(
     by: Annotated[str, _BY] = "",
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Revoke a holder's keys. A running service applies it within seconds."""
+    """Revoke a holder's keys. A running service applies it within seconds.
+
+    Example: ostraka keys revoke run ward-3
+    """
     with console.usage():
         _opened(run).revoke(name, number=number, by=by)
-    _done({"name": name, "revoked": number or "all"}, f"revoked {number or 'all keys'}", as_json=as_json)
+    console.say(
+        {"name": name, "revoked": number or "all"}, f"revoked {number or 'all keys'}", as_json=as_json
+    )
 
 
 @app.command("list")
 def list_(run: Annotated[Path, _RUN], *, as_json: Annotated[bool, _JSON] = False) -> None:
-    """List the holders and the numbers of their keys. The keys themselves are not stored."""
+    """List the holders and the numbers of their keys. The keys themselves are not stored.
+
+    Example: ostraka keys list run
+    """
     holders = _opened(run).kept
     if as_json:
         rows = [
@@ -413,8 +397,4 @@ def _opened(run: Path) -> Keyring:
 
 def _show(name: str, key: str, *, as_json: bool) -> None:
     typer.echo("this key is shown once: hand it over safely", err=True)
-    _done({"name": name, "key": key}, key, as_json=as_json)
-
-
-def _done(facts: dict[str, object], words: str, *, as_json: bool) -> None:
-    typer.echo(json.dumps(facts) if as_json else words)
+    console.say({"name": name, "key": key}, key, as_json=as_json)

@@ -40,7 +40,7 @@ class DrillOptions:
     scratch: Path | None = option(
         None,
         "Where the copy is made and removed: best the disk that a restore would use.",
-        "DIR",
+        "FOLDER",
         exists=True,
     )
     as_json: bool = option(False, "Print JSON.", name="--json")
@@ -52,6 +52,8 @@ def drill(wanted: DrillOptions) -> None:
 
     The copy has no keys, so it answers nobody; it listens on this machine alone, and is removed. Exit code 1
     if an entry of the ledger is missing from the copy, or if the copy does not start.
+
+    Example: ostraka drill run
     """
     from ostraka.core.ledger import backup
     from ostraka.core.ledger.budget import LedgerError

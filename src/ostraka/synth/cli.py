@@ -142,7 +142,10 @@ def table(
     yes: Annotated[bool, typer.Option("--yes", help="Spend without being asked, as scripts do.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the record on stdout.")] = False,
 ) -> None:
-    """Write synthetic rows and the generator of more, at one price for one row (or one person) in all."""
+    """Write synthetic rows and the generator of more, at one price for one row (or one person) in all.
+
+    Example: ostraka synth table private.csv --schema schema.toml --person patient --epsilon 1 --out copy
+    """
     from ostraka.core import files
     from ostraka.core.ledger.budget import Budget
     from ostraka.data.budgets import TableLedger, Tables
@@ -331,8 +334,12 @@ def more(
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Of the rows, to repeat them.", metavar="N", min=0)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Write more rows of a generator, at no further price."""
+    """Write more rows of a generator, at no further price.
+
+    Example: ostraka synth sample copy --rows 1000 --out more.csv
+    """
     from ostraka.core import files
 
     if out.exists():
@@ -340,7 +347,8 @@ def more(
     made = _opened(generator)
     sample = made.sample(rows, random_state=seed)
     files.write(out, _csv(sample))
-    typer.echo(f"{len(sample[made.schema.names[0]]):,} rows: {out}")
+    n_rows = len(sample[made.schema.names[0]])
+    console.say({"rows": str(out), "n_rows": n_rows}, f"{n_rows:,} rows: {out}", as_json=as_json)
 
 
 @app.command()
@@ -355,7 +363,10 @@ def query(
     confidence: Annotated[float, typer.Option(help="Of each interval.", metavar="P")] = 0.95,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Count the rows that satisfy conditions, by group, with intervals, at no further price."""
+    """Count the rows that satisfy conditions, by group, with intervals, at no further price.
+
+    Example: ostraka synth query copy 'age>=65, sex'
+    """
     made = _opened(generator)
     with console.usage():
         answers = made.query(question, confidence=confidence)
@@ -387,8 +398,12 @@ def describe(
         Path | None,
         typer.Option(help="What is documented of columns, in TOML: [age], range = [0, 120].", metavar="FILE"),
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Write the schema of a public table, to look over and to edit."""
+    """Write the schema of a public table, to look over and to edit.
+
+    Example: ostraka synth schema public.csv --out schema.toml
+    """
     import tomllib
 
     from ostraka.core import files
@@ -401,7 +416,8 @@ def describe(
     known = {} if dictionary is None else tomllib.loads(dictionary.read_text(encoding="utf-8"))
     made = Schema.from_public({name: rows.text(name) for name in rows.names}, n_bins=bins, dictionary=known)
     files.write(out, made.to_toml())
-    typer.echo(f"{len(made.columns)} columns: {out}. It must hold public facts only: look it over")
+    words = f"{len(made.columns)} columns: {out}. It must hold public facts only: look it over"
+    console.say({"schema": str(out), "n_columns": len(made.columns)}, words, as_json=as_json)
 
 
 def _opened(path: Path) -> Generator:

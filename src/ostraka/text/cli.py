@@ -55,7 +55,10 @@ def write(
     plan: Annotated[bool, typer.Option("--plan", help="Print what it would cost, and stop.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the record on stdout.")] = False,
 ) -> None:
-    """Write texts that many private documents agree on, at one price for one document left out."""
+    """Write texts that many private documents agree on, at one price for one document left out.
+
+    Example: ostraka write notes.csv --text note --model smollm2 --texts 100 --plan
+    """
     from ostraka.core.ledger.budget import Budget
     from ostraka.core.ledger.ledger import Ledger
     from ostraka.data.columns import people

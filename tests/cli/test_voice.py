@@ -1,0 +1,58 @@
+"""Every command has one voice: JSON, an example that can be typed, and words about what was mistyped."""
+
+import pytest
+
+from rigs import mistakes
+
+COMMANDS = dict(mistakes.commands())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_json_and_an_example_that_is_read(name):
+    command = COMMANDS[name]
+    assert "--json" in {word for parameter in command.params for word in parameter.opts}
+    words = mistakes.example(command)
+    assert words[: len(name.split())] == name.split()
+    with command.make_context(name, words[len(name.split()) :]) as context:
+        assert context.params
+
+
+def test_a_folder_is_called_a_folder():
+    metavars = {parameter.metavar for command in COMMANDS.values() for parameter in command.params}
+    assert not metavars & {"DIR", "DIRECTORY", "PATH"}
+    for command in COMMANDS.values():
+        for parameter in command.params:
+            if "--out" in parameter.opts:
+                assert parameter.metavar in {"FILE", "FOLDER"}
+
+
+SOME = [mistake for name, command in COMMANDS.items() for mistake in mistakes.mistakes(name, command)][::61]
+
+
+def test_mistakes_are_answered_in_words_about_them(tmp_path, monkeypatch):
+    """A part of ``python -m rigs mistakes``."""
+    monkeypatch.chdir(tmp_path)
+    mistakes.files(tmp_path)
+    assert len(SOME) > 20
+    assert {str(m): why for m in SOME if (why := mistakes.wrong(m, *mistakes.answer(m)))} == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "output", "why"),
+    [
+        (("plan", "--rows", "x"), 0, "way", "accepted"),
+        (("plan", "--rows", "x"), 1, "", "silent"),
+        (("plan", "--rows", "x"), 1, "Traceback (most recent call last)", "says 'Traceback'"),
+        (("plan", "--rows", "x"), 2, "--classes is missing", "about something else"),
+        (("plan", "--rows", "x"), 2, "--rows must be a whole number", ""),
+    ],
+)
+def test_a_wrong_answer_is_noticed(words, code, output, why):
+    assert mistakes.wrong(mistakes.Mistake(words, ("--rows",)), code, output) == why
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e400"])
+def test_no_number_is_infinite(value, capfd):
+    code, output = mistakes.answer(mistakes.Mistake(("plan", f"--epsilon={value}"), ()))
+    assert code == 2
+    assert f"--epsilon must be a number that is finite, got {value}" in output
