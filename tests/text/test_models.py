@@ -223,6 +223,7 @@ def test_transformers_are_asked_in_one_batch_of_public_shape_and_rows_count_alon
     steps = [asked_of(model, DOCUMENTS, tokens[:t]) for t in range(4)]
     others = [asked_of(model, [DOCUMENTS[0], "x", "y" * 99, ""], tokens[:t]) for t in range(4)]
     assert [step[0] for step in steps] == [step[0] for step in others]
+    assert asked_of(model, DOCUMENTS[::-1], tokens[:2])[::-1] == asked_of(model, DOCUMENTS, tokens[:2])
     lengths = []
     forward = model._model.forward
     model._model.forward = lambda **settings: (

@@ -46,7 +46,10 @@ NextTokens = dict[Token, float]  # log probabilities of the likeliest next token
 
 
 class LanguageModel(Protocol):
-    """How likely each next token is. A prompt's answer must not depend on the other prompts, bit for bit."""
+    """How likely each next token is.
+
+    A prompt's answer must depend neither on the other prompts nor on its place among them, bit for bit.
+    """
 
     @property
     def name(self) -> str:
@@ -285,8 +288,8 @@ class Transformers:
     Guarantees
     ----------
     Shapes are public. So a prompt's answer is a function of this prompt, if the model computes each row of a
-    batch by itself: those with experts of limited capacity, or with activations that are scaled by batch, do
-    not.
+    batch by itself and alike, wherever it stands: those with experts of limited capacity, or with activations
+    that are scaled by batch, do not. Try yours with its prompts in another order.
     """
 
     def __init__(self, model: Any, tokenizer: Any, *, name: str, length: int = 256) -> None:
