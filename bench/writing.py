@@ -169,9 +169,14 @@ def main() -> None:
             f"ε = {epsilon:g}: {length} tokens metered {with_meters:.2f} bits, silent {silent:.1%}; "
             f"{N_TOKENS} tokens paid in full {short:.2f}; {LONGER * N_TOKENS} tokens paid in full {paid:.2f}"
         )
-    fresh = open_model("smollm2")
-    fresh.next_tokens(["to start the model"] * BATCHES[0], [], shown=1)
-    writer, n_texts = writer_of(fresh, BATCHES[0], None, epsilon=4.0), 8
+    speed()
+
+
+def speed() -> None:
+    """Print the processor time of a text, and some texts."""
+    model = open_model("smollm2")
+    model.next_tokens(["to start the model"] * BATCHES[0], [], shown=1)
+    writer, n_texts = writer_of(model, BATCHES[0], None, epsilon=4.0), 8
     start = time.process_time()
     written = writer.write(n_texts, rng=np.random.default_rng(1))
     spent = (time.process_time() - start) / n_texts
