@@ -148,12 +148,18 @@ def findings(table: Table, columns: Columns, *, public: Table | None) -> list[Fi
         if name not in columns.drop and not _is_float(table, name):
             cells[name] = Cells.of(table, name)
     remarks += _units(table, columns, cells)
-    label = Cells.of(table, columns.label) if columns.label in table.names else None
-    if label is not None:
+    label: Cells | None = None
+    if columns.label in table.names and columns.bounds is None:
+        label = Cells.of(table, columns.label)
         remarks += label_findings(label, columns)
+        label = _joined(label)
+    elif columns.label in table.names:
+        numbers = table.numbers(columns.label)[0]
+        remarks += target_findings(numbers, columns)
+        label = _quarters(numbers)
     for name in features:
         remarks += _column(table, name, cells.get(name), columns, public=public)
-        if label is not None and (finding := _gives_away(table, name, cells.get(name), _joined(label))):
+        if label is not None and (finding := _gives_away(table, name, cells.get(name), label)):
             remarks.append(finding)
     if len(features) > _WIDE:
         remarks.append(
@@ -269,8 +275,9 @@ def _class_findings(it: _Labels, classes: list[str]) -> Iterator[Finding]:
         yield it.finding(
             "numeric label",
             REFUSED,
-            f"holds {len(classes):,} different numbers; it must hold classes: cut the numbers into a few "
-            "classes in the file, or, if they are classes, name all of them, as in --classes 0..25",
+            f"holds {len(classes):,} different numbers: to learn a number, type --target "
+            f"{shlex.quote(it.name)} --bounds LOW:HIGH instead of --label, with the lowest and the highest "
+            "number that there can be; if they are classes, name all of them, as in --classes 0..25",
         )
     elif len(classes) > encoding.MOST_CLASSES:
         text = f"holds more than {encoding.MOST_CLASSES:,} different classes"
@@ -284,6 +291,26 @@ def _class_findings(it: _Labels, classes: list[str]) -> Iterator[Finding]:
                 "says them; rank rows by predict_proba"
             )
         yield it.finding("rare classes", NOTE, text, values=tuple(rare))
+
+
+def target_findings(numbers: np.ndarray, columns: Columns) -> Iterator[Finding]:
+    """What is wrong with numbers to predict, NaN where there is none."""
+    low, high = columns.bounds or (-np.inf, np.inf)
+    known = numbers[np.isfinite(numbers)]
+    n_missing, n_beyond = len(numbers) - len(known), int(((known < low) | (known > high)).sum())
+
+    def finding(kind: str, weight: str, text: str, *options: str) -> Finding:
+        text = f"column {columns.label!r} (--target) {text}"
+        return Finding(kind=kind, weight=weight, text=text, column=columns.label, options=options)
+
+    if not len(known) or known.min() == known.max():
+        yield finding("one number", REFUSED, "holds no numbers, or only one: is it the right column?")
+    elif n_missing and not columns.drop_unlabelled:
+        text = f"lacks a number in {n_missing:,} rows, which add nothing: what is learned is weaker for them"
+        yield finding("rows without a label", DOUBT, text, "--drop-unlabelled")
+    if n_beyond:
+        text = f"holds {n_beyond:,} numbers beyond --bounds, which count as the nearest bound"
+        yield finding("numbers beyond bounds", DOUBT, text)
 
 
 def _missing_option(text: str) -> tuple[str, ...]:
@@ -579,6 +606,13 @@ def _joined(label: Cells) -> Cells:
     place = {text: k for k, group in enumerate(groups) for text in group}
     codes = np.array([place[text] for text in label.texts])[label.codes]
     return Cells([group[0] for group in groups], np.bincount(codes, minlength=len(groups)), codes)
+
+
+def _quarters(numbers: np.ndarray) -> Cells:
+    """In which quarter of all each number is, where missing ones count as the smallest."""
+    values = np.where(np.isfinite(numbers), numbers, -np.inf)
+    codes = np.searchsorted(np.quantile(values, [0.25, 0.5, 0.75], method="lower"), values)
+    return Cells(["1", "2", "3", "4"], np.bincount(codes, minlength=4), codes)
 
 
 def _gives_away(table: Table, name: str, cells: Cells | None, label: Cells) -> Finding | None:

@@ -123,7 +123,10 @@ def one_type(y: Any, *, n_rows: int | None = None) -> np.ndarray:
     if array.dtype.kind == "f":
         _require_finite(array)
         if not (array == np.rint(array)).all():
-            raise ValueError("Unknown label type: continuous. y must hold classes: whole numbers or text")
+            raise ValueError(
+                "Unknown label type: continuous. y must hold classes: whole numbers or text; "
+                "PATERegressor learns numbers"
+            )
     if array.dtype.kind not in "biufU":
         raise ValueError(f"Unknown label type: {array.dtype.name}. y must hold whole numbers or text")
     return array

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ostraka.data import columns as encoding
-from ostraka.data.findings import Cells, findings, form_findings, label_findings, require_settled
+from ostraka.data.findings import (
+    Cells,
+    findings,
+    form_findings,
+    label_findings,
+    require_settled,
+    target_findings,
+)
 from ostraka.data.look import look, titles_of
 from ostraka.data.table import (
     EXCEL,
@@ -75,6 +82,8 @@ class Columns:
         Declares that no two rows are of one person, whatever a column looks like.
     drop_unlabelled : bool
         Leave out private rows without a label. Which rows have one is then public.
+    bounds : (low, high) or None
+        The label is a number between these, the target of a regression. None: it is a class.
     """
 
     label: str
@@ -88,6 +97,12 @@ class Columns:
     same: Sequence[tuple[str, str]] = ()
     rows_are_people: bool = False
     drop_unlabelled: bool = False
+    bounds: tuple[float, float] | None = None
+
+    @property
+    def option(self) -> str:
+        """The option that names the column to learn."""
+        return "--label" if self.bounds is None else "--target"
 
 
 class Shape(NamedTuple):
@@ -100,6 +115,7 @@ class Shape(NamedTuple):
     unit: str
     n_units: int
     classes_declared: bool
+    bounds: tuple[float, float] | None
     said: tuple[str, ...]
     not_protected: tuple[str, ...]
 
@@ -122,6 +138,8 @@ class Task:
         Public rows with their true labels that are never asked about, to measure accuracy with.
     classes : array or None
         Public. None: the labels' own.
+    bounds : (low, high) or None
+        Labels are numbers, which are declared to be between these; NaN where there is none. Public.
     encoder : fitted transformer or None
         From a table's cells, in the order of ``columns``, to the features: learned from public rows.
     columns : tuple of str
@@ -154,6 +172,7 @@ class Task:
     classes: np.ndarray | None
     encoder: Any
     columns: tuple[str, ...]
+    bounds: tuple[float, float] | None = None
     not_protected: tuple[str, ...] = ()
     said: tuple[str, ...] = ()
     shown: Shown | None = None
@@ -172,7 +191,8 @@ class Task:
             n_public=len(self.X_public),
             unit="row" if self.groups is None else "person",
             n_units=self.n_units,
-            classes_declared=self.classes is not None,
+            classes_declared=self.classes is not None or self.bounds is not None,
+            bounds=self.bounds,
             said=self.said,
             not_protected=self.not_protected,
         )
@@ -184,7 +204,9 @@ class Task:
 
     @property
     def n_classes(self) -> int:
-        """The number of classes declared, else of those in the labels."""
+        """The number of classes declared, else of those in the labels; 1 where labels are numbers."""
+        if self.bounds is not None:
+            return 1
         return len(np.unique(self.y_private)) if self.classes is None else len(self.classes)
 
 
@@ -281,6 +303,8 @@ def of_tables(
         As for :func:`tables`.
     """
     private, public = table.path, None if questions is None else questions.path
+    if columns.bounds is not None and private.is_dir():
+        raise ValueError(f"the rows of {private} stay in their files: --target is for one file")
     names = _features(table, columns)
     table, n_unlabelled = _labelled(table, columns)
     remarks = _found(table, columns, questions=questions)
@@ -290,14 +314,9 @@ def of_tables(
         table, questions = table.split(_held_out(len(table), owners, share=holdout or 0.0, seed=seed))
         questions = replace(questions, public=True)
     unread: dict[str, int] = {}
-    codes, texts = table.kinds(columns.label)
-    where = f"{table.path}: column {columns.label!r} (--label)"
-    same = dict(columns.same)
-    classes, strange = encoding.labels(where, texts, columns.classes, same=same, missing=columns.missing)
-    labels = classes[codes]
+    labels, strange, y = _learned(table, questions, columns)
     if strange.any():
-        unread[columns.label] = int(strange[codes].sum())
-    y = encoding.public_labels(questions, columns.label, like=labels, same=same, missing=columns.missing)
+        unread[columns.label] = int(strange.sum())
     unknown = _unknown_classes(y, labels, columns, where=public)
     test = _tested(len(questions), labelled=y is not None, seed=seed)
     features, type_notes = encoding.understood(questions, names, as_text=columns.text, fill=columns.fill)
@@ -323,12 +342,30 @@ def of_tables(
         classes=encoding.spelled(columns.classes, labels.dtype) if columns.classes else None,
         encoder=encoder,
         columns=names,
+        bounds=columns.bounds,
         not_protected=((HELD_OUT,) if public is None else ()) + ((UNLABELLED,) if n_unlabelled else ()),
         said=tuple(dict.fromkeys(notes)),
         shown=encoding.Shown.of(questions.split(test)[0], features),
         unread=unread,
         findings=tuple(remarks),
     )
+
+
+def _learned(
+    table: Table, questions: Table, columns: Columns
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Private labels, which of them could not be read, and those of the public rows if all have one."""
+    name = columns.label
+    if columns.bounds is not None:
+        numbers, strange = table.numbers(name)
+        known = questions.numbers(name)[0] if name in questions.names else np.array([np.nan])
+        return numbers, strange, known if np.isfinite(known).all() else None
+    codes, texts = table.kinds(name)
+    where, same = f"{table.path}: column {name!r} (--label)", dict(columns.same)
+    classes, unread = encoding.labels(where, texts, columns.classes, same=same, missing=columns.missing)
+    labels = classes[codes]
+    y = encoding.public_labels(questions, name, like=labels, same=same, missing=columns.missing)
+    return labels, unread[codes], y
 
 
 def public_form(path: Path, declared: Format) -> Format:
@@ -361,7 +398,7 @@ def _labelled(table: Table, columns: Columns) -> tuple[Table, int]:
     empty = [not text for text in encoding.joined(texts, same={}, missing=columns.missing)]
     keep = ~np.array(empty, dtype=bool)[codes]
     if not keep.any():
-        raise ValueError(f"{table.path}: no row has a label in column {columns.label!r} (--label)")
+        raise ValueError(f"{table.path}: no row has a label in column {columns.label!r} ({columns.option})")
     return table.split(keep)[1], int((~keep).sum())
 
 
@@ -387,7 +424,7 @@ def _likely_numbers(public: Table, columns: Columns) -> list[str]:
 
 def _features(table: Table, columns: Columns) -> tuple[str, ...]:
     """Return the columns to learn from, after a check that all columns named by options exist."""
-    named = [(columns.label, "--label"), (columns.person, "--person")]
+    named = [(columns.label, columns.option), (columns.person, "--person")]
     named += [(name, "--drop") for name in columns.drop] + [(name, "--text") for name in columns.text]
     for name, option in named:
         if name is not None:
@@ -396,7 +433,8 @@ def _features(table: Table, columns: Columns) -> tuple[str, ...]:
     features = tuple(name for name in table.names if name not in aside)
     if not features:
         raise ValueError(
-            f"{table.path} has no columns besides --label, --person and --drop: nothing to learn from"
+            f"{table.path} has no columns besides {columns.option}, --person and --drop: nothing to learn "
+            "from"
         )
     return features
 
@@ -415,19 +453,7 @@ def _of_arrays(
         questions = _arrays(public, columns, private=False)
         places = np.arange(questions.X.shape[0])
     X, X_public, step = _dense(rows, questions)
-    where = f"{private}: array {columns.label!r} (--label)"
-    if rows.labels is None or rows.labels.dtype.kind not in "biufU":
-        raise ValueError(f"{where} must hold classes: whole numbers or texts")
-    values = rows.labels.astype(np.int64) if rows.labels.dtype.kind == "b" else rows.labels
-    names, codes = np.unique(values, return_inverse=True)
-    counts = np.bincount(codes, minlength=len(names))
-    texts = [word(name) for name in names.tolist()]
-    remarks = tuple(label_findings(Cells(texts, counts, codes), columns))
-    require_settled(remarks)
-    classes, strange = encoding.labels(
-        where, names.tolist(), columns.classes, same=dict(columns.same), missing=columns.missing
-    )
-    labels = classes[codes]
+    labels, strange, remarks = _of_array(rows, columns)
     unknown = _unknown_classes(questions.labels, labels, columns, where=public)
     test = _tested(len(X_public), labelled=questions.labels is not None, seed=seed)
     return Task(
@@ -444,20 +470,47 @@ def _of_arrays(
         classes=encoding.spelled(columns.classes, labels.dtype) if columns.classes else None,
         encoder=step,
         columns=tuple(f"{rows.name}_{place}" for place in range(rows.X.shape[1])),
+        bounds=columns.bounds,
         not_protected=(HELD_OUT,) if public is None else (),
         said=unknown,
         array=rows.name,
         image_shape=rows.image_shape,
-        unread={columns.label: int(strange[codes].sum())} if strange.any() else {},
+        unread={columns.label: int(strange.sum())} if strange.any() else {},
         findings=remarks,
     )
+
+
+def _of_array(rows: Rows, columns: Columns) -> tuple[np.ndarray, np.ndarray, tuple[Finding, ...]]:
+    """Labels of an array, which of them could not be read, and what was found in them."""
+    where, labels = f"{rows.path}: array {columns.label!r} ({columns.option})", rows.labels
+    if columns.bounds is not None:
+        if labels is None or labels.dtype.kind not in "biuf":
+            raise ValueError(f"{where} must hold numbers")
+        numbers = labels.astype(np.float64)
+        remarks = tuple(target_findings(numbers, columns))
+        require_settled(remarks)
+        return numbers, np.isinf(numbers), remarks
+    if labels is None or labels.dtype.kind not in "biufU":
+        raise ValueError(f"{where} must hold classes: whole numbers or texts")
+    values = labels.astype(np.int64) if labels.dtype.kind == "b" else labels
+    names, codes = np.unique(values, return_inverse=True)
+    counts = np.bincount(codes, minlength=len(names))
+    texts = [word(name) for name in names.tolist()]
+    remarks = tuple(label_findings(Cells(texts, counts, codes), columns))
+    require_settled(remarks)
+    classes, strange = encoding.labels(
+        where, names.tolist(), columns.classes, same=dict(columns.same), missing=columns.missing
+    )
+    return classes[codes], strange[codes], remarks
 
 
 def _unknown_classes(
     y: np.ndarray | None, labels: np.ndarray, columns: Columns, *, where: Path | None
 ) -> tuple[str, ...]:
     """Say that public labels are no classes, or refuse where most are: accuracy would be measured wrongly."""
-    if y is None or where is None:  # held-out rows, whose labels are of the private table
+    if (
+        y is None or where is None or columns.bounds is not None
+    ):  # held-out rows, whose labels are of the private table
         return ()
     classes = encoding.spelled(columns.classes, labels.dtype) if columns.classes else np.unique(labels)
     y = y.astype(labels.dtype) if labels.dtype.kind != "U" else y
@@ -529,7 +582,7 @@ def _arrays(path: Path, columns: Columns, *, private: bool) -> Rows:
     """
     arrays: dict[str, Any] = read_arrays(path, how=_SAVE)
     aside = {name: arrays.pop(name, None) for name in (columns.label, columns.person) if name is not None}
-    for name, option in ((columns.label, "--label"), (columns.person, "--person")):
+    for name, option in ((columns.label, columns.option), (columns.person, "--person")):
         if private and name is not None and aside[name] is None:
             raise ValueError(
                 f"{path} has no array {name!r} ({option}); it has {', '.join(arrays) or 'none'}: write one "
@@ -538,7 +591,8 @@ def _arrays(path: Path, columns: Columns, *, private: bool) -> Rows:
     for name in columns.drop:
         arrays.pop(name, None)
     name, X = _sparse(path, arrays) if set(arrays) >= _SPARSE else _rows(path, arrays)
-    for values, option in ((aside[columns.label], "--label"), (aside.get(columns.person or ""), "--person")):
+    for name, option in ((columns.label, columns.option), (columns.person or "", "--person")):
+        values = aside.get(name)
         if values is not None and values.shape != (X.shape[0],):
             raise ValueError(
                 f"{path}: {option} must have one value for each of {X.shape[0]:,} rows, has shape "

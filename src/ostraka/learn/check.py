@@ -21,6 +21,7 @@ from ostraka.data.look import look
 from ostraka.data.table import Table, of_frame, read
 from ostraka.data.units import numbered
 from ostraka.learn.classifier import PATEClassifier
+from ostraka.learn.regressor import PATERegressor
 from ostraka.learn.ways.choose import cells_of, way_of
 from ostraka.report.page import at_most
 from ostraka.voters.named import TABLES
@@ -213,7 +214,7 @@ def check(
     asked = None if public is None else _public_table(asked_source, declared)
     table, found = _private_table(source, declared, asked)
     for name in {declared.label, declared.person} - {None, ""}:
-        table.require(str(name), option="--label" if name == declared.label else "--person")
+        table.require(str(name), option=declared.option if name == declared.label else "--person")
     found += findings(table, declared, public=asked)
     settled = _settled(declared, found)
     task: Task | None = None
@@ -355,19 +356,24 @@ def _plan(
         require_apart(*digests, what="public rows", way_out=WAY_OUT)
     except ValueError as error:
         found.append(Finding(kind="copies", weight=REFUSED, text=str(error)))
-    model = PATEClassifier(
-        way=TABLES.way.value,
-        epsilon=TABLES.budget(TABLES.way) if epsilon is None else epsilon,
-        delta=delta,
-        cells=cells_of(task.image_shape),
-    )
-    sizes = {"n_units": task.n_units, "n_classes": task.n_classes, "n_public": len(task.X_public)}
+    epsilon = TABLES.budget(TABLES.way) if epsilon is None else epsilon
+    settings: dict[str, Any] = {"epsilon": epsilon, "delta": delta}
+    sizes: dict[str, Any] = {
+        "n_units": task.n_units,
+        "n_classes": task.n_classes,
+        "n_public": len(task.X_public),
+    }
+    rows: dict[str, Any] = {"X_public": task.X_public, "grouped": task.groups is not None}
     unit = task.shape.unit
     plan: Planned
     try:
-        plan = model.plan(**sizes, X_public=task.X_public, grouped=task.groups is not None)
+        if task.bounds is not None:
+            plan = PATERegressor(bounds=task.bounds, **settings).plan(n_units=task.n_units, **rows)
+        else:
+            cells = cells_of(task.image_shape)
+            plan = PATEClassifier(way=TABLES.way.value, cells=cells, **settings).plan(**sizes, **rows)
         way = way_of(plan)
-        way.require_hope(**sizes, unit=unit, epsilon=model.epsilon or 0.0)
+        way.require_hope(**sizes, unit=unit, epsilon=epsilon)
     except (ValueError, BudgetExceeded) as error:
         return (), [*found, Finding(kind="too few rows", weight=REFUSED, text=str(error))]
     lines = way.words(n_units=task.n_units, n_public=sizes["n_public"], unit=unit, teacher="")
@@ -390,7 +396,8 @@ def typed(
     for other, name in columns.same:
         spellings.setdefault(name, []).append(other)
     parts: list[tuple[str, Any]] = [
-        ("--label", columns.label or "COLUMN"),
+        (columns.option, columns.label or "COLUMN"),
+        ("--bounds", None if columns.bounds is None else "{:g}:{:g}".format(*columns.bounds)),
         ("--public", public),
         ("--holdout", None if holdout is None else f"{holdout:g}"),
         ("--person", columns.person),
@@ -429,10 +436,10 @@ def _python(columns: Columns, *, epsilon: float | None, public: bool) -> str:
     groups = "" if columns.person is None else f", groups=frame[{columns.person!r}]"
     rows = ", X_public=public" if public else ""
     held = "" if public else f", holdout={_HOLDOUT:g}"
-    return (
-        f'PATEClassifier(way="counts"{price}{held}).fit(frame.drop(columns={aside!r}), '
-        f"frame[{columns.label!r}]{rows}{groups})"
-    )
+    made = f"PATERegressor(bounds={columns.bounds!r}"
+    if columns.bounds is None:
+        made = 'PATEClassifier(way="counts"'
+    return f"{made}{price}{held}).fit(frame.drop(columns={aside!r}), frame[{columns.label!r}]{rows}{groups})"
 
 
 def _units(table: Table, columns: Columns) -> tuple[str, int]:
@@ -444,7 +451,7 @@ def _units(table: Table, columns: Columns) -> tuple[str, int]:
 
 def _classes(table: Table, columns: Columns) -> tuple[tuple[str, int], ...]:
     """The labels that there are, joined as declared, and the rows of each."""
-    if columns.label not in table.names:
+    if columns.label not in table.names or columns.bounds is not None:
         return ()
     cells = Cells.of(table, columns.label)
     counts: dict[str, int] = {}

@@ -9,7 +9,7 @@ import copy
 import warnings
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -56,25 +56,20 @@ def _can_say_how_sure(model: Any) -> bool:
     return student is None or isinstance(student, str) or hasattr(student, "predict_proba")
 
 
-class Fitted(ClassifierMixin, BaseEstimator):
-    """The part that both estimators share. ``_run`` holds the run, ``_session`` keeps its ledger open."""
+class Fitted(BaseEstimator):
+    """The part that all estimators share. ``_run`` holds the run, ``_session`` keeps its ledger open."""
 
     progress: Callable[[str, int, int], object] | None
     result_: Result
     student: Any
     student_: Any
     _run: Run
+    _public: ClassVar[tuple[str, ...]] = ("student", "plan", "held_out")
 
     def predict(self, X: Any) -> np.ndarray:
-        """The student's class of each row."""
+        """What the student says of each row: its class, or its number."""
         check_is_fitted(self, "student_")
         return np.asarray(self.student_.predict(self._queries(X)))
-
-    @available_if(_can_say_how_sure)
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """The student's probability of each class, shape (n_rows, n_classes)."""
-        check_is_fitted(self, "student_")
-        return np.asarray(self.student_.predict_proba(self._queries(X)))
 
     def audit(self, *, trials: int | None = None, confidence: float = 0.95) -> Result:
         """Simulate the strongest adversary against the run, for a lower bound; kept in ``result_``.
@@ -109,7 +104,7 @@ class Fitted(ClassifierMixin, BaseEstimator):
 
         Returns
         -------
-        scikit-learn classifier
+        scikit-learn estimator
             Public. It predicts what :meth:`predict` does.
 
         Raises
@@ -126,7 +121,7 @@ class Fitted(ClassifierMixin, BaseEstimator):
 
     def _finish(self, run: Run) -> Self:
         """Set the fitted attributes and make the record."""
-        for name in ("classes", "student", "plan", "held_out", "labels", "asked"):
+        for name in self._public:
             setattr(self, f"{name}_", getattr(run, name))
         for name in PRIVATE_ATTRIBUTES:
             setattr(self, name, getattr(run.owned, name.rstrip("_")))
@@ -141,12 +136,6 @@ class Fitted(ClassifierMixin, BaseEstimator):
         if self.progress is not None:
             self.progress(stage, done, total)
 
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.non_deterministic = True  # noise has no seed
-        tags.classifier_tags.poor_score = True  # so few rows as scikit-learn's checks have drown in it
-        return tags
-
     def __getstate__(self) -> dict[str, Any]:
         """Return the public state, without teachers, votes, ledger and manifest."""
         state: dict[str, Any] = dict(super().__getstate__())
@@ -157,10 +146,28 @@ class Fitted(ClassifierMixin, BaseEstimator):
         return state
 
 
+class FittedClassifier(ClassifierMixin, Fitted):
+    """What classifiers have beside: probabilities, classes, and answers about public rows."""
+
+    _public = ("classes", "student", "plan", "held_out", "labels", "asked")
+
+    @available_if(_can_say_how_sure)
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """The student's probability of each class, shape (n_rows, n_classes)."""
+        check_is_fitted(self, "student_")
+        return np.asarray(self.student_.predict_proba(self._queries(X)))
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = True  # noise has no seed
+        tags.classifier_tags.poor_score = True  # so few rows as scikit-learn's checks have drown in it
+        return tags
+
+
 _ASKS = ("least-confident", "random")
 
 
-class PATEClassifier(Fitted):
+class PATEClassifier(FittedClassifier):
     """A classifier learned from private rows by secret ballot.
 
     Teachers are trained on disjoint shards of the private rows and vote on public ones; a

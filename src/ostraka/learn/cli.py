@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ostraka.data.findings import Finding
     from ostraka.data.task import Shape, Task
     from ostraka.learn.classifier import PATEClassifier
+    from ostraka.learn.regressor import PATERegressor
     from ostraka.learn.ways.plan import Planned
 
 
@@ -54,15 +55,20 @@ def require_sensible(given: LearnOptions) -> None:
         raise typer.BadParameter("--auto chooses --teachers, --answers, --sigma and --screen: leave them out")
     if (given.out / folder.RESULT).exists():
         raise folder.finished(given.out)
+    given.require_one_label()
+    if given.target is not None:
+        given.chosen_way()  # refuses what is for classes alone
     if private is None:
-        if given.label or public or given.person or given.holdout is not None:
+        if given.label or given.target or public or given.person or given.holdout is not None:
             raise typer.BadParameter(
                 "type the file of private rows first: ostraka learn FILE --label COLUMN …"
             )
         typer.echo("reading scikit-learn's digits", err=True)
         return
-    if given.label is None:
-        raise typer.BadParameter(f"type --label and the column of {private} to learn")
+    if given.label is None and given.target is None:
+        raise typer.BadParameter(
+            f"type --label and the column of {private} to learn; of numbers, --target and --bounds"
+        )
     for path in (private, public):
         if path is not None and not (path is private and path.is_dir()):
             path.open("rb").close()
@@ -71,6 +77,8 @@ def require_sensible(given: LearnOptions) -> None:
         raise typer.BadParameter(
             f"the rows of {private} stay in their files: type --public FILE instead of --holdout"
         )
+    if private.is_dir() and given.target is not None:
+        raise typer.BadParameter(f"the rows of {private} stay in their files: --target is for one file")
     if private.is_dir() and given.chosen_way() not in {Way.ARGMAX, Way.COUNTS, Way.ROUNDS}:
         raise typer.BadParameter(
             f"the rows of {private} stay in their files, which are read part by part: type --way counts, "
@@ -83,7 +91,17 @@ _FORMAT = 2  # of plan.json: 1 had digests of the tables without a key
 _NOT_SETTINGS = ("private", "public", "out", "as_json", "owner", "yes", "ledger")
 # options that runs of before have not in their settings
 _LATER = {
-    *("encoding", "delimiter", "decimal", "skip_lines", "sheet", "same", "rows_are_people", "drop_unlabelled")
+    *(
+        "encoding",
+        "delimiter",
+        "decimal",
+        "skip_lines",
+        "sheet",
+        "same",
+        "rows_are_people",
+        "drop_unlabelled",
+    ),
+    *("target", "bounds"),
 }
 _UNREAD = (
     "for the owner: {0:,} cells of column {1!r} could not be read, and count as missing (as the first "
@@ -116,16 +134,18 @@ def learn(given: LearnOptions) -> None:
     for name, n_cells in task.unread.items():
         wrapped(_UNREAD.format(n_cells, name), on_stderr=True)
     with console.usage():
-        model = _model(given, task, given.chosen_way())
-        if given.auto:
-            _choose(model, task)
-        plan = model.plan(
-            n_units=task.n_units,
-            n_classes=task.n_classes,
-            n_public=len(task.X_public),
-            X_public=task.X_public,
-            grouped=task.groups is not None,
-        )
+        model: PATEClassifier | PATERegressor
+        plan: Planned
+        rows: dict[str, Any] = {"X_public": task.X_public, "grouped": task.groups is not None}
+        if task.bounds is not None:
+            model = _regressor(given, task)
+            plan = model.plan(n_units=task.n_units, **rows)
+        else:
+            model = _model(given, task, given.chosen_way())
+            if given.auto:
+                _choose(model, task)
+            n_public = len(task.X_public)
+            plan = model.plan(n_units=task.n_units, n_classes=task.n_classes, n_public=n_public, **rows)
     if given.answers is None:
         way_of(plan).require_hope(
             n_units=task.n_units,
@@ -135,7 +155,8 @@ def learn(given: LearnOptions) -> None:
             epsilon=model.epsilon or 0.0,
         )
     budgets = None if given.private is None else _tables_of(given.private, given.ledger)
-    show_plan(task.shape, plan, teacher=type(model.estimator).__name__, out=given.out)
+    teacher = type(getattr(model, "estimator", None)).__name__
+    show_plan(task.shape, plan, teacher=teacher, out=given.out)
     if budgets is not None:
         _show_spent(budgets, given, task, unit=_protected(task, given.relation))
     show_doubts(task.findings)
@@ -162,7 +183,7 @@ def _task(given: LearnOptions) -> Task:
     """Return the tables as arrays, or the digits if no table is given."""
     from ostraka.data import task as data
 
-    if given.private is None or given.label is None:
+    if given.private is None:
         return data.digits(seed=given.seed)
     with console.usage():
         data.require_public(given.private, given.public, given.holdout)
@@ -217,6 +238,20 @@ def _model(given: LearnOptions, task: Task, way: Way) -> PATEClassifier:
     )
 
 
+def _regressor(given: LearnOptions, task: Task) -> PATERegressor:
+    """Make the regressor that the options describe."""
+    from ostraka.learn.regressor import PATERegressor
+
+    return PATERegressor(
+        bounds=task.bounds or (0.0, 1.0),
+        epsilon=given.defaults.epsilon if given.epsilon is None else given.epsilon,
+        delta=given.delta,
+        relation=given.relation.value,
+        allow_overlap=given.allow_overlap,
+        random_state=given.seed,
+    )
+
+
 def _choose(model: PATEClassifier, task: Task) -> None:
     """Set the parameters that ``ostraka plan`` proposes for these public numbers."""
     from ostraka.core.accounting.plan import propose
@@ -237,7 +272,7 @@ def _choose(model: PATEClassifier, task: Task) -> None:
 
 def _learn(
     task: Task,
-    model: PATEClassifier,
+    model: PATEClassifier | PATERegressor,
     plan: Planned,
     out: Path,
     begun: dict[str, Any],
@@ -309,12 +344,17 @@ def _show_spent(budgets: Tables, given: LearnOptions, task: Task, *, unit: str) 
         wrapped(f"{said}. This release comes on top", on_stderr=True)
 
 
-def _record(task: Task, model: PATEClassifier, begun: dict[str, Any]) -> Result:
+def _record(task: Task, model: PATEClassifier | PATERegressor, begun: dict[str, Any]) -> Result:
     """Return the record with accuracies, if labels are known, and with facts that only the command knows."""
     import numpy as np
 
+    from ostraka.learn.regressor import PATERegressor
+
     if task.X_test is None:
-        result = replace(model.result_, utility={"student": None, "majority": None, **model.result_.utility})
+        unknown = ("r2",) if task.bounds is not None else ("student", "majority")
+        result = replace(model.result_, utility={**dict.fromkeys(unknown), **model.result_.utility})
+    elif isinstance(model, PATERegressor):
+        result = model.evaluate(task.X_test, task.y_test)
     else:
         here = isinstance(task.X_private, np.ndarray)  # not in files, too many to train one model on all
         X, y = (task.X_private, task.y_private) if here else (None, None)
@@ -323,6 +363,7 @@ def _record(task: Task, model: PATEClassifier, begun: dict[str, Any]) -> Result:
     settings = {
         "data": task.name,
         "label": begun["label"],
+        "target": begun.get("target"),
         "person": begun["person"],
         "columns": task.columns,
         "n_measured": n_test,
@@ -335,19 +376,25 @@ def _record(task: Task, model: PATEClassifier, begun: dict[str, Any]) -> Result:
     return replace(result, settings={**result.settings, **settings}, upper=protected, owner=owner)
 
 
-def _write(task: Task, model: PATEClassifier, result: Result, out: Path, *, keep_teachers: bool) -> None:
+def _write(
+    task: Task, model: PATEClassifier | PATERegressor, result: Result, out: Path, *, keep_teachers: bool
+) -> None:
     """Write all files, the record last: it marks the run as finished."""
     import pyarrow as pa
     from pyarrow import parquet
 
     from ostraka.core.mechanisms.law import ABSTAIN
     from ostraka.learn import handover
+    from ostraka.learn.classifier import PATEClassifier
     from ostraka.report import folder as _folder
 
-    answers = model.labels_[model.asked_]
-    labels = [None if answer == ABSTAIN else model.classes_[answer].item() for answer in answers]
-    table = pa.table({"row": task.public_rows[model.asked_], "label": labels})
-    if keep_teachers:
+    if not isinstance(model, PATEClassifier):
+        table = pa.table({"row": task.public_rows, "number": model.predict(task.X_public)})
+    else:
+        answers = model.labels_[model.asked_]
+        labels = [None if answer == ABSTAIN else model.classes_[answer].item() for answer in answers]
+        table = pa.table({"row": task.public_rows[model.asked_], "label": labels})
+    if keep_teachers and isinstance(model, PATEClassifier):
         _keep_teachers(task, model, out / _folder.TEACHERS)
     student = _plain_student(task, model)
     lines = handover.write_student(student, out, shown=task.shown, array=task.array)
@@ -361,7 +408,7 @@ def _write(task: Task, model: PATEClassifier, result: Result, out: Path, *, keep
         typer.echo(f"\n{why_not}", err=True)
 
 
-def _plain_student(task: Task, model: PATEClassifier) -> Any:
+def _plain_student(task: Task, model: PATEClassifier | PATERegressor) -> Any:
     """Return the student as a plain scikit-learn model, or unchanged if it cannot be converted."""
     from sklearn.pipeline import make_pipeline
 
@@ -399,6 +446,7 @@ def _keep_teachers(task: Task, model: PATEClassifier, folder: Path) -> None:
     saved.save(folder)
 
 
+_BOUNDS = "numbers from {:,g} to {:,g}; what is beyond counts as the nearest"
 _NARROWEST = 20
 _MARKS = {"refused": "!", "doubt": "?", "note": "-"}  # of findings
 
@@ -411,6 +459,7 @@ def show_plan(task: Shape, plan: Planned, *, teacher: str, out: Path) -> None:
     rows = [
         ("private", f"{task.name}: {task.n_rows:,} rows, {task.n_features:,} features"),
         ("protected", f"one {task.unit}, of {task.n_units:,}"),
+        *([] if task.bounds is None else [("bounds", _BOUNDS.format(*task.bounds))]),
         *way_of(plan)
         .words(n_units=task.n_units, n_public=task.n_public, unit=task.unit, teacher=teacher)
         .items(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,13 @@ _MOST_CLASSES = 1000
 class ReadOptions:
     """Options about the tables: which columns there are, and how they are read."""
 
-    label: str | None = option(None, "Column to learn.", "COLUMN")
+    label: str | None = option(None, "Column of classes to learn.", "COLUMN")
+    target: str | None = option(None, "Instead of --label: column of numbers to learn.", "COLUMN")
+    bounds: str | None = option(
+        None,
+        "With --target: the lowest and highest number there can be, such as 0:20000. Public.",
+        "LOW:HIGH",
+    )
     public: Path | None = option(None, "Public rows, unlabelled, for the teachers to vote on.", "FILE")
     holdout: float | None = option(
         None, "Instead of --public: give up the privacy of this share of the rows.", "SHARE"
@@ -86,10 +93,12 @@ class ReadOptions:
         from ostraka.data.table import Format
         from ostraka.data.task import Columns
 
+        self.require_one_label()
         with usage():
             form = Format(self.delimiter, self.encoding, self.decimal, self.skip_lines, self.sheet).checked()
         return Columns(
-            label=self.label or "",
+            label=self.label or self.target or "",
+            bounds=None if self.bounds is None else bounds_of(self.bounds),
             person=self.person,
             drop=self.drop or (),
             text=self.text or (),
@@ -101,6 +110,42 @@ class ReadOptions:
             rows_are_people=self.rows_are_people,
             drop_unlabelled=self.drop_unlabelled,
         )
+
+    def require_one_label(self) -> None:
+        """Refuse both kinds of a label, and what the other kind has.
+
+        Raises
+        ------
+        typer.BadParameter
+            Options that contradict each other.
+        """
+        if self.label is not None and self.target is not None:
+            raise typer.BadParameter("--label is for classes and --target for numbers: type one of them")
+        if self.target is not None and self.bounds is None:
+            raise typer.BadParameter(
+                "type --bounds LOW:HIGH with --target: the lowest and the highest number that there can be. "
+                "They are public, so do not look them up in the private rows"
+            )
+        if self.target is None and self.bounds is not None:
+            raise typer.BadParameter("--bounds are of numbers: type --target and their column")
+        if self.target is not None and (self.classes or self.same):
+            raise typer.BadParameter("--classes and --same are for --label: leave them out")
+
+
+def bounds_of(text: str) -> tuple[float, float]:
+    """The numbers in ``LOW:HIGH``.
+
+    >>> bounds_of("0:20000"), bounds_of("-2.5:1e3")
+    ((0.0, 20000.0), (-2.5, 1000.0))
+    """
+    low, _, high = text.partition(":")
+    try:
+        bounds = float(low), float(high)
+    except ValueError:
+        bounds = math.nan, math.nan
+    if not (math.isfinite(bounds[1] - bounds[0]) and bounds[0] < bounds[1]):
+        raise typer.BadParameter(f"--bounds {text}: type two numbers, the lower first, as in 0:20000")
+    return bounds
 
 
 def classes_of(text: str) -> list[str]:
@@ -203,6 +248,13 @@ class LearnOptions(ReadOptions):
             any(choice is not None for choice in self.of_teachers) or self.auto or self.keep_teachers
         )
         models = self.teacher is not Teacher.AUTO or self.student not in {Student.AUTO, Student.FIXMATCH}
+        if self.target is not None:
+            if self.way is not None or of_teachers or models or self.student is not Student.AUTO:
+                raise typer.BadParameter(
+                    "--target has a way of its own, in rounds: leave out --way, --student and options of "
+                    "teachers"
+                )
+            return Way.FILTER
         way = self.way or (Way.ARGMAX if of_teachers or models else self.defaults.way)
         if self.way not in {None, Way.ARGMAX} and of_teachers:
             raise typer.BadParameter(

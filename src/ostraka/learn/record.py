@@ -44,7 +44,7 @@ def record(run: Run) -> Result:
             "unit": owned.votes.adjacency.unit,
             "relation": owned.votes.adjacency.relation,
             "n_teachers": plan.n_teachers,
-            "n_classes": len(run.classes),
+            "n_classes": len(run.classes) or None,
             "n_public": len(run.labels),
             "n_answers": plan.n_answers,
             **plan.sizes,

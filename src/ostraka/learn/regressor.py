@@ -1,4 +1,4 @@
-"""PATERegressor: a number of each row, learned from private rows by noisy rounds."""
+"""PATERegressor: a number of each row, and an interval around it, learned by noisy rounds."""
 
 from __future__ import annotations
 
@@ -7,31 +7,32 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.metrics import mean_absolute_error, mean_squared_error, r2_score
+from sklearn.base import RegressorMixin
+from sklearn.metrics import mean_absolute_error, mean_squared_error
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ostraka.core import check
-from ostraka.core.ledger.ledger import Ledger
 from ostraka.data import guards
-from ostraka.learn.handover import plain
-from ostraka.learn.record import record, with_audit
+from ostraka.learn.classifier import Fitted
 from ostraka.learn.session import Seeds, begin, dense, split
-from ostraka.learn.ways.plan import Facts
-from ostraka.learn.ways.regression import Regression
+from ostraka.learn.ways.plan import Facts, delta_of
+from ostraka.learn.ways.regression import COVERAGES, Regression
 from ostraka.voters.values import scaled
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
+    from ostraka.core.ledger.ledger import Ledger
     from ostraka.core.result import Result
     from ostraka.data.units import Manifest
     from ostraka.learn.ways.regression import RegressionPlan
 
 
-class PATERegressor(RegressorMixin, BaseEstimator):
+class PATERegressor(RegressorMixin, Fitted):
     """A regressor learned from private rows: in five rounds, each adds what the model gets wrong about it.
+
+    A last table counts how far the model is from the numbers of private rows: intervals come from it.
 
     Parameters
     ----------
@@ -66,7 +67,7 @@ class PATERegressor(RegressorMixin, BaseEstimator):
     ----------
     Everything public about a fitted estimator is (``plan_.epsilon``, ``plan_.delta``)-differentially private
     for one unit of the private rows, replaced by any other or as ``relation`` says, by composition over all
-    rounds (docs/noisy-counts.md, Theorem 4). Given: the numbers of rows and units, the bounds, and the
+    tables (docs/noisy-counts.md, Theorem 4). Given: the numbers of rows and units, the bounds, and the
     held-out rows. :meth:`evaluate` adds figures that are not.
 
     Examples
@@ -76,6 +77,9 @@ class PATERegressor(RegressorMixin, BaseEstimator):
     >>> y = 2 * X[:, 0] + rng.normal(size=3000)
     >>> model = PATERegressor(bounds=(-8, 8), epsilon=2.0, delta=1e-5)
     >>> model.fit(X[500:2500], y[500:2500], X_public=X[:500]).score(X[2500:], y[2500:]) > 0.5
+    True
+    >>> low, high = model.predict_interval(X[2500:], coverage=0.8).T
+    >>> bool(np.mean((low <= y[2500:]) & (y[2500:] <= high)) > 0.75)
     True
     """
 
@@ -144,36 +148,39 @@ class PATERegressor(RegressorMixin, BaseEstimator):
             Data or settings that cannot be used; the message names public numbers only.
         """
         guards.require_safe_pipeline(self, public_given=X_public is not None)
-        X = self._rows(X, reset=True)
+        X = self._queries(X, reset=True)
         scaled(y, self.bounds)  # refuses what are no numbers
         y = np.asarray(y, dtype=np.float64)
         if len(y) != X.shape[0]:
             raise ValueError(f"y must have one number for each of {X.shape[0]} rows, got {len(y)}")
-        X_public = None if X_public is None else self._rows(X_public)
+        X_public = None if X_public is None else self._queries(X_public)
         seeds = Seeds.of(self.random_state)
         data = split(X, y, groups, X_public=X_public, holdout=self.holdout, seed=seeds.holdout)
         digests = self._digests(data.X)
         if groups is None and guards.seems_repeated(data.X, digests):
             warnings.warn(guards.REPEATED, stacklevel=2)
-        if X_public is not None and not self.allow_overlap:
-            what = "public rows (X_public)"
-            guards.require_apart(digests, self._digests(X_public), what=what, way_out=guards.WAY_OUT)
+        if X_public is not None:
+            self._require_apart(digests, X_public, "public rows (X_public)")
         way = self._way(data.n_units, data.public, grouped=groups is not None)
         self._session = begin(self, data, way.plan, digests=digests)
-        run = way.learn(self, data, seeds, self._session)
-        self.student_, self.plan_, self.held_out_ = run.student, run.plan, run.held_out
-        if run.owned is not None:
-            self.ledger_, self.manifest_ = run.owned.ledger, run.owned.manifest
-            self.votes_ = run.owned.votes
-        self._run, result = run, record(run)
+        self._finish(way.learn(self, data, seeds, self._session))
         bounds = {"bounds": list(map(float, self.bounds)), "way": way.plan.way}
-        self.result_ = replace(result, settings={**result.settings, **bounds})
+        self.result_ = replace(self.result_, settings={**self.result_.settings, **bounds})
         return self
 
-    def predict(self, X: Any) -> np.ndarray:
-        """The expected number of each row, between the bounds."""
+    def predict_interval(self, X: Any, *, coverage: float = 0.9) -> np.ndarray:
+        """An interval around the prediction of each row, shape (n_rows, 2), which holds a share of numbers.
+
+        The share is that of new rows like the private ones, on average over rows. Noise makes intervals
+        wider, never narrower: where it would drown the counts, they are the declared bounds.
+
+        Parameters
+        ----------
+        X : array or data frame, shape (n_rows, n_features)
+        coverage : float in (0, 1)
+        """
         check_is_fitted(self, "student_")
-        return np.asarray(self.student_.predict(self._rows(X)))
+        return np.asarray(self.student_.predict_interval(self._queries(X), coverage=coverage))
 
     def evaluate(self, X: Any, y: Any) -> Result:
         """Measure on public rows with known numbers; also kept in ``result_``.
@@ -181,66 +188,55 @@ class PATERegressor(RegressorMixin, BaseEstimator):
         Returns
         -------
         Result
-            ``utility`` has ``r2``, ``mean_absolute_error`` and ``root_mean_square_error``.
-        """
-        expected, truth = self.predict(X), np.asarray(y, dtype=np.float64)
-        utility = {
-            "r2": float(r2_score(truth, expected)),
-            "mean_absolute_error": float(mean_absolute_error(truth, expected)),
-            "root_mean_square_error": float(mean_squared_error(truth, expected) ** 0.5),
-        }
-        self.result_ = replace(self.result_, utility={**self.result_.utility, **utility})
-        return self.result_
-
-    def audit(self, *, trials: int | None = None, confidence: float = 0.95) -> Result:
-        """Simulate the strongest adversary against the run, for a lower bound; kept in ``result_``.
-
-        Nothing private is read.
-        """
-        check_is_fitted(self, "student_")
-        self.result_ = with_audit(self._run, self.result_, trials=trials, confidence=confidence)
-        return self.result_
-
-    def to_sklearn(self) -> Any:
-        """The student as a plain scikit-learn model, which loads where this library is not installed.
-
-        It predicts what :meth:`predict` does, but for bounds: what is expected beyond them stays beyond.
+            ``utility`` has ``r2`` with its standard error ``r2_error``, ``mean_absolute_error``,
+            ``root_mean_square_error``, and ``intervals``: for some declared coverages, the share of these
+            numbers that the intervals hold, and their mean width.
 
         Raises
         ------
         ValueError
-            The rows were a data frame, or the spectrum is of a transformer of another library.
+            Rows to measure with are private rows, as far as this estimator still has its digests.
         """
         check_is_fitted(self, "student_")
-        return plain(self.student_, None, self._run.labels)
+        X, truth = self._queries(X), np.asarray(y, dtype=np.float64)
+        if hasattr(self, "_session"):
+            self._require_apart(self._session.digests, X, "rows to measure with")
+        expected = self.student_.predict(X)
+        share, error = explained(truth, expected)
+        intervals = {}
+        for coverage in COVERAGES:
+            low, high = self.student_.predict_interval(X, coverage=coverage).T
+            inside = float(((low <= truth) & (truth <= high)).mean())
+            intervals[f"{coverage:g}"] = {"coverage": inside, "width": float((high - low).mean())}
+        utility = {
+            "r2": share,
+            "r2_error": error,
+            "mean_absolute_error": float(mean_absolute_error(truth, expected)),
+            "root_mean_square_error": float(mean_squared_error(truth, expected) ** 0.5),
+            "intervals": intervals,
+        }
+        self.result_ = replace(self.result_, utility={**self.result_.utility, **utility})
+        return self.result_
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the public part: pickles hold no rows, votes or ledger."""
-        private = ("ledger_", "manifest_", "votes_", "_session", "ledger", "manifest", "progress")
-        state = {name: value for name, value in super().__getstate__().items() if name not in private}
-        state |= {"ledger": None, "manifest": None, "progress": None}
-        if "_run" in state:
-            state["_run"], state["result_"] = state["_run"].public(), state["result_"].public()
-        return state
+        return super().__getstate__() | {"ledger": None, "manifest": None, "progress": None}
 
     def _way(self, n_units: int, public: Any, *, grouped: bool) -> Regression:
         check.one_of(relation=self.relation, allowed=("replace-one", "zero-out"))
         if public is None:
             raise ValueError("the plan is made from public rows: pass X_public=")
-        delta, ledger = self.delta, self.ledger
-        if delta is None:
-            delta = ledger.budget.delta if isinstance(ledger, Ledger) else min(1e-5, 0.1 / n_units)
         facts = Facts(
             n_units=n_units,
             n_classes=1,
             grouped=grouped,
             epsilon=self.epsilon,
-            delta=delta,
+            delta=delta_of(self, n_units),
             relation=self.relation,
         )
         return Regression.planned(self.cells, public, facts)
 
-    def _rows(self, X: Any, *, reset: bool = False) -> Any:
+    def _queries(self, X: Any, *, reset: bool = False) -> Any:
         """A data frame as it came, anything else as a dense array of numbers."""
         X = dense(X)
         frame = hasattr(X, "iloc")
@@ -250,6 +246,27 @@ class PATERegressor(RegressorMixin, BaseEstimator):
     def _digests(self, X: Any) -> np.ndarray:
         return guards.row_digests(X, columns=getattr(self, "feature_names_in_", None))
 
-    def _tell(self, stage: str, done: int, total: int) -> None:
-        if self.progress is not None:
-            self.progress(stage, done, total)
+    def _require_apart(self, digests: np.ndarray, X: Any, what: str) -> None:
+        if not self.allow_overlap:
+            guards.require_apart(digests, self._digests(X), what=what, way_out=guards.WAY_OUT)
+
+
+def explained(truth: np.ndarray, expected: np.ndarray) -> tuple[float, float]:
+    """R² of predictions, and its standard error by the delta method.
+
+    Of a ratio of means a / b, with terms a_i and b_i of each row, that is the standard deviation of
+    (a_i - b_i a / b) / b, divided by the square root of the number of rows.
+    Source: van der Vaart 1998, doi:10.1017/CBO9780511802256, Theorem 3.1.
+
+    Examples
+    --------
+    >>> truth = np.arange(100.0)
+    >>> [round(value, 4) for value in explained(truth, truth + np.tile([10.0, -10.0], 50))]
+    [0.88, 0.0108]
+    """
+    missed, apart = (truth - expected) ** 2, (truth - truth.mean()) ** 2
+    scale = float(apart.mean())
+    if scale == 0:
+        return (1.0 if not missed.any() else float("-inf")), float("inf")
+    ratio = float(missed.mean()) / scale
+    return 1 - ratio, float((missed - ratio * apart).std() / scale / len(truth) ** 0.5)

@@ -76,7 +76,7 @@ def learned_nothing(result: Result) -> str:
     Parameters
     ----------
     result : Result
-        Of :class:`~ostraka.PATEClassifier`, best after ``evaluate``.
+        Of :class:`~ostraka.PATEClassifier` or :class:`~ostraka.learn.PATERegressor`, best after ``evaluate``.
 
     Returns
     -------
@@ -89,6 +89,11 @@ def learned_nothing(result: Result) -> str:
     >>> learned_nothing(Result(kind="learn", settings={"n_classes": 2}, utility={"classes_said": 1}))
     'the student says the same class of every row'
     """
+    if "r2" in result.utility:
+        share, error = result.utility["r2"], result.utility.get("r2_error", 0.0)
+        if share is None or share > _CLEARLY * error:
+            return ""
+        return f"R² is {share:.2f}, no better than the mean of all numbers"
     n_classes = result.settings["n_classes"]
     balanced, confusion = result.utility.get("balanced"), result.series.get("confusion")
     auc, rows = result.utility.get("auc"), np.sum(confusion if confusion is not None else [[0]], axis=1)

@@ -263,6 +263,11 @@ _UTILITY = {
     "one_teacher": "Accuracy of one teacher",
     "majority": "Majority-class accuracy",
 }
+_NUMBERS = {
+    "r2": "R², explained share of the variance",
+    "mean_absolute_error": "Mean absolute error",
+    "root_mean_square_error": "Root mean square error",
+}
 _GOOD = "How good the model is"
 _UPPER = "Proved, for any data: it leaks at most"
 _LOWER = "Attacked, on the worst votes there can be: it leaks at least"
@@ -468,7 +473,16 @@ def _accuracies(result: Result) -> list[Row]:
         if name in utility
     ]
     recall, auc, gap = (result.utility.get(name) for name in ("recall", "auc", "calibration_error"))
-    lines = []
+    lines = [
+        (text, f"{result.utility[name]:,.4g}" if result.utility[name] is not None else "not known")
+        for name, text in _NUMBERS.items()
+        if name in result.utility
+    ]
+    for share, half in result.utility.get("half_widths", {}).items():
+        seen = result.utility.get("intervals", {}).get(share)
+        held = "" if seen is None else f", which held {percent(seen['coverage'])} of the rows measured with"
+        width = f"the prediction ± {half:,.4g}{held}"
+        lines.append((f"Interval for {percent(float(share))} of new rows, at least", width))
     if recall:
         many = f" and {len(recall) - _SHOWN} more" if len(recall) > _SHOWN else ""
         values = ", ".join(f"{name} {percent(value)}" for name, value in list(recall.items())[:_SHOWN])
@@ -550,8 +564,10 @@ def _next_steps(result: Result) -> list[str]:
             f"Epsilon is above {_WEAK:g}. Decide whether that protects enough: a run with a smaller budget "
             "has more noise, and 'ostraka plan' says what teachers learn then."
         )
-    if result.utility.get("student") is None:
+    if result.utility.get("student") is None and result.utility.get("r2") is None:
         steps.append("Measure the model on public rows with known labels before it is used.")
+    elif "r2" in result.utility:
+        steps.append("Look at errors by group: the model may be further off for some groups than for others.")
     else:
         steps.append(
             "Look at the recall of each class above: the model may serve some groups worse than others."

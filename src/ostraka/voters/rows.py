@@ -401,7 +401,7 @@ class RowVoter(BaseEstimator):
         return codes.astype(np.min_scalar_type(max(sizes) - 1))
 
 
-_ROWS = 8192  # at a time
+ROWS = 8192  # at a time
 
 
 def residual_sums(
@@ -416,11 +416,11 @@ def residual_sums(
     """
     classes = np.eye(coef.shape[1])
     sums = np.zeros(coef.shape)
-    for start in range(0, len(lines), _ROWS):
-        part = lines[start : start + _ROWS].astype(np.float64)
+    for start in range(0, len(lines), ROWS):
+        part = lines[start : start + ROWS].astype(np.float64)
         # a warning would tell that some row overflows; such rows count nothing
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            apart = classes[labels[start : start + _ROWS]] - softmax(part @ coef / resolution, axis=1)
+            apart = classes[labels[start : start + ROWS]] - softmax(part @ coef / resolution, axis=1)
             length = np.maximum(np.linalg.norm(apart, axis=1, keepdims=True), clip)
             residuals = shortened(apart * (parts / length), parts)
         sums += part.T @ residuals
@@ -483,8 +483,8 @@ def summed(
     """
     found = np.empty((len(lines), coef.shape[1]))
     sums = np.zeros(coef.shape)
-    for start in range(0, len(lines), _ROWS):
-        here = slice(start, start + _ROWS)
+    for start in range(0, len(lines), ROWS):
+        here = slice(start, start + ROWS)
         some = lines[here].astype(np.float64)
         # a warning would tell that some row overflows; such rows count nothing
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):

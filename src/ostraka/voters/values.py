@@ -13,10 +13,14 @@ from ostraka.core import check
 from ostraka.core.private import Adjacency, Private
 from ostraka.data.units import Manifest, numbered
 from ostraka.voters.cells import FINEST, check_relation
-from ostraka.voters.rows import EXACT, clipped_residuals, dealt, lines_of, summed
+from ostraka.voters.rows import EXACT, ROWS, clipped_residuals, dealt, lines_of, summed
 
 if TYPE_CHECKING:
     from ostraka.voters.spectrum import Spectrum
+
+
+DISTANCES = np.append(0.0, 2.0 ** (1 - np.arange(16, -1, -1) / 2))
+"""Edges of bins of distances between numbers from -1 to 1: each is 41 % above the one before. Public."""
 
 
 class ValueVoter(BaseEstimator):
@@ -128,13 +132,8 @@ class ValueVoter(BaseEstimator):
         most 2 L ``parts`` apart, and leaving it out moves the table by at most L ``parts``
         (docs/noisy-counts.md, Theorem 4).
         """
-        check_is_fitted(self, "unit_")
         check.positive(clip=clip)
-        check.integer(parts=parts, least=1)
-        coef = np.asarray(coef, dtype=np.float64)
-        shape = self._lines.shape[1], 1
-        if coef.shape != shape or not np.isfinite(coef).all():
-            raise ValueError(f"coef must be finite numbers of shape {shape}, got shape {coef.shape}")
+        coef = self._checked(coef, parts)
         if parts > FINEST or not parts * self.cells.reach_ * len(self._lines) < EXACT:
             raise ValueError(f"parts must be so few that sums of all rows are exact, got {parts}")
         targets = self._targets
@@ -144,8 +143,80 @@ class ValueVoter(BaseEstimator):
 
         people = None if self.unit_ == "row" else self._people
         sums = summed(self._lines, coef, residuals, resolution=self.cells.resolution, people=people)
+        return self._private(sums, parts)
+
+    def distances(self, coef: Any, *, parts: int) -> Private:
+        """How many rows are how far from what a public linear model expects of them.
+
+        Parameters
+        ----------
+        coef, parts
+            As of :meth:`gradient`.
+
+        Returns
+        -------
+        Private of shape (n_bins, 1), int64, in units of which a row adds :meth:`weight`
+            Bins are those of :data:`DISTANCES`. One unit moves the table by at most ``adjacency.l2``.
+
+        Raises
+        ------
+        ValueError
+            As of :meth:`gradient`.
+
+        Guarantees
+        ----------
+        A row adds :meth:`weight` to the bin of its distance, and a person the mean of what its rows add,
+        rounded towards zero. Two versions of a unit are in different bins at the most, so sqrt(2) weights
+        apart, and leaving it out moves the table by at most one: this table has the adjacency of
+        :meth:`gradient`.
+        """
+        coef = self._checked(coef, parts)
+        bins = np.empty(len(self._lines), dtype=np.int64)
+        for start in range(0, len(bins), ROWS):
+            some = slice(start, start + ROWS)
+            expected = self._lines[some].astype(np.float64) @ coef / self.cells.resolution
+            bins[some] = distance_bins(expected, self._targets[some])
+        weight, n_bins = self.weight(parts=parts), len(DISTANCES) - 1
+        mine = bins >= 0  # a missing number counts nothing
+        if self.unit_ == "row":
+            sums = weight * np.bincount(bins[mine], minlength=n_bins)
+        else:
+            counts = np.zeros((self.n_units_, n_bins), dtype=np.int64)
+            np.add.at(counts, (self._people[mine], bins[mine]), weight)
+            sums = (counts // np.bincount(self._people, minlength=self.n_units_)[:, None]).sum(axis=0)
+        return self._private(sums[:, None].astype(np.int64), parts)
+
+    def weight(self, *, parts: int) -> int:
+        """What a row adds to its bin of :meth:`distances`: as much as the adjacency of a gradient allows."""
+        square = round(parts * self.cells.reach_) ** 2 // (4 if self.relation == "zero-out" else 2)
+        return math.isqrt(square)
+
+    def _checked(self, coef: Any, parts: int) -> np.ndarray:
+        check_is_fitted(self, "unit_")
+        check.integer(parts=parts, least=1)
+        table: np.ndarray = np.asarray(coef, dtype=np.float64)
+        shape = self._lines.shape[1], 1
+        if table.shape != shape or not np.isfinite(table).all():
+            raise ValueError(f"coef must be finite numbers of shape {shape}, got shape {table.shape}")
+        return table
+
+    def _private(self, sums: np.ndarray, parts: int) -> Private:
         far = self.cells.reach_ / 2 if self.relation == "zero-out" else self.cells.reach_
         return Private(sums, Adjacency.vector(unit=self.unit_, l2=parts * far, relation=self.relation))
+
+
+def distance_bins(expected: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """The bin of each row's distance between a prediction, (n_rows, 1), and its target; -1 where it has none.
+
+    What is expected beyond -1 and 1 counts as these, between which targets are.
+
+    >>> distance_bins(np.array([[0.0], [2.0], [0.0]]), np.array([0.001, -1.0, np.nan])).tolist()
+    [0, 16, -1]
+    """
+    apart = np.abs(targets - np.clip(expected[:, 0], -1, 1))
+    known = np.isfinite(apart)
+    bins = np.searchsorted(DISTANCES[1:], np.where(known, apart, 0.0))
+    return np.asarray(np.where(known, np.minimum(bins, len(DISTANCES) - 2), -1))
 
 
 def scaled(y: Any, bounds: tuple[float, float]) -> np.ndarray:

@@ -17,13 +17,12 @@ from sklearn.utils import _safe_indexing
 from ostraka.core import check
 from ostraka.core.accounting.calibration import calibrate
 from ostraka.core.ledger.budget import BudgetExceeded
-from ostraka.core.ledger.ledger import Ledger
 from ostraka.core.mechanisms.counts import NoisyCounts
 from ostraka.data.units import Manifest
 from ostraka.learn.ways.argmax import Argmax
 from ostraka.learn.ways.counts import Counts, counted, expected_labels
 from ostraka.learn.ways.filter import Filter
-from ostraka.learn.ways.plan import Facts, World
+from ostraka.learn.ways.plan import Facts, World, delta_of
 from ostraka.learn.ways.regression import Regression
 from ostraka.learn.ways.rounds import Rounds
 from ostraka.voters.bins import QuantileCells
@@ -232,9 +231,7 @@ def choose(model: Any, public: Any, **sizes: Any) -> Way:
             f"relation={model.relation!r} is for way={' or '.join(map(repr, ways))}, got way={model.way!r}: "
             f"pass way={ways[0]!r}, or relation='replace-one'"
         )
-    delta, ledger = model.delta, model.ledger
-    if delta is None:
-        delta = ledger.budget.delta if isinstance(ledger, Ledger) else min(1e-5, 0.1 / sizes["n_units"])
+    delta = delta_of(model, sizes["n_units"])
     facts = Facts(epsilon=model.epsilon, delta=delta, relation=model.relation, **sizes)
     if model.way == "argmax":
         return Argmax.planned(model, facts)

@@ -54,6 +54,7 @@ class FilterPlan(CountsPlan):
     """
 
     way: ClassVar[str] = "filter"
+    n_after: ClassVar[int] = 0  # tables after all rounds
 
     n_rounds: int
     resolution: int
@@ -66,7 +67,7 @@ class FilterPlan(CountsPlan):
     @property
     def n_answers(self) -> int:  # type: ignore[override]
         """Each round's table is one answer."""
-        return self.n_rounds
+        return self.n_rounds + self.n_after
 
     @property
     def unit(self) -> float:
@@ -140,15 +141,15 @@ class Filter(Counts):
                 f"cells must be None or a Spectrum for way='filter', got {type(cells).__name__}: pass "
                 "Spectrum(transform) for features of your own"
             )
-        spectrum = Spectrum() if cells is None else cells
+        spectrum, n_answers = Spectrum() if cells is None else cells, _ROUNDS + cls.kind.n_after
         drowned = min(_MOST_SIGMA, spectrum.resolution * facts.n_units * _ROUNDS**0.5)
         far = spectrum.resolution * (1.0 if facts.relation == "zero-out" else 2.0)
-        require_heard(_ROUNDS * NoisyCounts(sigma=drowned, l2=far).curve(), facts)
+        require_heard(n_answers * NoisyCounts(sigma=drowned, l2=far).curve(), facts)
 
         def sigma(far: float) -> float:
             return least_noise(
                 lambda noise: NoisyCounts(sigma=min(noise, 1e5), l2=far, relation=facts.relation),
-                n_answers=_ROUNDS,
+                n_answers=n_answers,
                 epsilon=min(facts.epsilon, _MOST_EPSILON),
                 delta=facts.delta,
                 digits=_DIGITS,

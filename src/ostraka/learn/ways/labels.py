@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ostraka.core.door import release
 from ostraka.core.mechanisms.law import ABSTAIN
 from ostraka.data.guards import row_digests
-from ostraka.learn.classifier import Fitted
+from ostraka.learn.classifier import FittedClassifier
 from ostraka.learn.record import with_accuracies
 from ostraka.learn.session import Data, Seeds, begin, labels_of
 from ostraka.learn.students.fixmatch import FixMatch, default_network
@@ -36,7 +36,7 @@ _FEATURES = "All features of all rows are public: they are not protected, and ne
 _PARTITION = "The number of labels, and which shard each lies in, are treated as public."
 
 
-class PATEFM(Fitted):
+class PATEFM(FittedClassifier):
     """A classifier from rows with public features and private labels, by the ballots of FixMatch teachers.
 
     Each teacher trains on the labels of its own shard and the features of all rows. They vote on

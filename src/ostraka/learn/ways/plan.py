@@ -15,6 +15,7 @@ from sklearn.utils import _safe_indexing
 from ostraka.core import check
 from ostraka.core.accounting.calibration import Goal, calibrate
 from ostraka.core.ledger.budget import BudgetExceeded
+from ostraka.core.ledger.ledger import Ledger
 from ostraka.core.mechanisms.argmax import GNMax
 from ostraka.core.mechanisms.law import payments
 from ostraka.core.mechanisms.screen import Confident
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
     from ostraka.audit.bound import Finding
     from ostraka.core.curve import Curve
-    from ostraka.core.ledger.ledger import Ledger
     from ostraka.core.mechanisms.law import Mechanism
     from ostraka.core.mechanisms.screen import Threshold
     from ostraka.learn.run import Owned, Run
@@ -70,6 +70,13 @@ def require_delta(delta: float, *, n_units: int) -> None:
             f"delta must be below 1 / {n_units} units, got {delta:g}: a mechanism that publishes one unit "
             f"outright would pass; use delta={0.1 / n_units:.0e} or less"
         )
+
+
+def delta_of(model: Any, n_units: int) -> float:
+    """The delta of an estimator: its own, else its ledger's, else what suits the number of units."""
+    if model.delta is not None:
+        return float(model.delta)
+    return model.ledger.budget.delta if isinstance(model.ledger, Ledger) else min(1e-5, 0.1 / n_units)
 
 
 class Step(NamedTuple):

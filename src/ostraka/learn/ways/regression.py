@@ -8,17 +8,22 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 
+from ostraka.core import check
 from ostraka.core.door import release
 from ostraka.learn.run import Run
 from ostraka.learn.students.filter import KalmanLinear
 from ostraka.learn.ways.filter import Filter, FilterPlan
-from ostraka.voters.values import ValueVoter
+from ostraka.voters.values import DISTANCES, ValueVoter
 
 if TYPE_CHECKING:
+    from ostraka.core.private import Private
+    from ostraka.learn.run import Owned
     from ostraka.learn.session import Data, Seeds, Session
     from ostraka.voters.spectrum import Spectrum
 
 _LEAST_CLIP = 0.15  # of numbers between -1 and 1
+COVERAGES = (0.5, 0.9)  # of intervals in a record
+_SURE = 1.28  # standard errors of a noisy sum by which intervals are wider
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,10 +33,11 @@ class RegressionPlan(FilterPlan):
     Attributes
     ----------
     n_units, n_cells, ballot, mechanism, delta, n_rounds, resolution
-        As of :class:`~ostraka.learn.ways.filter.FilterPlan`.
+        As of :class:`~ostraka.learn.ways.filter.FilterPlan`. A last table counts distances.
     """
 
     way: ClassVar[str] = "regression"
+    n_after: ClassVar[int] = 1
 
     @property
     def clips(self) -> tuple[float, ...]:
@@ -40,15 +46,28 @@ class RegressionPlan(FilterPlan):
 
 
 class SpectrumRegressor(RegressorMixin, BaseEstimator):
-    """A public spectrum and a linear model of it, as one regressor of rows."""
+    """A public spectrum and a linear model of it, as one regressor of rows.
 
-    def __init__(self, cells: Spectrum, coef: np.ndarray, bounds: tuple[float, float]) -> None:
+    ``distances`` are noisy shares of private rows, by how far the model is from their numbers, in the bins of
+    :func:`~ostraka.voters.values.distances`; ``noise`` is the standard deviation of each.
+    """
+
+    def __init__(
+        self,
+        cells: Spectrum,
+        coef: np.ndarray,
+        bounds: tuple[float, float],
+        distances: np.ndarray,
+        noise: float,
+    ) -> None:
         self.cells = cells
         self.coef = coef
         self.bounds = bounds
+        self.distances = distances
+        self.noise = noise
 
     def fit(self, X: Any = None, y: Any = None) -> Self:  # noqa: ARG002  (as scikit-learn calls it)
-        """Do nothing, because both parts are fitted already."""
+        """Do nothing, because all parts are fitted already."""
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -57,12 +76,35 @@ class SpectrumRegressor(RegressorMixin, BaseEstimator):
         expected = (self.cells.features(X) @ self.coef)[:, 0]
         return np.asarray(np.clip(low + (high - low) * (expected + 1) / 2, low, high))
 
+    def predict_interval(self, X: Any, *, coverage: float = 0.9) -> np.ndarray:
+        """An interval around the prediction of each row, shape (n_rows, 2), between the bounds."""
+        low, high = self.bounds
+        expected, half = self.predict(X)[:, None], self.half_width(coverage) * (high - low) / 2
+        return np.asarray(np.clip(expected + np.array([-half, half]), low, high))
+
+    def half_width(self, coverage: float) -> float:
+        """How far numbers are from predictions at the most, for this share, where bounds are -1 and 1.
+
+        Of the share beyond a distance, a noisy sum of bins, 1.28 standard errors of its noise are taken
+        off the allowed share: so intervals are too narrow for the private rows in one fit of ten at most.
+        Inside a bin, distances are taken to be even; where those further out are rarer, that errs wide.
+        """
+        check.share(coverage=coverage)
+        allowed, n_bins = 1 - coverage, len(self.distances)
+        beyond = np.append(np.cumsum(self.distances[::-1])[::-1], 0.0)  # each edge
+        beyond += _SURE * self.noise * np.sqrt(np.arange(n_bins, -1, -1))
+        first = int(np.flatnonzero(beyond[1:] <= allowed)[0])
+        part = (beyond[first] - allowed) / max(beyond[first] - beyond[first + 1], 1e-300)
+        low, high = DISTANCES[first : first + 2]
+        return float(low + min(max(part, 0.0), 1.0) * (high - low))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Regression(Filter):
     """In each round, every unit adds what the model so far gets wrong about its number."""
 
     kind: ClassVar[type[FilterPlan]] = RegressionPlan
+    instead: ClassVar[str] = "fit PATERegressor in Python all the same"
 
     def learn(self, model: Any, data: Data, seeds: Seeds, session: Session) -> Run:  # noqa: ARG002
         """Ask in each round what the model gets wrong, and pay for it, if the ledger can pay for all."""
@@ -74,15 +116,21 @@ class Regression(Filter):
         low, high = map(float, model.bounds)
         key = session.key(data, repr(plan), cells.sha256_, (low, high))
         plan.require_affordable(ledger, key=key)
+
+        def released(turn: int, table: Private) -> np.ndarray:
+            model._tell("answers", turn, plan.n_answers)  # noqa: SLF001
+            return np.asarray(release(plan.mechanism, table, ledger=ledger, key=f"{key}/{turn}"))
+
         sigma = plan.mechanism.sigma * plan.unit
         sizes = {"n_units": plan.n_units, "n_rounds": plan.n_rounds}
         learner = KalmanLinear(cells.features_, cells.variances_, sigma=sigma, **sizes)
         for turn, clip in enumerate(plan.clips):
-            model._tell("answers", turn, plan.n_rounds)  # noqa: SLF001
             table = voter.gradient(learner.coef_, clip=clip, parts=plan.ballot)
-            sums = np.asarray(release(plan.mechanism, table, ledger=ledger, key=f"{key}/{turn}"))
-            learner.step(sums * plan.unit, clip=clip)
-        model._tell("answers", plan.n_rounds, plan.n_rounds)  # noqa: SLF001
+            learner.step(released(turn, table) * plan.unit, clip=clip)
+        votes = voter.distances(learner.coef_, parts=plan.ballot)
+        whole = voter.weight(parts=plan.ballot) * plan.n_units
+        distances = released(plan.n_rounds, votes)[:, 0] / whole
+        model._tell("answers", plan.n_answers, plan.n_answers)  # noqa: SLF001
         n_public = len(cells.features_)
         return Run.of(
             model,
@@ -90,7 +138,9 @@ class Regression(Filter):
             session,
             plan=plan,
             classes=np.empty(0),
-            student=SpectrumRegressor(cells, learner.coef_, (low, high)),
+            student=SpectrumRegressor(
+                cells, learner.coef_, (low, high), distances, plan.mechanism.sigma / whole
+            ),
             student_name=SpectrumRegressor.__name__,
             teacher=f"every {voter.unit_}, for {cells!r}",
             asks="all",
@@ -100,7 +150,23 @@ class Regression(Filter):
             noise="ChaCha20 keyed by the operating system, drawn in integers",
             notes=(f"{data.public_numbers} are treated as public, and so are the declared bounds.",),
             predicted=None,
-            votes=voter.gradient(learner.coef_, clip=plan.clips[-1], parts=plan.ballot),
+            votes=votes,
             public=None,
             seconds={},
         )
+
+    def record(self, run: Run, owned: Owned) -> dict[str, Any]:  # noqa: ARG002
+        """Half the width of intervals, for some declared coverages."""
+        low, high = run.student.bounds
+        half = {f"{share:g}": run.student.half_width(share) * (high - low) / 2 for share in COVERAGES}
+        return {"utility": {"half_widths": half}}
+
+    def words(self, *, n_units: int, n_public: int, unit: str, teacher: str) -> dict[str, str]:
+        """The sums, the mechanism, who are neighbours, and the tables."""
+        plan, sizes = self.plan, {"n_units": n_units, "n_public": n_public}
+        own = {
+            "way": f"regression: in each round, every {unit} adds what the model so far gets wrong about it",
+            "answers": f"{plan.n_answers} tables: {plan.n_cells:,} features, once a round, and how far "
+            "predictions are from numbers",
+        }
+        return Filter.words(self, **sizes, unit=unit, teacher=teacher) | own
