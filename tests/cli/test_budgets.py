@@ -48,7 +48,7 @@ def test_a_second_release_is_told_what_the_first_one_cost(twice):
     assert (
         "epsilon at most 1 at delta 1e-05 (1 in 100,000), by 1 release. This release comes on top" in second
     )
-    assert second.index("released before") < second.index("rows voted")
+    assert second.index("released before") < second.index("features of rows")
     assert "All releases from this table" in out
 
 

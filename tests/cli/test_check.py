@@ -175,7 +175,7 @@ def test_without_a_terminal_and_without_yes_nothing_is_spent(tmp_path, monkeypat
     write(tmp_path, MESSES["dates"])
     code, out, err = typed("learn", "private.csv", "--label", "ill", "--public", "public.csv")
     assert (code, out) == (2, "")
-    assert "one table of counts" in err  # the plan comes first
+    assert "5 tables, one a round" in err  # the plan comes first
     assert "add --yes to the same command" in err
     assert not Path("run").exists()
 

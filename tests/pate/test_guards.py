@@ -1,6 +1,7 @@
 """Mistakes of users that would cost privacy or an honest number are refused, or said."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from ostraka import PATEClassifier
 from ostraka.core.result import Result
 from ostraka.data import guards as _guards
-from ostraka.learn.run import learned_nothing, measured, warnings_of
+from ostraka.learn.run import area, learned_nothing, measured, warnings_of
 
 X, Y = make_blobs(n_samples=700, centers=3, n_features=3, cluster_std=1.2, random_state=3)
 PUBLIC, PRIVATE, NEW = slice(0, 150), slice(150, 550), slice(550, 700)
@@ -223,10 +224,41 @@ def record(confusion, **utility) -> Result:
     )
 
 
+@pytest.mark.parametrize(
+    ("auc", "error", "nothing"),
+    [
+        (0.51, 0.02, True),
+        (0.45, 0.02, True),
+        (0.55, 0.02, False),  # above chance
+        (0.51, 0.08, False),  # too few rows to say so
+        (None, None, True),  # then the recall of classes decides
+    ],
+)
+def test_a_student_with_probabilities_is_judged_by_how_it_ranks_rows(auc, error, nothing):
+    guesses = record([[90, 10], [88, 12]], auc=auc, auc_error=error, classes_said=1)
+    assert bool(learned_nothing(guesses)) is nothing
+    expected = replace(guesses, utility={"expected": {"auc": auc, "auc_error": error}, "classes_said": 1})
+    assert bool(learned_nothing(expected)) is nothing
+
+
+def test_the_error_of_an_area_is_that_of_rows_in_a_random_order():
+    rng = np.random.default_rng(0)
+    y, sure = np.repeat([0, 1, 1], 20), rng.random(60)
+    areas = [
+        area(rng.permutation(y), np.stack([sure, sure], axis=1), classes=np.arange(2)) for _ in range(500)
+    ]
+    found, errors = np.transpose(areas)
+    # a standard deviation of 500 is within 16 % in all but 1e-6 of cases
+    assert found.std() == pytest.approx(errors[0], rel=0.16)
+    assert area([0, 0], np.eye(2), classes=np.arange(2)) == (None, None)
+
+
 def test_a_student_that_guesses_has_learned_nothing():
     assert "no better than a guess" in learned_nothing(record([[90, 10], [88, 12]]))
     assert "same class" in learned_nothing(record([[90, 10], [8, 92]], classes_said=1))
     assert learned_nothing(record([[90, 10], [8, 92]], classes_said=2)) == ""
+    assert "R² is 0.01" in learned_nothing(Result(kind="learn", utility={"r2": 0.01, "r2_error": 0.01}))
+    assert learned_nothing(Result(kind="learn", utility={"r2": 0.05, "r2_error": 0.01})) == ""
     assert learned_nothing(Result(kind="learn", settings={"n_classes": 3})) == ""
 
 

@@ -5,6 +5,7 @@ import pickle
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.datasets import load_digits, make_classification
 from sklearn.pipeline import make_pipeline
@@ -21,6 +22,7 @@ from ostraka.report import render_html
 from ostraka.report.page import privacy_label
 from ostraka.voters import GraphCells, QuantileCells
 from ostraka.voters.rows import FeatureCells
+from ostraka.voters.spectrum import Spectrum
 
 X, Y = shuffle(*load_digits(return_X_y=True), random_state=3)
 PUBLIC, NEW, PRIVATE = slice(0, 350), slice(350, 500), slice(500, None)
@@ -397,6 +399,22 @@ class TestChoice:
         plan = PATEClassifier(delta=1e-4, **settings).plan(**facts)
         assert plan.way == way
         assert 0.97 * epsilon < plan.epsilon <= epsilon
+
+    @pytest.mark.parametrize(
+        ("settings", "way"),
+        [
+            ({}, "filter"),
+            ({"way": "auto"}, "filter"),
+            ({"cells": Spectrum()}, "filter"),
+            ({"cells": QuantileCells()}, "counts"),
+        ],
+    )
+    def test_rows_that_are_no_images_are_learned_by_the_filter(self, settings, way):
+        rows = np.random.default_rng(0).normal(size=(300, 64))
+        facts = {"n_units": 2000, "n_classes": 2, "n_public": 300, "X_public": rows}
+        for public in (rows, pd.DataFrame(rows).add_prefix("x")):
+            plan = PATEClassifier(delta=1e-4, **settings).plan(**facts | {"X_public": public})
+            assert plan.way == way
 
     @pytest.mark.parametrize("scale", [1.0, 0.25])
     def test_square_images_are_known_by_public_rows_alone(self, scale):

@@ -356,7 +356,7 @@ def _plan(
         require_apart(*digests, what="public rows", way_out=WAY_OUT)
     except ValueError as error:
         found.append(Finding(kind="copies", weight=REFUSED, text=str(error)))
-    epsilon = TABLES.budget(TABLES.way) if epsilon is None else epsilon
+    epsilon = TABLES.epsilon if epsilon is None else epsilon
     settings: dict[str, Any] = {"epsilon": epsilon, "delta": delta}
     sizes: dict[str, Any] = {
         "n_units": task.n_units,
@@ -371,7 +371,7 @@ def _plan(
             plan = PATERegressor(bounds=task.bounds, **settings).plan(n_units=task.n_units, **rows)
         else:
             cells = cells_of(task.image_shape)
-            plan = PATEClassifier(way=TABLES.way.value, cells=cells, **settings).plan(**sizes, **rows)
+            plan = PATEClassifier(cells=cells, **settings).plan(**sizes, **rows)
         way = way_of(plan)
         way.require_hope(**sizes, unit=unit, epsilon=epsilon)
     except (ValueError, BudgetExceeded) as error:
@@ -432,14 +432,14 @@ def typed(
 def _python(columns: Columns, *, epsilon: float | None, public: bool) -> str:
     """The lines of Python for a data frame."""
     aside = [*filter(None, (columns.label, columns.person)), *columns.drop]
-    price = "" if epsilon is None else f", epsilon={epsilon:g}"
+    price = [] if epsilon is None else [f"epsilon={epsilon:g}"]
     groups = "" if columns.person is None else f", groups=frame[{columns.person!r}]"
     rows = ", X_public=public" if public else ""
-    held = "" if public else f", holdout={_HOLDOUT:g}"
-    made = f"PATERegressor(bounds={columns.bounds!r}"
-    if columns.bounds is None:
-        made = 'PATEClassifier(way="counts"'
-    return f"{made}{price}{held}).fit(frame.drop(columns={aside!r}), frame[{columns.label!r}]{rows}{groups})"
+    held = [] if public else [f"holdout={_HOLDOUT:g}"]
+    bounds = [] if columns.bounds is None else [f"bounds={columns.bounds!r}"]
+    kind = "PATERegressor" if bounds else "PATEClassifier"
+    settings = ", ".join([*bounds, *price, *held])
+    return f"{kind}({settings}).fit(frame.drop(columns={aside!r}), frame[{columns.label!r}]{rows}{groups})"
 
 
 def _units(table: Table, columns: Columns) -> tuple[str, int]:

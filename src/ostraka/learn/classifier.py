@@ -196,22 +196,23 @@ class PATEClassifier(FittedClassifier):
         With ``way="counts"`` also ``"fixmatch"`` (needs torch): what learns from the labels of which the
         posterior is sure. None there: what suits the cells.
     way : {"argmax", "counts", "rounds", "filter", "auto"}, optional
-        None: as ``ostraka learn`` chooses, ``"argmax"`` where a setting of teachers or a student is given,
-        else ``"counts"``.
+        None: as ``ostraka learn`` chooses. ``"argmax"`` where a setting of teachers or a student is given;
+        else ``"counts"`` for images and where ``cells`` are given, and ``"filter"`` for all other rows.
         ``"argmax"``: teachers vote on public rows, one paid answer each. ``"counts"``: every unit casts one
         ballot in all, for a public cell, and one table is paid for. ``"rounds"``: every row casts a ballot in
         each of twelve rounds, for what the model of the rounds before gets wrong (docs/noisy-counts.md).
         ``"filter"``: in each of five rounds every unit adds what the model gets wrong about it, in public
         functions of its columns; Kalman filters read the sums. For tables of any width, with probabilities.
-        ``"auto"``: the filter; where ``cells`` or a student are given, what does best on public rows with
-        made-up labels; see ``expected_``.
+        ``"auto"``: the same without teachers; where ``cells`` or a student are given, what does best on
+        public rows with made-up labels; see ``expected_``.
     cells : GraphCells, QuantileCells, FeatureCells or the like, or a list of different ones, optional
         Not fitted. Where ballots go, for ``"counts"`` and ``"rounds"``. ``"rounds"`` takes features of each
         row's own (:class:`~ostraka.voters.rows.FeatureCells`), ``"filter"`` a
         :class:`~ostraka.voters.spectrum.Spectrum`. None for ``"counts"``: bins
         (QuantileCells) for data frames, fewer than 30 columns or columns of different kinds. Other arrays
         (images, embeddings) get features of each row's own where there are 1,000 public rows and enough
-        private ones for the noise, else the graph of the public rows. Declare images by
+        private ones for the noise, else the graph of the public rows. Square images of grey are recognised
+        by public rows. Declare images by
         ``GraphCells(image_shape=(8, 8))``. Of a list, the cells that label public rows best where other
         public rows vote with made-up labels (docs/noisy-counts.md says how far to trust that).
     relation : {"replace-one", "zero-out"}
@@ -257,8 +258,8 @@ class PATEClassifier(FittedClassifier):
     way_ : str
         ``"argmax"``, ``"counts"``, ``"rounds"`` or ``"filter"``.
     expected_ : dict of str to float
-        Public. By the filter: ``accuracy``, and ``auc`` of two classes, that the posterior lets expect of new
-        rows, with their standard errors. Where there was a choice by trial: mean accuracy of each on public
+        Public. By the filter: ``accuracy`` and ``auc`` that the posterior lets expect of new rows, with their
+        standard errors. Where there was a choice by trial: mean accuracy of each on public
         rows with made-up labels.
     result_ : Result
         The record of the run; ``result_.public()`` is what may be shown.
@@ -360,7 +361,7 @@ class PATEClassifier(FittedClassifier):
             delta >= 1 / n_units, or a number out of range.
         """
         facts = {"n_units": n_units, "n_classes": n_classes, "n_public": n_public, "grouped": grouped}
-        plan: Planned = choose(self._resolved(), X_public, **facts).plan
+        plan: Planned = choose(self._resolved(X_public), X_public, **facts).plan
         return plan
 
     def fit(self, X: Any, y: Any, X_public: Any = None, groups: Any = None) -> Self:
@@ -401,7 +402,7 @@ class PATEClassifier(FittedClassifier):
             warnings.warn(REPEATED, stacklevel=2)
         if X_public is not None:
             self._require_apart(digests, X_public, "public rows (X_public)")
-        model = self._resolved()
+        model = self._resolved(data.public)
         way = choose(
             model,
             data.public,
@@ -465,10 +466,10 @@ class PATEClassifier(FittedClassifier):
         validated = validate_data(self, X, reset=reset, skip_check_array=frame, ensure_all_finite=finite)
         return X if frame else validated
 
-    def _resolved(self) -> Self:
+    def _resolved(self, public: Any) -> Self:
         """The same settings, with the way and the budget that are not named."""
         model = copy.copy(self)
-        model.way = default_way(self) if self.way is None else self.way
+        model.way = default_way(self, public) if self.way is None else self.way
         if self.epsilon is None:
             model.epsilon = TABLES.epsilon_by_argmax if model.way == "argmax" else TABLES.epsilon
         return model

@@ -126,7 +126,7 @@ def learn(given: LearnOptions) -> None:
     require_sensible(given)
     with imports.uncollected():
         from ostraka.learn.run import learned_nothing
-        from ostraka.learn.ways.choose import way_of
+        from ostraka.learn.ways.choose import cells_of, way_of, way_of_rows
         from ostraka.report import folder as _folder
         from ostraka.report.page import at_most
 
@@ -141,7 +141,9 @@ def learn(given: LearnOptions) -> None:
             model = _regressor(given, task)
             plan = model.plan(n_units=task.n_units, **rows)
         else:
-            model = _model(given, task, given.chosen_way())
+            cells = cells_of(task.image_shape)
+            way = given.chosen_way() or Way(way_of_rows(task.X_public, cells))
+            model = _model(given, task, way)
             if given.auto:
                 _choose(model, task)
             n_public = len(task.X_public)

@@ -194,8 +194,8 @@ class LearnOptions(ReadOptions):
         "argmax: teachers answer questions. counts: every row casts one ballot in all. rounds: "
         "every row votes twelve times for what the model so far gets wrong, for many rows of numbers. "
         "filter: five rounds over a public spectrum, with probabilities, for tables of any width. "
-        "auto: what does better on public rows with made-up labels. Default: counts, or argmax where "
-        "options of teachers are given.",
+        "auto: what does better on public rows with made-up labels. Default: filter; counts for images, or "
+        "argmax where options of teachers are given.",
     )
     relation: Relation = option(
         Relation.REPLACE_ONE,
@@ -242,8 +242,8 @@ class LearnOptions(ReadOptions):
             raise typer.BadParameter("--student fixmatch learns from counts: leave out --way and teachers")
         return self.student.estimator(default=self.defaults.student)
 
-    def chosen_way(self) -> Way:
-        """The way in the options, else the default; options of teachers imply an argmax."""
+    def chosen_way(self) -> Way | None:
+        """The way in the options; None: what suits the rows. Options of teachers imply an argmax."""
         of_teachers = (
             any(choice is not None for choice in self.of_teachers) or self.auto or self.keep_teachers
         )
@@ -255,7 +255,9 @@ class LearnOptions(ReadOptions):
                     "teachers"
                 )
             return Way.FILTER
-        way = self.way or (Way.ARGMAX if of_teachers or models else self.defaults.way)
+        way = self.way or (Way.ARGMAX if of_teachers or models else None)
+        if way is None and self.student is Student.FIXMATCH:
+            way = Way.COUNTS
         if self.way not in {None, Way.ARGMAX} and of_teachers:
             raise typer.BadParameter(
                 "--way counts, rounds, filter and auto choose for themselves: leave out --teachers, "

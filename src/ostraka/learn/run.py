@@ -5,6 +5,7 @@ Both estimators fill it; the record is made from it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _BINS = 10
 _FEW_TEACHERS = 10
 _CLEARLY = 2.0  # standard errors above chance
+_OF_USE = 0.6  # area under the curve of a model that may be of use
 
 
 def measured(
@@ -43,8 +45,8 @@ def measured(
     Returns
     -------
     utility : dict
-        ``student``, ``majority``, ``balanced``, ``auc`` (two classes with probabilities, else None),
-        ``calibration_error`` and ``recall`` by class (None where ``y`` lacks it).
+        ``student``, ``majority``, ``balanced``, ``auc`` and ``auc_error`` as :func:`area` has them (None
+        without probabilities), ``calibration_error`` and ``recall`` by class (None where ``y`` lacks it).
     series : dict
         ``confusion`` with a row for each true class; ``calibration``: mean confidence, accuracy and
         number of rows in each bin of confidence.
@@ -57,21 +59,50 @@ def measured(
     recall = [float(confusion[k, k] / rows[k]) if rows[k] else None for k in range(len(classes))]
     recalls = [value for value in recall if value is not None]
     sure = np.asarray(student.predict_proba(X)) if hasattr(student, "predict_proba") else None
-    binary = len(classes) == 2 and sure is not None and rows.all()
+    auc, auc_error = (None, None) if sure is None else area(y, sure, classes=classes)
     calibration, error = (None, None) if sure is None else _calibration(sure, predicted == y)
     utility = {
         "student": float((predicted == y).mean()),
         "majority": float(np.unique(y, return_counts=True)[1].max() / len(y)),
         "balanced": float(np.mean(recalls)) if recalls else None,
-        "auc": float(roc_auc_score(y == classes[1], sure[:, 1])) if binary and sure is not None else None,
+        "auc": auc,
+        "auc_error": auc_error,
         "calibration_error": error,
         "recall": {str(name): value for name, value in zip(classes.tolist(), recall, strict=True)},
     }
     return utility, {"confusion": confusion, "calibration": calibration}
 
 
+def area(y: Any, sure: np.ndarray, *, classes: np.ndarray) -> tuple[float | None, float | None]:
+    """Area under the curve, and the standard error that it has where rows are in a random order.
+
+    Of several classes, the mean over those that some rows have and others lack, each against all others. Its
+    error is at most the mean of theirs. None where there is no such class.
+    Source of the error: Mann and Whitney 1947, doi:10.1214/aoms/1177730491.
+
+    Examples
+    --------
+    >>> area([0, 0, 1, 1], np.array([[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.1, 0.9]]), classes=np.arange(2))
+    (0.75, 0.3227486121839514)
+    """
+    y = np.asarray(y)
+    areas, errors = [], []
+    for k, name in enumerate(classes.tolist()):
+        mine = y == name
+        n_mine, n_others = int(mine.sum()), int((~mine).sum())
+        if n_mine and n_others and (k or len(classes) > 2):
+            areas.append(roc_auc_score(mine, sure[:, k]))
+            errors.append(math.sqrt((len(y) + 1) / (12 * n_mine * n_others)))
+    return (float(np.mean(areas)), float(np.mean(errors))) if areas else (None, None)
+
+
 def learned_nothing(result: Result) -> str:
     """Return why the student is no better than guessing; empty if it is better or this is unknown.
+
+    A student with probabilities is judged by how it ranks rows: it learned nothing if its area under the
+    curve is not above a half, and below .6, both by more than two standard errors. Where no rows with labels
+    were measured, the area is what the posterior expects. Few rows so decide nothing. One without
+    probabilities is judged by the recall of its classes.
 
     Parameters
     ----------
@@ -96,15 +127,18 @@ def learned_nothing(result: Result) -> str:
         return f"R² is {share:.2f}, no better than the mean of all numbers"
     n_classes = result.settings["n_classes"]
     balanced, confusion = result.utility.get("balanced"), result.series.get("confusion")
-    auc, rows = result.utility.get("auc"), np.sum(confusion if confusion is not None else [[0]], axis=1)
-    if auc is not None and rows.all():  # two classes, which it may rank clearly better than by chance
-        error = float(np.sqrt((rows.sum() + 1) / (12 * rows.prod())))  # of a random order
-        if auc > 0.5 + _CLEARLY * error:
+    ranked = result.utility if result.utility.get("auc") is not None else result.utility.get("expected", {})
+    auc, error = ranked.get("auc"), ranked.get("auc_error")
+    if auc is not None and error is not None:
+        if auc > 0.5 + _CLEARLY * error or auc > _OF_USE - _CLEARLY * error:
             return ""
+        what = "is" if ranked is result.utility else "is expected to be"
+        return f"its area under the curve {what} {auc:.2f} ± {error:.2f}, no better than that of a guess"
     if result.utility.get("classes_said", n_classes) < 2:
         return "the student says the same class of every row"
     if balanced is None or confusion is None:
         return ""
+    rows = np.sum(confusion, axis=1)
     rows = rows[rows > 0]
     chance = 1 / n_classes
     error = float(np.sqrt(np.sum(chance * (1 - chance) / rows)) / len(rows))

@@ -88,12 +88,11 @@ class Defaults(NamedTuple):
     n_teachers: int | str
     teacher: Teacher
     student: Student
-    way: Way
 
     def budget(self, way: Way) -> float:
         """The default epsilon."""
         return self.epsilon_by_argmax if way is Way.ARGMAX else self.epsilon
 
 
-TABLES = Defaults(1.0, 2.0, None, "auto", Teacher.LOGISTIC, Student.LOGISTIC, Way.COUNTS)
-DIGITS = Defaults(1.0, 3.2, 1e-4, 100, Teacher.NEIGHBOUR, Student.SPREADING, Way.COUNTS)
+TABLES = Defaults(1.0, 2.0, None, "auto", Teacher.LOGISTIC, Student.LOGISTIC)
+DIGITS = Defaults(1.0, 3.2, 1e-4, 100, Teacher.NEIGHBOUR, Student.SPREADING)

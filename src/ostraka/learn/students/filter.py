@@ -236,33 +236,36 @@ class KalmanLogistic(_Bank):
         return self
 
     def expected(self) -> dict[str, float]:
-        """Accuracy, and area under the curve of two classes, that the posterior lets expect of new rows.
+        """Accuracy and area under the curve that the posterior lets expect of new rows.
 
         Coefficients are drawn from the posterior as if they were true; the model is scored over public rows.
-        Each figure comes with its standard deviation over the draws, as ``*_error``. A function of released
-        tables and public rows.
+        Each figure comes with its standard deviation over the draws, as ``*_error``. Of several classes the
+        area is the mean over classes, each against all others. A function of released tables and public rows.
         """
         rng, rows = np.random.default_rng(0), self._rows
         mean = self._turned(self.coef_)
         sure = chances(rows @ mean)
-        said, order = sure.argmax(axis=1), np.argsort(sure[:, -1], kind="stable")
+        said, some = sure.argmax(axis=1), range(self.n_classes == 2, self.n_classes)
+        orders = [np.argsort(sure[:, k], kind="stable") for k in some]
         roots = [np.linalg.cholesky(each) if self._whole else np.sqrt(each) for each in self.covariance_]
         figures = []
         for _ in range(_DRAWS):
             apart = rng.normal(size=mean.shape)
             steps = [root @ x if self._whole else root * x for root, x in zip(roots, apart.T, strict=True)]
             true = chances(rows @ (mean + np.stack(steps, axis=1)))
-            yes = true[order, -1]
-            below = np.cumsum(1 - yes) - (1 - yes) / 2
-            area = float(yes @ below / (yes.sum() * (1 - yes).sum()))
-            figures.append((float(true[np.arange(len(true)), said].mean()), area))
-        names = ("accuracy", "auc")[: 2 if self.n_classes == 2 else 1]
+            areas = []
+            for k, order in zip(some, orders, strict=True):
+                yes = true[order, k]
+                below = np.cumsum(1 - yes) - (1 - yes) / 2
+                areas.append(float(yes @ below / (yes.sum() * (1 - yes).sum())))
+            figures.append((float(true[np.arange(len(true)), said].mean()), float(np.mean(areas))))
+        names = ("accuracy", "auc")
         middles, errors = np.mean(figures, axis=0), np.std(figures, axis=0)
         sampled = 1 / (2 * np.sqrt(len(rows)))  # at most, of a share
-        found = {name: float(middle) for name, middle in zip(names, middles, strict=False)}
+        found = {name: float(middle) for name, middle in zip(names, middles, strict=True)}
         return found | {
             f"{name}_error": float(np.hypot(error, sampled))
-            for name, error in zip(names, errors, strict=False)
+            for name, error in zip(names, errors, strict=True)
         }
 
     def _of_shares(self, table: np.ndarray, weights: np.ndarray) -> np.ndarray:
