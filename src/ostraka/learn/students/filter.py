@@ -20,6 +20,8 @@ _MOST_ROWS = 2000  # public rows from which curvatures are computed
 _LINEAR_SCALES = (0.01, 0.05, 0.2, 0.8)
 _LINEAR_VARIANCE = 0.05  # of a target about what is expected of it, typically
 _DRAWS = 50
+_FURTHER, _BETWEEN_TABLES = 1.05, 0.15  # areas' distances from a half, of tables to what a posterior says
+_WIDER = 2.0  # errors of a posterior
 _LEAST_SHARE = 0.01  # of a class, as the first round is read
 
 
@@ -241,6 +243,10 @@ class KalmanLogistic(_Bank):
         Coefficients are drawn from the posterior as if they were true; the model is scored over public rows.
         Each figure comes with its standard deviation over the draws, as ``*_error``. Of several classes the
         area is the mean over classes, each against all others. A function of released tables and public rows.
+
+        The posterior is that of a linear model with normal priors, which no table is. On the tables that
+        chose the settings, areas were further from a half than it says by a twentieth, give or take a
+        seventh. What is returned is corrected so, and its error has both.
         """
         rng, rows = np.random.default_rng(0), self._rows
         mean = self._turned(self.coef_)
@@ -261,9 +267,12 @@ class KalmanLogistic(_Bank):
             figures.append((float(true[np.arange(len(true)), said].mean()), float(np.mean(areas))))
         names = ("accuracy", "auc")
         middles, errors = np.mean(figures, axis=0), np.std(figures, axis=0)
+        beyond = _FURTHER * (middles[1] - 0.5)
+        middles[1] = min(0.5 + beyond, 1.0)
+        errors[1] = np.hypot(_WIDER * errors[1], _BETWEEN_TABLES * beyond)
         sampled = 1 / (2 * np.sqrt(len(rows)))  # at most, of a share
-        found = {name: float(middle) for name, middle in zip(names, middles, strict=True)}
-        return found | {
+        expected = {name: float(middle) for name, middle in zip(names, middles, strict=True)}
+        return expected | {
             f"{name}_error": float(np.hypot(error, sampled))
             for name, error in zip(names, errors, strict=True)
         }
