@@ -245,4 +245,26 @@ MUTANTS = [
         "",
         "pate/test_regressor.py::test_refusals_name_no_value_and_charge_nothing",
     ),
+    Mutant(
+        "every row of a person counts as far from its prediction",
+        "voters/values.py",
+        "sums = (counts // np.bincount(self._people, minlength=self.n_units_)[:, None]).sum(axis=0)",
+        "sums = counts.sum(axis=0)",
+        "pate/test_regressor.py::TestIntervals::test_a_person_counts_once_however_many_rows_it_has",
+    ),
+    Mutant(
+        "a row that is left out counts as if it were replaced",
+        "voters/values.py",
+        '// (4 if self.relation == "zero-out" else 2)',
+        "// 2",
+        "pate/test_regressor.py::TestIntervals::"
+        "test_no_row_moves_the_table_of_distances_further_by_enumeration",
+    ),
+    Mutant(
+        "intervals forget the noise of their counts",
+        "learn/ways/regression.py",
+        "        beyond += _SURE * self.noise * np.sqrt(np.arange(n_bins, -1, -1))\n",
+        "",
+        "pate/test_regressor.py::TestIntervals::test_where_noise_drowns_the_counts_they_are_the_bounds",
+    ),
 ]

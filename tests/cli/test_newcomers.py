@@ -145,11 +145,11 @@ USEFUL = {  # the table, how it is written, options, what is said, least balance
     "text": (text, {}, (), "holds sentences", 0.85),
     "dates": (dates, {}, (), "holds dates, the month first", 0.85),
     "one in a hundred": (rare, {}, (), "", 0.85),
-    "a person's rows": (visits, {}, ("--person", "who"), "every person casts one ballot", 0.7),
+    "a person's rows": (visits, {}, ("--person", "who"), "every person adds", 0.7),
     "26 classes": (letters, {}, (), "", 0.6),
     "missing": (holes, {}, ("--fill", "--missing=-999"), "'?' is read as no number", 0.7),
     "images": (images, {}, ("--delta", "1e-4"), "60 cells", 0.7),
-    "sparse": (bags, {}, (), "60 cells", 0.9),
+    "sparse": (bags, {}, (), "33 features", 0.9),
 }
 ROWS = {
     "26 classes": (4000, 700),

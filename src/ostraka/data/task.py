@@ -591,8 +591,8 @@ def _arrays(path: Path, columns: Columns, *, private: bool) -> Rows:
     for name in columns.drop:
         arrays.pop(name, None)
     name, X = _sparse(path, arrays) if set(arrays) >= _SPARSE else _rows(path, arrays)
-    for name, option in ((columns.label, columns.option), (columns.person or "", "--person")):
-        values = aside.get(name)
+    for column, option in ((columns.label, columns.option), (columns.person or "", "--person")):
+        values = aside.get(column)
         if values is not None and values.shape != (X.shape[0],):
             raise ValueError(
                 f"{path}: {option} must have one value for each of {X.shape[0]:,} rows, has shape "

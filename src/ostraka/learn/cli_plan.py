@@ -102,7 +102,7 @@ def plan(given: PlanOptions) -> None:
     else:
         epsilon, choices = _cheapest(given.target_accuracy, at)
     with console.usage():
-        best = recommended({name: choice.forecast for name, choice in choices.items()}, default=TABLES.way)
+        best = recommended({name: choice.forecast for name, choice in choices.items()}, default=Way.FILTER)
     basis = _ASSUMED.format(given.columns) if given.proxy is None else _MEASURED.format(given.proxy)
     if given.as_json:
         _print_json(choices, best, basis, epsilon=epsilon, delta=facts.delta)
