@@ -79,10 +79,10 @@ def require_sensible(given: LearnOptions) -> None:
         )
     if private.is_dir() and given.target is not None:
         raise typer.BadParameter(f"the rows of {private} stay in their files: --target is for one file")
-    if private.is_dir() and given.chosen_way() not in {Way.ARGMAX, Way.COUNTS, Way.ROUNDS}:
+    if private.is_dir() and given.chosen_way() is Way.AUTO:
         raise typer.BadParameter(
-            f"the rows of {private} stay in their files, which are read part by part: type --way counts, "
-            "rounds or argmax; for the others, type one file"
+            f"the rows of {private} stay in their files, which are read part by part: type --way filter, "
+            "counts, rounds or argmax"
         )
 
 
