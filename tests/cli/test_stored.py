@@ -50,7 +50,10 @@ def test_manifest_votes_and_labels_are_those_of_one_file(place, with_same_draws)
     assert labels[0].equals(labels[1])
 
 
-@pytest.mark.parametrize(("way", "unit"), [("counts", ("--person", "who")), ("rounds", ("--drop", "who"))])
+@pytest.mark.parametrize(
+    ("way", "unit"),
+    [("counts", ("--person", "who")), ("filter", ("--person", "who")), ("rounds", ("--drop", "who"))],
+)
 def test_noisy_counts_are_those_of_one_file(place, with_same_draws, way, unit):
     more = ("--label", "ill", "--epsilon", "3", *unit, "--public", "public.parquet", "--way", way)
     for private, out in (("private.parquet", "one"), ("private", "other")):
@@ -86,11 +89,7 @@ def test_an_interrupted_run_goes_on_with_the_same_files_only(place, monkeypatch)
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (
-            ("--public", "public.parquet", "--way", "filter"),
-            "type --way counts, rounds or argmax; for the others, type one file",
-        ),
-        (("--public", "public.parquet", "--way", "auto"), "type --way counts, rounds or argmax"),
+        (("--public", "public.parquet", "--way", "auto"), "type --way filter, counts, rounds or argmax"),
         (("--holdout", "0.2", "--teachers", "40"), "type --public FILE instead of --holdout"),
     ],
 )
