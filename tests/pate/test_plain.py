@@ -12,8 +12,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
 from ostraka import ABSTAIN
-from ostraka.learn.handover import by_name, plain
+from ostraka.learn.handover import by_name, plain, table_model
+from ostraka.learn.ways.filter import SpectrumStudent
+from ostraka.learn.ways.regression import SpectrumRegressor
 from ostraka.students import AugmentedSVM, Distilled
+from ostraka.voters.spectrum import Spectrum
 
 X, Y = load_digits(return_X_y=True)
 NAMES = np.array([f"class {k}" for k in range(10)])
@@ -110,3 +113,31 @@ np.save("said.npy", skops.io.load("student.skops").predict(rows).astype(str))
 """
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, timeout=120)
     np.testing.assert_array_equal(np.load(tmp_path / "said.npy"), student.predict(X))
+
+
+class TestOnnx:
+    """Two-column tables of numbers, whose kernel of interactions and whose bounds ONNX has to calculate."""
+
+    rows = np.random.default_rng(0).normal(size=(300, 2))
+    cells = Spectrum(interactions=True, noise=0.001).fit(rows)
+    coef = np.random.default_rng(1).normal(size=(cells.features_.shape[1], 1))
+
+    def outputs(self, student):
+        onnx = pytest.importorskip("onnx.reference")
+        model = table_model(by_name(plain(student, None, np.empty(0)), None, columns=["a", "b"]))
+        inputs = {name: self.rows[:, [k]] for k, name in enumerate("ab")}
+        return onnx.ReferenceEvaluator(model).run(None, inputs)
+
+    def test_interactions_of_a_classifier_are_written_in_double_precision(self):
+        student = SpectrumStudent(self.cells, 3 * self.coef, np.array(["no", "yes"]))
+        predicted, sure = self.outputs(student)
+        np.testing.assert_allclose(sure, student.predict_proba(self.rows), atol=1e-9)
+        assert (predicted == student.predict(self.rows)).all()
+
+    def test_a_regressor_keeps_to_its_bounds(self):
+        coef = 6 * self.coef
+        coef[-1] = 0  # of the constant
+        student = SpectrumRegressor(self.cells, coef, (2.0, 9.0), np.full(17, 1 / 17), 0.0)
+        (predicted,) = self.outputs(student)
+        assert {2.0, 9.0} < {*predicted.round(9).tolist()}
+        np.testing.assert_allclose(predicted, student.predict(self.rows), atol=1e-9)
