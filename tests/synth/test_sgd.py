@@ -334,9 +334,9 @@ class TestMixture:
 
     def test_rows_of_a_private_gan_do_not_move_each_others_gradients(self):
         """Planted: batch normalisation, which is refused. One row more changes no bit of the others."""
-        network = DCGAN(n_features=3 * 100, width=4, n_noise=8)
+        network = DCGAN(n_features=16 * 16, width=4, n_noise=8)
         [module] = network.modules(1, seed=0)
-        table = torch.rand(9, 600)
+        table = torch.rand(9, 512)
         alone = torch.cat(
             [private_steps.row_gradients(module, network.losses, row[None]).norms for row in table]
         )
