@@ -4,8 +4,9 @@ import dataclasses
 
 import numpy as np
 import pytest
+from sklearn.ensemble import RandomForestClassifier
 
-from ostraka.attacks import Collaboration, words_seen
+from ostraka.attacks import Collaboration, PropertyInference, words_seen
 from ostraka.audit.attacks.collaboration import masked_sum
 from ostraka.audit.attacks.parties import NoisySum, Observations, PartyRows, SharedFraction
 from ostraka.core.diverged import TrainingDiverged
@@ -232,7 +233,7 @@ def test_wrong_parties_are_refused(network, parties):
     with pytest.raises(ValueError, match="two or more, got 1"):
         together.fit(parties[:1])
     late = PartyRows(X=parties[1][0], y=parties[1][1], joins=1)
-    with pytest.raises(ValueError, match="join from round 1 on"):
+    with pytest.raises(ValueError, match="no party other than the observer takes part in round 0"):
         together.fit([parties[0], late], observer=0)
     with pytest.raises(ValueError, match="party 1 has no row of 1 of 2 classes"):
         together.fit([parties[0], (parties[1][0], np.zeros(SIZE, dtype=int))])
@@ -264,9 +265,14 @@ def test_wrong_settings_are_refused(network, parties):
         Collaboration(network, rule="gossip").fit(parties)
     with pytest.raises(ValueError, match="plain gradient steps"):
         Collaboration(TorchClassifier(optimizer=torch.optim.Adam)).fit(parties)
-    normed = TorchClassifier(lambda n, k: torch.nn.Sequential(torch.nn.BatchNorm1d(n), torch.nn.Linear(n, k)))
+
+    def counting(n_features, n_classes):
+        module = torch.nn.Linear(n_features, n_classes)
+        module.register_buffer("seen", torch.zeros(1))
+        return module
+
     with pytest.raises(ValueError, match="no buffers"):
-        Collaboration(normed).fit(parties)
+        Collaboration(TorchClassifier(counting)).fit(parties)
     with pytest.raises(ValueError, match="share must be"):
         SharedFraction(share=0.0)
 
@@ -282,3 +288,75 @@ def test_changes_that_are_no_numbers_are_refused(network, parties):
         dataclasses.replace(run, updates=broken)
     with pytest.raises(ValueError, match="26 numbers a round"):
         dataclasses.replace(run, updates=broken[:, 1:])
+
+
+# Set-ups of the thesis: a property of one class, batches as they come, who leaves, batch normalisation.
+
+
+def gendered(seed, n=120):
+    """Two classes; the property, a feature of its own, occurs in the first class only."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % 2
+    has = (y == 0) & (rng.random(n) < 0.5)
+    return np.c_[y + 0.1 * rng.normal(size=n), has + 0.1 * rng.normal(size=n)].astype(np.float32), y, has
+
+
+def test_a_property_of_one_class_is_in_batches_whose_labels_do_not_tell_it():
+    X, y, has = gendered(1)
+    own = gendered(2)
+    schedule = np.arange(40) % 2 * 0.5
+    network = TorchClassifier(two_layers, batch_size=8, learning_rate=0.3, n_threads=1, random_state=3)
+    target = PartyRows(X=X, y=y, has_property=has, schedule=schedule)
+    run = Collaboration(network, n_rounds=40, random_state=0).fit([own[:2], target], observer=0)
+    assert (run.label_share == 0.5).all()
+    assert run.property_share.tolist() == schedule.tolist()
+    rows = [(own[0][part], own[1][part]) for part in (own[2], ~own[2])]
+    attack = PropertyInference(
+        RandomForestClassifier(20, random_state=0), n_batches=2, share=0.5, random_state=0
+    )
+    assert attack.fit(run, *rows).scores(run).auc() > 0.9
+    with pytest.raises(
+        ValueError, match="at most 4 rows with it, not 8: take a smaller share, or type strat"
+    ):
+        PropertyInference(RandomForestClassifier(), random_state=0).fit(run, *rows)
+    wide = PartyRows(X=X, y=y, has_property=has, schedule=schedule * 1.5)
+    with pytest.raises(ValueError, match=r"occurs in 1 of 2 classes, .* not 6"):
+        Collaboration(network, n_rounds=40).fit([own[:2], wide])
+
+
+def test_batches_as_they_come_have_labels_as_they_come():
+    """The confound: a property of one class is told by labels alone, and scores do not refuse that."""
+    X, y, has = gendered(1)
+    target = PartyRows(X=X, y=y, has_property=has, schedule=np.arange(40) % 2)
+    one_class = X[y == 1], y[y == 1]
+    network = TorchClassifier(two_layers, batch_size=8, learning_rate=0.3, n_threads=1, random_state=3)
+    run = Collaboration(network, n_rounds=40, stratified=False, random_state=0).fit(
+        [one_class, target], observer=0
+    )
+    shares = run.label_share[:, 0]
+    assert (shares[1::2] == 1).all()
+    assert 0 < shares[::2].mean() < 0.5
+    own = gendered(2)
+    rows = [(own[0][part], own[1][part]) for part in (own[2], ~own[2])]
+    attack = PropertyInference(RandomForestClassifier(20, random_state=0), n_batches=2, random_state=0)
+    assert attack.fit(run, *rows).scores(run).auc() > 0.9
+
+
+def test_a_party_that_leaves_sends_nothing_more(network, parties):
+    guest = PartyRows(X=parties[1][0], y=parties[1][1], joins=1, leaves=3)
+    run = Collaboration(network, n_rounds=5, random_state=0).fit([*parties, guest], observer=0)
+    assert run.present[:, -1].tolist() == [False, True, True, False, False]
+    with pytest.raises(ValueError, match="leaves must be an integer >= 2"):
+        PartyRows(X=parties[1][0], y=parties[1][1], joins=1, leaves=1)
+    with pytest.raises(ValueError, match="takes part in round 3"):
+        Collaboration(network, n_rounds=5).fit(
+            [parties[0], PartyRows(X=parties[1][0], y=parties[1][1], leaves=3)]
+        )
+
+
+def test_batch_normalisation_takes_each_partys_own_batch(parties):
+    module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2))
+    network = TorchClassifier(module, batch_size=SIZE, learning_rate=RATE, n_threads=1, random_state=0)
+    run = Collaboration(network, n_rounds=1, random_state=0).fit(parties, observer="server")
+    for number, party in enumerate(parties):
+        assert run.updates[0, number] == pytest.approx(stepped(network, run.weights[0], party, 1), abs=1e-6)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ostraka.audit.attacks.parties import Observations, PartyRows, draw_batch, read_parties
+from ostraka.audit.attacks.parties import Observations, PartyRows, draw_mixed, pools_of, read_parties
 from ostraka.core import check
 from ostraka.core.diverged import TrainingDiverged
 from ostraka.secure.keys import new_secret
@@ -39,6 +40,10 @@ class Collaboration:
     participation : float in (0, 1]
         Chance with which each party takes part in a round, by a coin of its own. Rounds in which nobody takes
         part beside the observer are drawn again.
+    stratified : bool
+        Batches hold all classes alike, so that labels do not tell properties. False: rows are drawn without
+        looking at labels, as parties may do; then a property that goes with a class is told by labels alone,
+        and an attack may find no more than these.
     defence : SharedFraction, NoisySum or another Defence, optional
     random_state : int, numpy.random.Generator or None
         Draws batches, and noise of a defence. This is a simulation.
@@ -49,13 +54,15 @@ class Collaboration:
     ------
     ValueError
         Fewer than two parties, a party without rows or classes, a module with buffers, an unknown observer,
-        no other party in the first round.
+        a round without a party beside the observer; more rows with a property of one class only than that
+        class has in a batch.
     TrainingDiverged
         A change was not finite.
 
     Notes
     -----
-    Batches hold all classes alike, so that labels do not tell properties. All parties count the same.
+    All parties count the same. Batch normalisation uses each batch's own statistics, in predictions, too:
+    parties share weights, and no running averages.
     For words see :func:`words_seen`, for properties :class:`PropertyInference`. The library ``breaching``
     rebuilds rows from gradients.
     Source: Melis et al. 2019, arXiv:1805.04049, Algorithms 1 and 2.
@@ -79,6 +86,7 @@ class Collaboration:
         n_rounds: int = 300,
         local_steps: int | None = None,
         participation: float = 1.0,
+        stratified: bool = True,
         defence: Defence | None = None,
         random_state: Any = None,
         progress: Callable[[str, int, int], object] | None = None,
@@ -88,6 +96,7 @@ class Collaboration:
         self.n_rounds = n_rounds
         self.local_steps = local_steps
         self.participation = participation
+        self.stratified = stratified
         self.defence = defence
         self.random_state = random_state
         self.progress = progress
@@ -122,9 +131,14 @@ class Collaboration:
         check.integer(local_steps=steps, least=1)
         if not 0 < self.participation <= 1:
             raise ValueError(f"participation must be > 0 and <= 1, got {self.participation!r}")
-        read, classes = read_parties(parties, n_rounds=self.n_rounds)
+        read, classes = read_parties(
+            parties,
+            n_rounds=self.n_rounds,
+            batch_size=self.network.batch_size,
+            stratified=self.stratified,
+        )
         _check_observer(observer, read, main_weight)
-        _check_others(observer, read)
+        _check_others(observer, read, self.n_rounds)
         network = clone(self.network)
         flat = FlatNetwork(network, n_features=read[0].X.shape[1], n_classes=len(classes))
         training = Training(flat, read, classes, steps, self)
@@ -150,12 +164,15 @@ def _check_observer(observer: int | str, parties: list[PartyRows], main_weight: 
         raise ValueError("main_weight needs an observer which is a party with has_property")
 
 
-def _check_others(observer: int | str, parties: list[PartyRows]) -> None:
-    first = min(party.joins for number, party in enumerate(parties) if number != observer)
-    if first > 0:
+def _check_others(observer: int | str, parties: list[PartyRows], n_rounds: int) -> None:
+    there = np.zeros(n_rounds, dtype=bool)
+    for number, party in enumerate(parties):
+        if number != observer:
+            there[party.joins : party.leaves] = True
+    if not there.all():
         raise ValueError(
-            f"parties other than the observer join from round {first} on, so there is nothing to observe "
-            "before: let one of them have joins=0"
+            f"no party other than the observer takes part in round {int(np.argmin(there))}, so there is "
+            "nothing to observe: let one of them have joins=0 and no leaves"
         )
 
 
@@ -242,6 +259,7 @@ class Training:
             network=network,
             classes=self.classes,
             local_steps=self.steps,
+            stratified=self.settings.stratified,
             property_share=np.array(self.property_share) if has_truth else None,
             label_share=np.array(self.label_share),
             defence=self.settings.defence,
@@ -284,7 +302,9 @@ class Training:
 
     def _present(self, number: int, observer: int | str) -> list[int]:
         """The parties that take part in a round: at least one beside the observer."""
-        joined = [k for k, party in enumerate(self.parties) if number >= party.joins]
+        joined = [
+            k for k, party in enumerate(self.parties) if party.joins <= number < (party.leaves or math.inf)
+        ]
         if self.settings.participation == 1:
             return joined
         while True:
@@ -294,22 +314,18 @@ class Training:
 
     def _batches(self, party: int, number: int) -> np.ndarray:
         """Row numbers of one party's steps in one round, (n_steps, batch_size)."""
-        mine, size = self.parties[party], self.flat.network.batch_size
-        if mine.schedule is None:
-            parts: list[tuple[np.ndarray | None, int]] = [(None, size)]
-        else:
-            n_with = round(float(mine.schedule[number]) * size)
-            having = np.flatnonzero(mine.has_property), np.flatnonzero(~mine.has_property)
-            parts = [(having[0], n_with), (having[1], size - n_with)]
-        return np.array(
-            [
-                np.concatenate(
-                    [
-                        draw_batch(self.rng, self.codes[party], count, n_classes=len(self.classes), pool=pool)
-                        for pool, count in parts
-                        if count
-                    ]
-                )
-                for _ in range(self.steps)
-            ]
-        )
+        mine, size, codes = self.parties[party], self.flat.network.batch_size, self.codes[party]
+        share = 0.0 if mine.schedule is None else float(mine.schedule[number])
+        pools = pools_of(mine)
+        batches = []
+        for _ in range(self.steps):
+            places = draw_mixed(
+                self.rng,
+                (codes[pools[0]], codes[pools[1]]),
+                round(share * size),
+                size,
+                n_classes=len(self.classes),
+                stratified=self.settings.stratified,
+            )
+            batches.append(np.concatenate([pool[at] for pool, at in zip(pools, places, strict=True)]))
+        return np.array(batches)

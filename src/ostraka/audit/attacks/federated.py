@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch.func import functional_call, grad, vmap
+from torch.func import functional_call, grad, replace_all_batch_norm_modules_, vmap
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from ostraka.nets.devices import preserve_generators, reseed, threads
@@ -29,6 +29,7 @@ class FlatNetwork:
         self.network, self.seed = network, network.seed()
         with preserve_generators():
             self.module = network.new_module(n_features=n_features, n_classes=n_classes, seed=self.seed)
+        replace_all_batch_norm_modules_(self.module)  # each batch's own statistics, and no running ones
         if next(self.module.buffers(), None) is not None:
             raise ValueError("module must have no buffers: parties share weights, not running averages")
         self.layout = tuple((name, tuple(p.shape)) for name, p in self.module.named_parameters())

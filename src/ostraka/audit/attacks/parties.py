@@ -33,6 +33,8 @@ class PartyRows:
         looking at it.
     joins : int
         The first round in which the party takes part.
+    leaves : int, optional
+        The first round in which it no longer does. None: it stays.
 
     Raises
     ------
@@ -50,6 +52,7 @@ class PartyRows:
     has_property: Any = None
     schedule: Any = None
     joins: int = 0
+    leaves: int | None = None
 
     def __post_init__(self) -> None:
         rows, labels = np.asarray(self.X, dtype=np.float32), np.asarray(self.y)
@@ -61,6 +64,8 @@ class PartyRows:
         if not np.isfinite(rows).all():
             raise ValueError("a party's X must be finite")
         check.integer(joins=self.joins)
+        if self.leaves is not None:
+            check.integer(leaves=self.leaves, least=self.joins + 1)
         object.__setattr__(self, "X", rows)
         object.__setattr__(self, "y", labels)
         if self.has_property is not None:
@@ -82,10 +87,12 @@ class PartyRows:
         return len(self.y)
 
     def __repr__(self) -> str:
-        return f"PartyRows(joins={self.joins})"
+        return f"PartyRows(joins={self.joins}{'' if self.leaves is None else f', leaves={self.leaves}'})"
 
 
-def read_parties(parties: Any, *, n_rounds: int) -> tuple[list[PartyRows], np.ndarray]:
+def read_parties(
+    parties: Any, *, n_rounds: int, batch_size: int, stratified: bool = True
+) -> tuple[list[PartyRows], np.ndarray]:
     """The parties, and all classes. Pairs (X, y) are parties, too."""
     read = [
         party if isinstance(party, PartyRows) else PartyRows(X=np.asarray(party[0]), y=party[1])
@@ -101,38 +108,112 @@ def read_parties(parties: Any, *, n_rounds: int) -> tuple[list[PartyRows], np.nd
             raise ValueError(
                 f"the schedule of party {number} must have {n_rounds} rounds, got {len(party.schedule)}"
             )
-        for pool in pools_of(party):
-            lacking = len(classes) - len(np.unique(party.y[pool]))
-            if lacking:
-                raise ValueError(
-                    f"party {number} has no row of {lacking} of {len(classes)} classes"
-                    + ("" if party.schedule is None else " with the property, or without it")
-                    + ": batches hold all classes alike"
-                )
+        _check_pools(number, party, classes, batch_size if stratified else None)
     return read, classes
 
 
-def pools_of(party: PartyRows) -> list[np.ndarray]:
-    """Numbers of the rows that a batch is drawn from: with and without the property, or all."""
+def _check_pools(number: int, party: PartyRows, classes: np.ndarray, batch_size: int | None) -> None:
+    """Refuse a party whose batches cannot be drawn; ``batch_size`` None: classes need not be alike."""
+    where = "" if party.schedule is None else " without the property"
+    having, other = pools_of(party)
+    needs = [False, True] if party.schedule is None else [party.schedule.any(), (party.schedule < 1).any()]
+    if any(need and not len(pool) for need, pool in zip(needs, (having, other), strict=True)):
+        raise ValueError(f"party {number} has no row with the property, or none without it")
+    if batch_size is None:
+        return
+    lacking = len(classes) - len(np.unique(party.y[other]))
+    one_class = len(np.unique(party.y[having])) < len(classes)
+    if lacking and (needs[1] or one_class):
+        raise ValueError(
+            f"party {number} has no row of {lacking} of {len(classes)} classes{where}: batches hold all "
+            "classes alike. Type stratified=False if they need not"
+        )
+    if needs[0]:
+        codes = np.searchsorted(classes, party.y[having])
+        _counts_with(
+            round(float(party.schedule.max()) * batch_size), batch_size, np.unique(codes), len(classes)
+        )
+
+
+def pools_of(party: PartyRows) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of the rows with the property, if there is a schedule, and of all others."""
     if party.schedule is None:
-        return [np.arange(party.n_rows)]
-    needed = [(party.schedule > 0).any(), (party.schedule < 1).any()]
-    pools = [np.flatnonzero(party.has_property), np.flatnonzero(~party.has_property)]
-    return [pool for pool, need in zip(pools, needed, strict=True) if need]
+        return np.arange(0), np.arange(party.n_rows)
+    return np.flatnonzero(party.has_property), np.flatnonzero(~party.has_property)
+
+
+def _counts_with(n_with: int, size: int, present: np.ndarray, n_classes: int) -> np.ndarray:
+    """Rows with the property of each class, where it does not occur in all classes.
+
+    Raises
+    ------
+    ValueError
+        They would be more than that class has in a batch of all classes alike.
+    """
+    counts = np.zeros(n_classes, dtype=np.int64)
+    counts[present] = n_with // len(present)
+    counts[present[: n_with % len(present)]] += 1
+    if len(present) < n_classes and counts.max() > size // n_classes:
+        raise ValueError(
+            f"the property occurs in {len(present)} of {n_classes} classes, so that a batch of {size} with "
+            f"all classes alike holds at most {size // n_classes * len(present)} rows with it, not {n_with}: "
+            "take a smaller share, or type stratified=False"
+        )
+    return counts
+
+
+def draw_mixed(
+    rng: np.random.Generator,
+    pools: tuple[np.ndarray, np.ndarray],
+    n_with: int,
+    size: int,
+    *,
+    n_classes: int,
+    stratified: bool = True,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Places in two pools, given by their codes: ``n_with`` rows with the property, the rest without it.
+
+    All classes are alike in the whole batch; if every class has rows with the property, in each part, too.
+    """
+    parts = (n_with, size - n_with)
+    if not stratified:
+        return tuple(  # type: ignore[return-value]
+            rng.choice(len(codes), size=count, replace=count > len(codes)) if count else np.arange(0)
+            for codes, count in zip(pools, parts, strict=True)
+        )
+    present = np.unique(pools[0])
+    counts: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
+    if n_with and len(present) < n_classes:
+        inside = _counts_with(n_with, size, present, n_classes)
+        counts = (inside, _alike(rng, size, n_classes) - inside)
+    return tuple(  # type: ignore[return-value]
+        draw_batch(rng, codes, count, n_classes=n_classes, counts=part) if count else np.arange(0)
+        for codes, count, part in zip(pools, parts, counts, strict=True)
+    )
 
 
 def draw_batch(
-    rng: np.random.Generator, codes: np.ndarray, size: int, *, n_classes: int, pool: np.ndarray | None = None
+    rng: np.random.Generator,
+    codes: np.ndarray,
+    size: int,
+    *,
+    n_classes: int,
+    counts: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Row numbers of a batch with all classes alike; a remainder goes to classes drawn at random."""
-    among = np.arange(len(codes)) if pool is None else pool
-    counts = np.full(n_classes, size // n_classes)
-    counts[rng.permutation(n_classes)[: size % n_classes]] += 1
+    """Places of a batch with all classes alike, or with so many rows of each class."""
+    counts = _alike(rng, size, n_classes) if counts is None else counts
     parts = []
     for code, count in enumerate(counts):
-        mine = among[codes[among] == code]
-        parts.append(rng.choice(mine, size=count, replace=count > len(mine)))
+        mine = np.flatnonzero(codes == code)
+        parts.append(rng.choice(mine, size=count, replace=count > len(mine)) if count else mine[:0])
     return np.asarray(rng.permutation(np.concatenate(parts)))
+
+
+def _alike(rng: np.random.Generator, size: int, n_classes: int) -> np.ndarray:
+    """As many rows of each class; a remainder goes to classes drawn at random."""
+    counts = np.full(n_classes, size // n_classes)
+    counts[rng.permutation(n_classes)[: size % n_classes]] += 1
+    return counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
@@ -157,6 +238,8 @@ class Observations:
         The classes of the main task.
     local_steps : int
         Steps of a party in a round.
+    stratified : bool
+        Whether batches hold all classes alike.
     property_share : float64 array, shape (n_rounds,), or None
         The truth, where it is known: the largest share of rows with the property in a party's batches.
     label_share : float64 array, shape (n_rounds, n_classes), or None
@@ -186,6 +269,7 @@ class Observations:
     network: TorchClassifier
     classes: np.ndarray
     local_steps: int = 1
+    stratified: bool = True
     present: np.ndarray | None = None
     property_share: np.ndarray | None = None
     label_share: np.ndarray | None = None

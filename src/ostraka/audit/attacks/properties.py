@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ostraka.audit.attacks.members import number_copies
-from ostraka.audit.attacks.parties import PartyRows, draw_batch
+from ostraka.audit.attacks.parties import PartyRows, draw_mixed
 from ostraka.core import check, files
 from ostraka.core.scores import Scores
 
@@ -51,7 +51,7 @@ def check_truth(observations: Observations) -> np.ndarray:
 def _check_labels(observations: Observations, has: np.ndarray) -> None:
     """Refuse rounds whose labels tell the property."""
     shares = observations.label_share
-    if shares is None or len(shares) < 4:
+    if shares is None or len(shares) < 4 or not observations.stratified:
         return
     inside, outside = shares[has], shares[~has]
     spread = inside.var(axis=0) / len(inside) + outside.var(axis=0) / len(outside)
@@ -76,7 +76,8 @@ class PropertyInference:
     n_batches : int >= 1
         Batches of each kind for each observed round.
     share : float in (0, 1]
-        Share of rows with the property in the observer's batches with it.
+        Share of rows with the property in the observer's batches with it. Of a property that occurs in one
+        of two classes only, such as a person in a classifier of gender, at most a half.
     random_state : int, numpy.random.Generator or None
 
     Attributes
@@ -304,7 +305,10 @@ def own_worlds(
     from ostraka.audit.attacks.federated import FlatNetwork  # noqa: PLC0415
 
     named = (("with_property", with_property), ("without", without), ("others", others))
-    worlds = [_read(name, rows, observations.classes) for name, rows in named]
+    worlds = [
+        _read(name, rows, observations.classes, some=name == "with_property" or not observations.stratified)
+        for name, rows in named
+    ]
     check_copies(worlds[0], worlds[1])
     flat = FlatNetwork(
         observations.network, n_features=worlds[0].X.shape[1], n_classes=len(observations.classes)
@@ -330,21 +334,25 @@ def own_sums(
     n_with = round(share * size)
     pool = 0 if n_summed == 1 else max(many, 2 * (n_summed - 1))
 
-    def drawn(world: PartyRows, count: int) -> tuple[np.ndarray, np.ndarray]:
-        codes = np.searchsorted(observations.classes, world.y)
-        rows = draw_batch(rng, codes, count, n_classes=len(observations.classes))
-        return world.X[rows], codes[rows]
+    codes = [np.searchsorted(observations.classes, world.y) for world in worlds]
+
+    def drawn(other: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """So many rows with the property, and the rest of this world."""
+        places = draw_mixed(
+            rng,
+            (codes[0], codes[other]),
+            count,
+            size,
+            n_classes=len(observations.classes),
+            stratified=observations.stratified,
+        )
+        pairs = [(worlds[w].X[rows], codes[w][rows]) for w, rows in zip((0, other), places, strict=True)]
+        return np.concatenate([X for X, _ in pairs]), np.concatenate([y for _, y in pairs])
 
     batches = []
     for number in range(2 * many + pool):
-        for _ in range(steps):
-            if number < many:
-                rows_with, rows_without = drawn(worlds[0], n_with), drawn(worlds[1], size - n_with)
-                batches.append(
-                    tuple(np.concatenate(pair) for pair in zip(rows_with, rows_without, strict=True))
-                )
-            else:
-                batches.append(drawn(worlds[1 if number < 2 * many else 2], size))
+        kind = (1 if number < 2 * many else 2, n_with if number < many else 0)
+        batches += [drawn(*kind) for _ in range(steps)]
     X = np.array([rows for rows, _ in batches]).reshape(2 * many + pool, steps, size, -1)
     y = np.array([codes for _, codes in batches]).reshape(2 * many + pool, steps, size)
     changes = flat.changes(weights, X, y, seed=int(rng.integers(2**31)))
@@ -378,10 +386,10 @@ def changed_sizes(changes: np.ndarray, layout: tuple[tuple[str, tuple[int, ...]]
     return np.asarray(sizes / np.maximum(np.linalg.norm(sizes, axis=1, keepdims=True), 1e-30))
 
 
-def _read(name: str, rows: tuple[Any, Any], classes: np.ndarray) -> PartyRows:
+def _read(name: str, rows: tuple[Any, Any], classes: np.ndarray, *, some: bool) -> PartyRows:
     read = PartyRows(X=rows[0], y=rows[1])
     unknown = int((~np.isin(read.y, classes)).sum())
-    lacking = int((~np.isin(classes, read.y)).sum())
+    lacking = 0 if some else int((~np.isin(classes, read.y)).sum())
     if unknown or lacking:
         raise ValueError(
             f"{name} must have rows of each of the {len(classes)} classes of the main task, and no others: "
