@@ -6,7 +6,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.linear_model import LogisticRegression
 
 from ostraka.attacks import Collaboration
 from ostraka.audit.attacks.parties import PartyRows, SharedFraction
@@ -44,18 +43,6 @@ def table73(*, quick: bool) -> None:
         print(
             f"{name}: correlation {task.correlation:.3f}, AUC {found.attack.scores(found.run).auc():.3f} "
             "(thesis: .91 to 1.0 on faces, whatever the correlation)",
-            flush=True,
-        )
-
-
-def table76(*, quick: bool) -> None:
-    """A common vocabulary of the most frequent words of AG News; Reuters is inferred, two parties."""
-    for n_words in (500,) if quick else (4_000, 2_000, 1_000, 500):
-        task = worlds.news(n_words=n_words)
-        found = world(task, n_parties=2, quick=quick, n_kept=KEPT, rate=FAST, seed=SEED)
-        print(
-            f"{n_words} words: AUC {found.attack.scores(found.run).auc():.3f}, accuracy {found.accuracy:.3f} "
-            "(thesis: .94 to .82 and .91 to .84 on CSI, for 4,000 to 500 words)",
             flush=True,
         )
 
@@ -121,24 +108,6 @@ def figure76(*, quick: bool) -> None:
         found = world(worlds.adult(), n_parties=6, quick=quick, share=0.5, main_weight=1 - alpha)
         print(
             f"alpha {alpha}: AUC {found.attack.scores(found.run).auc():.3f} (thesis: more with alpha)",
-            flush=True,
-        )
-
-
-def figure711(*, quick: bool) -> None:
-    """What the shared layer knows of race while income is learned: AUC of a linear model of it, by rounds."""
-    found = world(worlds.adult(), n_parties=2, quick=quick)
-    own, half = found.own, len(found.own.y) // 2
-    width, wide = worlds.WIDTH, own.X.shape[1]
-    for number in (0, len(found.run.weights) // 4, len(found.run.weights) - 1):
-        weights = found.run.weights[number]
-        layer = weights[: width * wide].reshape(width, wide)
-        hidden = np.maximum(own.X @ layer.T + weights[width * wide : width * (wide + 1)], 0)
-        line = LogisticRegression(max_iter=300).fit(hidden[:half], own.has[:half])
-        said, truth = line.predict_proba(hidden[half:])[:, 1], own.has[half:]
-        print(
-            f"round {number}: AUC {Scores.of(members=said[truth], others=said[~truth]).auc():.3f} "
-            "(thesis: .98 for gender on faces, after two epochs)",
             flush=True,
         )
 

@@ -75,11 +75,6 @@ def _texts(name: str) -> list[tuple[str, list[str]]]:
     return [(min(row, key=len), re.findall(r"[a-z]+", max(row, key=len).lower())) for row in table]
 
 
-def bags(name: str) -> list[frozenset[str]]:
-    """The different sets of words of AG News or TREC."""
-    return sorted({frozenset(words) for _, words in _texts(name) if words}, key=sorted)
-
-
 def news(*, n_words: int = 4_000) -> Task:
     """Which of the most frequent words are in a report of AG News; topic; whether Reuters reported it.
 

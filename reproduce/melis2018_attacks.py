@@ -1,8 +1,9 @@
 """Chapter 7 of Melis 2018 (attacks on collaborative training), on data at hand.
 
 ``python -m reproduce.melis2018_attacks [PART ...] [--quick]`` prints our numbers beside the thesis's. LFW,
-FaceScrub, PIPA, Yelp, FourSquare and CSI are not to be had: Adult stands in for faces, TREC for reviews,
-Fashion for CIFAR. So figures compare in their order only. Race, sex and final weight are no features here.
+FaceScrub, PIPA, Yelp, FourSquare and CSI are not to be had: Adult and ORL stand in for faces, AG News for
+reviews, Fashion for CIFAR. So figures compare in their order only. Race, sex and final weight are no features
+here.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from ostraka.attacks import Collaboration
 from ostraka.audit.attacks.parties import NoisySum, SharedFraction
 from ostraka.networks import TorchClassifier
 from ostraka.parties.parties import PartyEnsemble
-from reproduce import _melis2018_parties
+from reproduce import _melis2018_parties, _melis2018_texts
 from reproduce._melis2018_parties import FAST, SEED
-from reproduce._melis2018_worlds import BATCH, RATE, ROUNDS, adult, bags, news, perceptron, world
+from reproduce._melis2018_worlds import BATCH, RATE, adult, news, perceptron, world
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +32,16 @@ if TYPE_CHECKING:
 EPSILON, DELTA = 8.0, 1e-5
 SEEDS = (1, 2, 3)  # of figure 7.7 and of votes; their settings were chosen on seed 0
 QUICK: dict[str, object] = {}
-QUICK_ARGUMENTS = ["--quick", "table7.7", "figure7.5", "figure7.7", "figure7.11", "sums"]
+QUICK_ARGUMENTS = [
+    "--quick",
+    "table7.7",
+    "table7.2",
+    "figure7.5",
+    "figure7.7",
+    "figure7.9",
+    "figure7.11",
+    "sums",
+]
 
 
 def figure77(*, quick: bool) -> None:
@@ -66,47 +76,11 @@ def figure74(*, quick: bool) -> None:
             return
 
 
-def figure78(*, quick: bool) -> None:
-    """Model averaging, 4 batches a round."""
-    for n_parties in (3,) if quick else (3, 5):
-        run, attack, *_ = world(adult(), n_parties=n_parties, quick=quick, rule="averaging", local_steps=4)
-        print(f"averaging, {n_parties} parties: AUC {attack.scores(run).auc():.3f}")
-
-
-def figure79(*, quick: bool) -> None:
-    """A party whose rows all have the property joins in the middle."""
-    rounds = 20 if quick else ROUNDS
-    run, attack, *_ = world(adult(), n_parties=3, quick=quick, schedule=np.ones(rounds), joins=rounds // 2)
-    found = attack.statistics(run)
-    before, after = found[: rounds // 2].mean(), found[rounds // 2 :].mean()
-    print(f"mean score {before:.2f} before it joins, {after:.2f} after (thesis: 0, then about 1)")
-
-
 def table75(*, quick: bool) -> None:
     """Sharing a part of each change, two parties."""
     for share in (0.1,) if quick else (0.1, 0.5, 1.0):
         run, attack, *_ = world(adult(), n_parties=2, quick=quick, defence=SharedFraction(share=share))
         print(f"{share:.0%} shared: AUC {attack.scores(run).auc():.3f} (thesis: .84 .86 .93 for regions)")
-
-
-def table72(*, quick: bool) -> None:
-    """Which texts were in a batch, by their words: recall 1, and the precision."""
-    for name, title in (("trec", "TREC"), ("ag_news", "AG News")):
-        texts = bags(name)
-        rng = np.random.default_rng(0)
-        inside, outside = np.array_split(rng.permutation(len(texts)), 2)
-        for size in (32,) if quick else (32, 64, 128, 256, 512):
-            hits = []
-            for _ in range(20):
-                batch = rng.choice(inside, size, replace=False)
-                seen = frozenset().union(*(texts[text] for text in batch))
-                false = sum(texts[text] <= seen for text in outside)
-                hits.append(size / (size + false * size / len(outside)))
-            print(
-                f"{title}, batch {size}: precision {np.mean(hits):.2f} of as many others "
-                "(thesis: .92 to .62 on Yelp)",
-                flush=True,
-            )
 
 
 def votes(*, quick: bool) -> None:
@@ -173,18 +147,22 @@ def _sigma_for(n_answers: int) -> float:
 
 
 PARTS: dict[str, Callable[..., None]] = {
-    "table7.2": table72,
+    "table7.2": _melis2018_texts.table72,
     "table7.3": _melis2018_parties.table73,
+    "table7.4": _melis2018_texts.table74,
     "table7.5": table75,
-    "table7.6": _melis2018_parties.table76,
+    "table7.6": _melis2018_texts.table76,
     "table7.7": _melis2018_parties.table77,
+    "figure7.3": _melis2018_texts.figure73,
     "figure7.4": figure74,
     "figure7.5": _melis2018_parties.figure75,
     "figure7.6": _melis2018_parties.figure76,
     "figure7.7": figure77,
-    "figure7.8": figure78,
-    "figure7.9": figure79,
-    "figure7.11": _melis2018_parties.figure711,
+    "figure7.8": _melis2018_texts.figure78,
+    "figure7.9": _melis2018_texts.figure79,
+    "figure7.10": _melis2018_texts.figure710,
+    "figure7.11": _melis2018_texts.figure711,
+    "identity": _melis2018_texts.identity,
     "defences": _melis2018_parties.defences,
     "sums": _melis2018_parties.sums,
     "votes": votes,
