@@ -131,8 +131,8 @@ def table74(*, quick: bool) -> None:
     n_words = 2_000
     task, names = reports(n_words)
     place = names.index(worlds.SOURCE)
-    reuters = np.any(task.X == np.float32(place), axis=1).astype(int)
-    X = np.where(task.X == np.float32(place), 0, task.X)
+    reuters = np.any(np.float32(place) == task.X, axis=1).astype(int)
+    X = np.where(np.float32(place) == task.X, 0, task.X)
     for topic in np.unique(task.y)[: 1 if quick else None]:
         run, attack = watched(
             Task(X, reuters, task.y == topic), n_words, rounds=4 if quick else 60, classifier=_line()

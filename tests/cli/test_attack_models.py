@@ -184,3 +184,24 @@ def test_rounds_seen_all_with_the_property_are_refused(files, tmp_path, capsys):
     np.savez(tmp_path / "wrong.npz", **arrays)
     assert run("property", tmp_path / "wrong.npz") == 1
     assert "the property is in every round" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_folder_of_images_is_attacked_by_the_nearest_sample(tmp_path, capsys):
+    """Samples that are members with noise; and what is missing is said with what to put there."""
+    image = pytest.importorskip("PIL.Image")
+    rng = np.random.default_rng(0)
+    real = rng.integers(0, 256, (20, 8, 8, 3), dtype=np.uint8)
+    for number, pixels in enumerate(real):
+        path = tmp_path / ("members" if number < 10 else "others")
+        path.mkdir(exist_ok=True)
+        image.fromarray(pixels).save(path / f"{number}.png")
+    assert run("generator", tmp_path) == 1
+    assert "what it gave out into samples" in " ".join(capsys.readouterr().err.split())
+    (tmp_path / "samples").mkdir()
+    for number, pixels in enumerate(real[:10] // 2 + 64):
+        image.fromarray(pixels).save(tmp_path / "samples" / f"{number}.png")
+    assert run("generator", tmp_path, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["found"]["target"]["auc"] == 1.0
+    image.fromarray(real[0, :4]).save(tmp_path / "samples" / "small.png")
+    assert run("generator", tmp_path) == 1
+    assert "of one size" in " ".join(capsys.readouterr().err.split())

@@ -47,6 +47,11 @@ class Method(enum.StrEnum):
 
 _JSON = typer.Option("--json", help="Print JSON on stdout.")
 _SAVED = typer.Argument(metavar="FILE", help="An .npz file of plain arrays.", show_default=False)
+_SAMPLES = typer.Argument(
+    metavar="FILE",
+    help="An .npz file of plain arrays, or a folder with the folders members, others and samples of images.",
+    show_default=False,
+)
 _DEFENDED = typer.Option(
     "--defended", help="The same of a defended model; may be repeated.", metavar="NAME=FILE"
 )
@@ -209,7 +214,7 @@ def membership(
 
 @app.command()
 def generator(
-    file: Annotated[Path, _SAVED],
+    file: Annotated[Path, _SAMPLES],
     *,
     defended: Annotated[list[str] | None, _DEFENDED] = None,
     claimed_epsilon: Annotated[float | None, _CLAIM] = None,
@@ -450,7 +455,10 @@ def attack_generator(file: Path) -> Attacked:
 
     from ostraka.audit.attacks.generators import nearest, residual
 
-    arrays = read_arrays(file, _WHITE, _BLACK, optional=("reference", "reference_samples"))
+    if file.is_dir():
+        arrays = _images_of(file)
+    else:
+        arrays = read_arrays(file, _WHITE, _BLACK, optional=("reference", "reference_samples"))
     if "realness" in arrays:
         statistics, baseline = np.asarray(arrays["realness"], dtype=np.float64), arrays.get("reference")
     else:
@@ -460,6 +468,43 @@ def attack_generator(file: Path) -> Attacked:
     if baseline is not None:
         statistics = residual(statistics, np.asarray(baseline, dtype=np.float64))
     return _attacked(file, statistics, arrays, "member")
+
+
+_IMAGES = (".png", ".jpg", ".jpeg")
+
+
+def _images_of(folder: Path) -> dict[str, np.ndarray]:
+    """Candidates, members among them and samples from a folder of folders of images of one shape."""
+    import numpy as np
+
+    from ostraka.core import check
+
+    check.require("PIL", extra="plots")
+    from PIL import Image
+
+    def read(name: str) -> np.ndarray:
+        paths = sorted(path for path in (folder / name).glob("*") if path.suffix.lower() in _IMAGES)
+        if len(paths) < 2:
+            raise ValueError(
+                f"{folder / name} must hold two images or more (.png or .jpg), got {len(paths)}: put images "
+                "that the generator was trained on into members, like ones that it was not into others, and "
+                "what it gave out into samples"
+            )
+        images = [np.asarray(Image.open(path).convert("RGB"), dtype=np.float32) / 255 for path in paths]
+        if len({image.shape for image in images}) > 1:
+            raise ValueError(f"{folder / name} must hold images of one size: resize them")
+        return np.stack([image.ravel() for image in images])
+
+    parts = {name: read(name) for name in ("members", "others", "samples")}
+    if (folder / "reference_samples").is_dir():
+        parts["reference_samples"] = read("reference_samples")
+    if len({part.shape[1] for part in parts.values()}) > 1:
+        raise ValueError(f"{folder}: all images must be of one size: resize them")
+    members, others = parts.pop("members"), parts.pop("others")
+    return parts | {
+        "candidates": np.concatenate([members, others]),
+        "member": np.arange(len(members) + len(others)) < len(members),
+    }
 
 
 def attack_property(file: Path, *, seed: int) -> Attacked:
