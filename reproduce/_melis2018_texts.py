@@ -135,7 +135,7 @@ def table74(*, quick: bool) -> None:
     X = np.where(np.float32(place) == task.X, 0, task.X)
     for topic in np.unique(task.y)[: 1 if quick else None]:
         run, attack = watched(
-            Task(X, reuters, task.y == topic), n_words, rounds=4 if quick else 60, classifier=_line()
+            Task(X, reuters, task.y == topic), n_words, rounds=4 if quick else 40, classifier=_line()
         )
         weights = attack.classifier_[-1].coef_[0][:n_words]  # the embedding is the first parameter
         best = " ".join(names[word] for word in np.argsort(-weights)[:6])
@@ -183,7 +183,7 @@ def table76(*, quick: bool) -> None:
             )
         halves = np.array_split(np.random.default_rng(0).permutation(len(task.y)), 3)
         together = Collaboration(
-            network("cnn", n_words, size=64, rate=0.1), n_rounds=4 if quick else 400, random_state=0
+            network("cnn", n_words, size=64, rate=0.1), n_rounds=4 if quick else 200, random_state=0
         )
         run = together.fit([(task.X[part], task.y[part]) for part in halves[:2]], observer=0)
         right = (run.network.predict(task.X[halves[2]]) == task.y[halves[2]]).mean()
@@ -191,8 +191,8 @@ def table76(*, quick: bool) -> None:
 
 
 def figure711(*, quick: bool) -> None:
-    """The author's planted gender against epochs of 20 batches of 12: TextCNN, AG News, three seeds."""
-    n_words, per = 2_000, 4 if quick else 20
+    """The author's planted gender against epochs of ten batches of 12: TextCNN, AG News, three seeds."""
+    n_words, per = 2_000, 4 if quick else 10
     task, _ = reports(n_words, planted=True)
     ends = (1,) if quick else (1, 2, 4, 8)
     found: dict[int, list[float]] = {end: [] for end in ends}
@@ -298,8 +298,8 @@ def identity(*, quick: bool) -> None:
     """A person in a classifier of another matter (figure 7.4a): CNNs, also with batch normalisation, ORL."""
     for normed in (False, True):
         aucs = []
-        for person in (0,) if quick else range(5):
-            run, attack = course(people(person), rounds=8 if quick else 80, seed=person, normed=normed)
+        for person in (0,) if quick else range(3):
+            run, attack = course(people(person), rounds=8 if quick else 60, seed=person, normed=normed)
             aucs.append(attack.scores(run).auc())
         print(
             f"{'batch normalisation' if normed else 'CNN'}: AUC {' '.join(f'{auc:.2f}' for auc in aucs)} for "
