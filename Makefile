@@ -9,13 +9,25 @@ export OMP_NUM_THREADS ?= 1
 # compiled modules are kept, though the shell says otherwise: tests start hundreds of processes
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test quick lint machine bench results reproduce soak check docs lock clean
+CHROMIUM := chromium --headless --no-sandbox --disable-gpu --hide-scrollbars
+
+.PHONY: demo pictures test quick lint machine bench results reproduce soak check docs lock clean
 
 demo: $(SHOWN)  ## learn from made-up hospital visits, then from digits, at epsilon 1; writes demo-run/
 	rm -rf demo-run
 	$(BIN)/ostraka sample demo-run
 	$(BIN)/ostraka learn demo-run/private.csv --label readmitted --public demo-run/public.csv --person patient --yes --out demo-run/hospital
 	$(BIN)/ostraka learn --out demo-run/digits
+
+pictures: demo  ## the pictures of the README and of the landing page, from the demo; needs Chromium
+	$(BIN)/ostraka synth schema demo-run/public.csv --out demo-run/schema.toml
+	$(BIN)/ostraka synth table demo-run/private.csv --schema demo-run/schema.toml --target readmitted --person patient --yes --out demo-run/table
+	$(BIN)/ostraka collect demo --out demo-run/collect
+	$(BIN)/ostraka audit mechanism gnmax --votes 14,12,10 --neighbour 13,13,10 --sigma 4 --figure demo-run/audit.svg
+	cp demo-run/audit.svg docs/picture_audit.svg
+	$(CHROMIUM) --window-size=900,960 --screenshot=docs/picture_learn.png demo-run/hospital/report.html
+	$(CHROMIUM) --window-size=900,1000 --screenshot=docs/picture_table.png demo-run/table/report.html
+	$(CHROMIUM) --window-size=900,600 --screenshot=docs/picture_collect.png demo-run/collect/report.html
 
 # Three processes on two cores: many tests wait for services and their clocks. Kernels are compiled once, as
 # wheels have them: else every process waits for numba. Without a C compiler, numba it is. Tests are collected

@@ -79,7 +79,7 @@ def merged(ray: Any, task: Task, keepers: list[Identity]) -> tuple[np.ndarray, n
 def main() -> None:
     """Print seconds of each step, bytes moved, and whether the sum is exact."""
     if importlib.util.find_spec("ray") is None:
-        print("Ray is not here: pip install 'ostraka[ray]'")
+        print("Ray is not here: pip install '.[ray]'")
         return
     import ray
 

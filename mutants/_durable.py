@@ -211,4 +211,32 @@ MUTANTS = [
         'return str(names[-1]) if names else ""',
         BY_OWNERS + "test_an_owner_needs_a_key_and_a_certificate_in_the_same_name",
     ),
+    Mutant(
+        "a plan on the page of one person can be spent by two tabs",
+        "serve/ui.py",
+        '        release.ticket = ""  #',
+        "        #",
+        "service/test_ui.py::test_two_tabs_that_spend_at_once_spend_once",
+    ),
+    Mutant(
+        "the page of one person takes messages from other pages",
+        "serve/ui.py",
+        'and origin != b"http://" + host:',
+        'and origin == b"":',
+        "service/test_ui.py::test_a_message_from_another_page_is_refused",
+    ),
+    Mutant(
+        "the page of one person answers to any name of this machine",
+        "serve/ui.py",
+        "        if host not in self._hosts:",
+        "        if not host:",
+        "service/test_ui.py::test_another_name_of_this_machine_is_refused",
+    ),
+    Mutant(
+        "the link to the page of one person works twice",
+        "serve/ui.py",
+        'self._key, self._session = "", secrets.token_urlsafe(32)',
+        "self._session = secrets.token_urlsafe(32)",
+        "service/test_ui.py::test_the_link_works_once_and_gives_a_cookie_that_scripts_do_not_see",
+    ),
 ]

@@ -190,17 +190,55 @@ def test_a_question_is_answered_two_clicks_from_the_landing_page(page, heading):
     assert heading in anchors(DOCS / page)
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("sphinx") is None, reason="Sphinx is not installed")
-def test_the_site_builds_without_a_warning(tmp_path):
+def test_the_four_tasks_of_the_landing_page_have_a_picture_and_a_command_each():
+    page = (DOCS / "index.md").read_text().partition("## Who are you?")[0]
+    tasks = page.split("\n## ")[1:]
+    assert [task.partition("\n")[0] for task in tasks] == [
+        "Learn a model",
+        "Release a table",
+        "Collect from many",
+        "Audit a claim",
+    ]
+    for task in tasks:
+        assert len(re.findall(r"^ostraka ", task, re.MULTILINE)) == 1
+        assert len(re.findall(r"^!\[", task, re.MULTILINE)) == 1
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The built site, and what Sphinx said."""
+    if importlib.util.find_spec("sphinx") is None:
+        pytest.skip("Sphinx is not installed")
+    folder = tmp_path_factory.mktemp("site")
     run = subprocess.run(
         # tutorials are read but not executed: tests/test_tutorials.py and `make docs` do that
         [
             *(sys.executable, "-m", "sphinx", "-W", "-q", "--keep-going"),
-            *("-D", "plot_gallery=0", "-D", "html_theme=basic", str(DOCS), str(tmp_path)),
+            *("-D", "plot_gallery=0", "-D", "html_theme=basic", str(DOCS), str(folder)),
         ],
         capture_output=True,
         text=True,
         check=False,
     )
+    return folder, run
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning_and_has_at_most_45_pages(site):
+    folder, run = site
     assert run.returncode == 0, run.stderr
+    assert len(list(folder.rglob("*.html"))) <= 45
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "first"),
+    [("missing values", "tables"), ("gdpr", "faq"), ("mlflow", "faq"), ("glossary", "concepts")],
+)
+def test_the_search_of_the_site_finds(site, browser, words, first):
+    folder, _ = site
+    browser.open(f"{(folder / 'search.html').as_uri()}?q={words.replace(' ', '+')}")
+    results = "[...document.querySelectorAll('#search-results li a')].map(one => one.getAttribute('href'))"
+    look = f"const look = () => {results}.length ? done(true) : setTimeout(look, 50); look()"
+    assert browser.ask(f"new Promise(done => {{ {look} }})")
+    assert browser.ask(results)[0].split("#")[0] == f"{first}.html"

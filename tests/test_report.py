@@ -330,7 +330,7 @@ def test_the_page_says_what_an_ethics_board_asks():
         "ChaCha20 keyed by the operating system",
         "200 answers",
         "A note.",
-        "pip install 'ostraka[plots]'",
+        "pip install matplotlib",
     ):
         assert answer in text
 

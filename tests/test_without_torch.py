@@ -37,4 +37,4 @@ try:
 except ImportError as error:
     print(error)
 """
-    assert run(code).startswith("torch is not installed: pip install 'ostraka[torch]', or")
+    assert run(code).startswith("torch is not installed: pip install 'torch>=")

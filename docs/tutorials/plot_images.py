@@ -5,7 +5,7 @@ Images, with networks as teachers
 Scikit-learn's digits play private images. Twenty-five small torch networks learn from 48 images each, all
 trained together, and vote on public images. A support vector machine learns from the answers.
 
-This tutorial needs ``pip install 'ostraka[torch]'``.
+This tutorial needs ``pip install '.[torch]'``.
 """
 
 import matplotlib.pyplot as plt

@@ -7,7 +7,7 @@ makes a run, opens the service as a deployment does, writes the proxy's settings
 server would run ``ostraka serve run --behind-proxy --proxy 127.0.0.1``; here everything stays in one
 folder.
 
-It needs ``pip install 'ostraka[service]'``.
+It needs ``pip install '.[service]'``.
 """
 
 import contextlib

@@ -37,6 +37,7 @@ _OPTIONS = {  # of Python's names in messages of the library
     "allow_overlap=True (--allow-overlap)": "--allow-overlap",
     "public rows (X_public)": "rows of --public",
 }
+UNASKED = "there is no terminal to ask on"
 _EXPONENT = re.compile(r"\d+(\.\d+)?[eE]\+?\d{1,2}", re.ASCII)
 _LEAST_NOISE = 1e-3  # votes
 _RAISE = dis.opmap["RAISE_VARARGS"]
@@ -96,8 +97,8 @@ def require_consent(question: str, *, yes: bool) -> None:
         return
     if not _is_terminal():
         raise typer.BadParameter(
-            "nothing was spent: there is no terminal to ask on. Read the plan above, and add --yes to the "
-            "same command to spend without being asked"
+            f"nothing was spent: {UNASKED}. Read the plan above, and add --yes to the same command to spend "
+            "without being asked"
         )
     try:
         agreed = typer.confirm(question, err=True)

@@ -106,7 +106,7 @@ def test_the_printed_lines_predict_what_the_run_predicts(task, tmp_path):
 
 
 def test_a_student_as_onnx_predicts_the_same_or_the_reason_is_said(task, tmp_path):
-    onnx = pytest.importorskip("onnx", reason="pip install 'ostraka[onnx]'")
+    onnx = pytest.importorskip("onnx", reason="pip install '.[onnx]'")
     model, student = taught(task)
     why = _handover.write_onnx(student, tmp_path, original=model, shown=task.shown, rows=task.X_public)
     if "note" in task.columns:
@@ -126,7 +126,7 @@ def test_a_student_as_onnx_predicts_the_same_or_the_reason_is_said(task, tmp_pat
 @pytest.mark.parametrize("classes", [2, 3])
 def test_rows_on_the_edges_of_bins_stay_in_their_bins_as_onnx(classes, tmp_path):
     """In 32 bits about one row in eight falls into another bin."""
-    pytest.importorskip("onnx", reason="pip install 'ostraka[onnx]'")
+    pytest.importorskip("onnx", reason="pip install '.[onnx]'")
     rng = np.random.default_rng(0)
     X = rng.integers(0, 40, (3000, 3)) / 7.0
     y = np.digitize(X.sum(axis=1) + rng.normal(0, 1, 3000), [8.0, 10.0][: classes - 1])
@@ -141,7 +141,7 @@ def test_rows_on_the_edges_of_bins_stay_in_their_bins_as_onnx(classes, tmp_path)
 
 
 def test_a_model_that_predicts_something_else_is_not_written(tmp_path):
-    pytest.importorskip("onnx", reason="pip install 'ostraka[onnx]'")
+    pytest.importorskip("onnx", reason="pip install '.[onnx]'")
     X = np.random.default_rng(0).normal(size=(100, 2))
     model, other = (LogisticRegression().fit(X, X[:, 0] > least) for least in (0, 0.5))
     shown = _columns.Shown(UNDECLARED, ("a", "b"), (), (), X.astype(object))
@@ -152,7 +152,7 @@ def test_a_model_that_predicts_something_else_is_not_written(tmp_path):
 
 
 def test_an_error_of_the_converter_is_named_in_one_line_and_ends_no_run(tmp_path, monkeypatch):
-    pytest.importorskip("onnx", reason="pip install 'ostraka[onnx]'")
+    pytest.importorskip("onnx", reason="pip install '.[onnx]'")
 
     def fails(*_: object) -> None:
         raise RuntimeError("no such step\nmore words")

@@ -2,8 +2,8 @@
 
 import pytest
 
-pytest.importorskip("httpx", reason="the rigs need httpx: pip install 'ostraka[test]'")
-pytest.importorskip("uvloop", reason="the service needs uvloop: pip install 'ostraka[service]'")
+pytest.importorskip("httpx", reason="the rigs need httpx: pip install '.[test]'")
+pytest.importorskip("uvloop", reason="the service needs uvloop: pip install '.[service]'")
 
 from rigs import disk, edges, fuzz, storm
 

@@ -155,7 +155,7 @@ def _binaries():
 @pytest.fixture(scope="session")
 def server():
     """A temporary PostgreSQL server; its URL, with %s for the name of a schema."""
-    pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'ostraka[service]'")
+    pytest.importorskip("psycopg", reason="psycopg is not installed: pip install '.[service]'")
     binaries = _binaries()
     if binaries is None:
         pytest.skip("no PostgreSQL here: initdb was found neither in PATH nor in /usr/lib/postgresql")

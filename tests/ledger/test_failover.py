@@ -9,7 +9,7 @@ from ostraka.ledger import BudgetExceeded, Ledger, LedgerError
 from rigs import postgres
 from rigs.disk import UnavailableError
 
-pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'ostraka[service]'")
+pytest.importorskip("psycopg", reason="psycopg is not installed: pip install '.[service]'")
 
 
 @pytest.fixture(scope="module")

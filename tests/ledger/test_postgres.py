@@ -15,7 +15,7 @@ from ostraka.core.ledger.budget import KeyConflict, LedgerMoved, LedgerUnavailab
 from ostraka.core.ledger.chain import Receipt
 from ostraka.ledger import Budget, BudgetExceeded, Ledger, LedgerError
 
-psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'ostraka[service]'")
+psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed: pip install '.[service]'")
 ASK = {"unit": "row", "simulation": False}
 
 

@@ -295,7 +295,7 @@ def test_addresses_name_kinds(tmp_path):
 
 @pytest.fixture(scope="module")
 def address():
-    pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'ostraka[service]'")
+    pytest.importorskip("psycopg", reason="psycopg is not installed: pip install '.[service]'")
     try:
         with postgres.server() as address:
             yield address
@@ -395,6 +395,6 @@ def test_a_standby_that_may_lag_needs_a_witness(address, three, budget, ask, mon
     ],
 )
 def test_a_server_beyond_this_machine_is_reached_with_its_certificate_verified_or_not_at_all(where, budget):
-    pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'ostraka[service]'")
+    pytest.importorskip("psycopg", reason="psycopg is not installed: pip install '.[service]'")
     with pytest.raises(LedgerError, match="sslmode=verify-full"):
         Ledger(where, budget=budget)

@@ -142,8 +142,10 @@ class Chromium:
         return self.ask(_CONTRASTS)
 
     def press(self, key: str) -> None:
-        """Press and let go of a key."""
-        code, text = {"Tab": (9, {}), "Enter": (13, {"text": "\r"})}[key]
+        """Press and let go of a key: Tab, Enter, ArrowLeft, ArrowRight, or a letter or space."""
+        named = {"Tab": 9, "ArrowLeft": 37, "ArrowRight": 39}
+        text = {} if key in named else {"text": {"Enter": "\r"}.get(key, key)}
+        code = named.get(key) or ord(text["text"].upper())
         for kind, more in (("keyDown" if text else "rawKeyDown", text), ("keyUp", {})):
             self.do(
                 "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **more

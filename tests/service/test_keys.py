@@ -1,6 +1,7 @@
 """Keys: random, shown once, kept as an HMAC, compared in constant time, rotated and revoked while it runs."""
 
 import hmac
+import os
 import re
 import shlex
 import stat
@@ -11,7 +12,7 @@ import time
 import pytest
 
 from ostraka.ledger import LedgerError
-from ostraka.serve.keys import CLIENT, OWNER, Holder, Keyring, pepper, secret_in
+from ostraka.serve.keys import CHECK, CLIENT, OWNER, Holder, Keyring, pepper, secret_in
 from tests.service.conftest import PATIENCE, PEPPER, deploy, serving
 
 
@@ -40,7 +41,30 @@ def test_the_file_holds_no_key_and_is_the_owners_alone(ring, tmp_path):
 def test_without_the_pepper_the_file_opens_nothing(ring, tmp_path):
     key = ring.add("alice", role=CLIENT).encode()
     assert Keyring(tmp_path / "keys.json", PEPPER).holder(key)
+    (tmp_path / CHECK).unlink()  # of a copy without its check value
     assert Keyring(tmp_path / "keys.json", b"q" * 32).holder(key) is None
+
+
+def test_another_pepper_is_refused_before_it_locks_anybody_out(ring, tmp_path):
+    written = (tmp_path / CHECK).read_text().strip()
+    assert written == hmac.digest(PEPPER, b"ostraka/pepper/1\x00", "sha256").hex()
+    assert stat.S_IMODE((tmp_path / CHECK).stat().st_mode) == 0o600
+    key = ring.add("alice", role=CLIENT).encode()
+    with pytest.raises(ValueError, match=r"OSTRAKA_PEPPER is not the one .* remove pepper\.check and keys"):
+        Keyring(tmp_path / "keys.json", b"q" * 32)
+    assert Keyring(tmp_path / "keys.json", PEPPER).holder(key)
+    (tmp_path / CHECK).unlink()
+    (tmp_path / "keys.json").unlink()
+    assert Keyring(tmp_path / "keys.json", b"q" * 32).add("alice", role=CLIENT)
+
+
+def test_what_root_types_can_be_read_by_the_user_of_the_service(ring, tmp_path, monkeypatch):
+    changed = {}
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "chown", lambda path, *owner: changed.setdefault(path.name, owner))
+    ring.add("alice", role=CLIENT)
+    folder = tmp_path.stat()
+    assert changed == dict.fromkeys((CHECK, "keys.json", "keys.lock"), (folder.st_uid, folder.st_gid))
 
 
 def test_a_changed_key_is_no_key(ring):

@@ -91,6 +91,94 @@ def test_every_command_of_the_runbook_runs(run, tmp_path, monkeypatch):
     assert {path.name for path in tmp_path.glob("ostraka.*")} == {"ostraka.service", "ostraka.conf"}
 
 
+INSTALL = re.findall(
+    r"^```(?:ba)?sh\n(.*?)^```",
+    RUNBOOK.read_text().partition("## Install\n")[2].partition("To be reached by others")[0],
+    re.MULTILINE | re.DOTALL,
+)
+# Stands for a clean machine: a folder is its root, and these are the commands that need its root user.
+_ROOT_COMMANDS = {
+    "useradd": 'echo "$@" >> {root}/users',
+    "chown": ":",
+    "chgrp": ":",
+    "install": 'mkdir -p -m 0750 "${{@: -1}}"',
+    "systemctl": """
+[ "$*" = "enable --now ostraka" ] || exit 0
+unit={root}/etc/systemd/system/ostraka.service
+unset OSTRAKA_PEPPER
+set -a; . {root}$(sed -n s/^EnvironmentFile=//p $unit); set +a
+cd /
+$(sed -n s/^ExecStart=//p $unit) > {root}/log 2>&1 &
+echo $! > {root}/pid
+""",
+}
+
+
+@pytest.mark.slow  # seven processes; the test above types the commands in one
+def test_the_runbook_typed_in_a_clean_root_ends_in_a_charged_answer_over_tls(run, tmp_path, free_port):
+    """Every line of *Install* as it stands, but for the folder that is the root, and for the port."""
+    root = tmp_path / "root"
+    for name in ("bin", "opt", "srv", "etc/systemd/system"):
+        (root / name).mkdir(parents=True)
+    for name, script in _ROOT_COMMANDS.items():
+        (root / "bin" / name).write_text(f"#!/bin/bash\n{script.format(root=root)}\n")
+        (root / "bin" / name).chmod(0o755)
+    lines = [line for block in INSTALL for line in block.splitlines()]
+    installs = [line for line in lines if "pip install" in line]
+    assert installs == ["/opt/ostraka/bin/pip install '.[service]'"]  # from the checkout, and by no name
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert "service" in extras
+    # what these two lines would bring is what runs this test: a command at the place where they put it
+    lines = [line for line in lines if line not in {"python3 -m venv /opt/ostraka", *installs}]
+    program = root / "opt" / "ostraka" / "bin" / "ostraka"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!{sys.executable}\nfrom ostraka.cli import main\nmain()\n")
+    program.chmod(0o755)
+    (run / "result.json").write_text(Result(kind="learn", settings={"n_units": 1200}).to_json())
+    (root / "srv" / "question.json").write_text(json.dumps({"row": ONE}))
+    script = "\n".join(["set -eu", *lines]).replace("8443", str(free_port))
+    script = re.sub(r"(?<![\w.])/(opt|etc|srv)\b", rf"{root}/\1", script)
+    clean = {"PATH": f"{root}/bin:/usr/bin:/bin", "HOME": str(root), "PYTHONPATH": str(ROOT / "src")}
+    try:
+        done = subprocess.run(
+            ["bash", "-c", script], cwd=tmp_path, env=clean, capture_output=True, text=True, check=False
+        )
+        log = (root / "log").read_text() if (root / "log").exists() else ""
+        assert done.returncode == 0, done.stderr + log
+        assert re.search(r"^HTTP/1.1 200 OK", done.stdout, re.MULTILINE), done.stdout + log
+        assert re.search(r"^ostraka-left: 1\.\d+", done.stdout, re.MULTILINE)  # of the 2 that alice had
+        assert json.loads(done.stdout.splitlines()[-1])["label"] is not None
+    finally:
+        if (root / "pid").exists():
+            os.kill(int((root / "pid").read_text()), signal.SIGTERM)
+    unit = (root / "etc" / "systemd" / "system" / "ostraka.service").read_text()
+    assert f"ExecStart={program} serve {root}/srv/run " in unit
+    # under another pepper no key is made that would be of no use
+    clean["OSTRAKA_PEPPER"] = "cd" * 32
+    words = [program, "keys", "add", "run", "carol"]
+    late = subprocess.run(words, cwd=root / "srv", env=clean, capture_output=True, text=True, check=False)
+    assert late.returncode != 0
+    assert "OSTRAKA_PEPPER is not the one" in late.stderr
+
+
+def test_nothing_is_installed_by_a_name_that_is_not_ours():
+    """``ostraka`` on PyPI may be a stranger's: the checkout or a wheel's file is installed."""
+    told = re.compile(r"(?:pipx?|uv|uvx) (?:tool )?(?:install|add)[^`\n]*?[ '\"]ostraka(?:\[|['\"`\s]|$)")
+    assert told.search("pip install 'ostraka[plots]'")
+    assert told.search("pip install -U ostraka")
+    assert not told.search("pip install ./ostraka")
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "tutorials").glob("*.py")]
+    sources = [path for path in (ROOT / "src").rglob("*") if path.suffix in {".py", ".j2", ".pyi"}]
+    named = {
+        (path.name, found[0])
+        for path in (*pages, *sources)
+        if path.name != "CHANGELOG.md"
+        for found in [told.search(path.read_text(encoding="utf-8"))]
+        if found
+    }
+    assert named == set()
+
+
 def test_a_service_moves_to_another_machine_with_its_head_and_its_answers(tmp_path, saved):
     there, here = tmp_path / "there", tmp_path / "here"
     there.mkdir()
@@ -191,7 +279,7 @@ def test_sighup_reads_the_certificate_again_and_sigterm_ends(tmp_path, saved, mo
         os.kill(os.getpid(), signal.SIGTERM)
 
     def started(server):
-        _server._take_signals(server)
+        _server.take_signals(server)
         tasks.append(asyncio.ensure_future(told(server)))
 
     tasks, app = [], Application(deploy(tmp_path, saved).there)

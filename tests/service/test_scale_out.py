@@ -36,7 +36,7 @@ NUMBERS = {"columns": COLUMNS, "numeric": (True,) * 3, "grid": Consistent.grid_o
 
 @pytest.fixture(scope="module")
 def database():
-    pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'ostraka[service]'")
+    pytest.importorskip("psycopg", reason="psycopg is not installed: pip install '.[service]'")
     try:
         with postgres.server() as address:
             yield address

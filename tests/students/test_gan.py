@@ -6,7 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="pip install 'ostraka[torch]'")
+torch = pytest.importorskip("torch", reason="pip install '.[torch]'")
 from sklearn.base import clone  # noqa: E402
 from sklearn.datasets import load_digits, load_iris  # noqa: E402
 from sklearn.exceptions import NotFittedError  # noqa: E402

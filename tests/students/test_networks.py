@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-torch = pytest.importorskip("torch", reason="pip install 'ostraka[torch]'")
+torch = pytest.importorskip("torch", reason="pip install '.[torch]'")
 from sklearn.base import clone  # noqa: E402
 from sklearn.datasets import load_iris  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402

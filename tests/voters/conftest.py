@@ -52,7 +52,7 @@ def in_time():
 @pytest.fixture(scope="session")
 def ray_cluster():
     """A head and a second node, which is there to be killed; joined by its address alone."""
-    pytest.importorskip("ray", reason="Ray is not installed: pip install 'ostraka[ray]'")
+    pytest.importorskip("ray", reason="Ray is not installed: pip install '.[ray]'")
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")  # what Ray says while it starts is not ours
         import ray
@@ -70,9 +70,7 @@ def ray_cluster():
 
 @pytest.fixture(scope="session")
 def dask_cluster():
-    distributed = pytest.importorskip(
-        "distributed", reason="Dask is not installed: pip install 'ostraka[dask]'"
-    )
+    distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install '.[dask]'")
     with distributed.Client(n_workers=2, threads_per_worker=1, dashboard_address=None) as client:
         yield client
 

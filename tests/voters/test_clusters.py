@@ -147,7 +147,7 @@ def test_a_batch_that_is_lost_again_and_again_ends_in_a_sentence_and_the_rest_is
 
 @pytest.mark.parametrize("address", [None, "10.0.0.1:6379"])
 def test_a_ray_of_somebody_else_on_this_machine_is_not_joined_unless_it_is_named(address, monkeypatch):
-    ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'ostraka[ray]'")
+    ray = pytest.importorskip("ray", reason="Ray is not installed: pip install '.[ray]'")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     if address:
         monkeypatch.setenv("RAY_ADDRESS", address)
@@ -159,9 +159,7 @@ def test_a_ray_of_somebody_else_on_this_machine_is_not_joined_unless_it_is_named
 
 
 def test_without_a_dask_client_one_is_started_which_stays_the_sessions(monkeypatch):
-    distributed = pytest.importorskip(
-        "distributed", reason="Dask is not installed: pip install 'ostraka[dask]'"
-    )
+    distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install '.[dask]'")
     started = []
 
     def get_client():

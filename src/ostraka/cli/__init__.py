@@ -34,6 +34,7 @@ VERBS = {
     "serve": "ostraka.serve.cli",
     "keys": "ostraka.serve.cli",
     "drill": "ostraka.serve.cli_drill",
+    "ui": "ostraka.serve.cli",
 }
 # These use no pandas, which takes .4 s to import: scikit-learn and pyarrow load it wherever it is installed.
 # A verb that opens a model of the user's is not here, as the model may need it.

@@ -109,10 +109,26 @@ def require(module: str, *, extra: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise ImportError(
-            f"{module} is not installed: pip install 'ostraka[{extra}]', or, in the folder of a checkout, "
-            f"pip install '.[{extra}]'"
-        ) from error
+        raise ImportError(f"{module} is not installed: {install(extra)}") from error
+
+
+def install(extra: str) -> str:
+    """What to type to have an extra: its packages, and the same in a checkout.
+
+    Not ``ostraka[extra]``: as long as that name on PyPI is not this project's, it would install a stranger's.
+    """
+    import shlex  # noqa: PLC0415  (only where something is missing)
+    from importlib import metadata  # noqa: PLC0415
+
+    try:
+        required = metadata.requires("ostraka") or []
+    except metadata.PackageNotFoundError:
+        required = []
+    names = [
+        line.partition(";")[0].strip() for line in required if f"extra == '{extra}'" in line.replace('"', "'")
+    ]
+    checkout = f"in the folder of a checkout, pip install '.[{extra}]'"
+    return f"pip install {shlex.join(names)}, or, {checkout}" if names else checkout
 
 
 def _kind(values: object) -> str:

@@ -216,7 +216,7 @@ def check(
     for name in {declared.label, declared.person} - {None, ""}:
         table.require(str(name), option=declared.option if name == declared.label else "--person")
     found += findings(table, declared, public=asked)
-    settled = _settled(declared, found)
+    settled = declarations(declared, found)
     task: Task | None = None
     more: list[Finding] = []
     if declared.label:
@@ -280,7 +280,7 @@ def _private_table(source: Any, declared: Columns, asked: Table | None) -> tuple
     return table, form_findings(seen, seen.usual)
 
 
-def _settled(columns: Columns, found: Iterable[Finding]) -> Columns:
+def declarations(columns: Columns, found: Iterable[Finding]) -> Columns:
     """The declarations, and what the findings say to type."""
     for finding in found:
         words = iter(finding.options)
@@ -329,7 +329,7 @@ def _task(
             if not again:
                 return None, columns, [*found, _refusal(error)]
             found += again
-            columns = _settled(columns, again)
+            columns = declarations(columns, again)
         else:
             return task, columns, [*found, *task.findings]
     return None, columns, found

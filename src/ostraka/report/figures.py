@@ -311,6 +311,8 @@ def leak_against_order(result: Result) -> Figure | None:
         for column, name, style in zip((1, 2, 3), _BOUNDS, _BOUND_LINES, strict=True):
             axes.plot(table[:, 0], table[:, column], label=name, marker=".", linewidth=2, **style)
         axes.set(xlabel="Rényi order", ylabel="nats", xscale="log")
+        axes.set_xticks(table[:, 0], [f"{order:g}" for order in table[:, 0]])
+        axes.set_xticks([], minor=True)  # whose labels would lie on each other
         axes.set_ylim(0, None)
         legend_outside(axes)
 

@@ -13,7 +13,7 @@ import shlex
 import shutil
 import sys
 from dataclasses import dataclass
-from pathlib import Path  # noqa: TC003  (Typer reads it)
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -74,6 +74,40 @@ class ServeOptions:
     alerts: bool = option(False, "Print Prometheus rules, and leave.")
     check: bool = option(False, "Open and verify everything, and leave.")
     as_json: bool = option(False, "With --check: print JSON.", name="--json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageOptions:
+    """Options of ``ostraka ui``."""
+
+    private: Path | None = argument(None, "Private rows to begin with: CSV, Excel or Parquet.", "FILE")
+    public: Path | None = option(None, "Public rows to begin with.", "FILE")
+    folder: Path = option(Path("ostraka-ui"), "For dropped files, their ledgers, and runs.", "FOLDER")
+    ledger: Path | None = option(
+        None, "Folder of the ledgers of tables. Default: ostraka-ledgers, beside FILE.", "FOLDER"
+    )
+    port: int = option(0, "Of this machine. Default: any free one.", "N", min=0, max=65535)
+
+
+@options(PageOptions)
+def ui(given: PageOptions) -> None:
+    """Check, plan and learn on a page of this machine. Prints its link, which works once."""
+    import asyncio
+
+    from ostraka.secure.server import listening
+    from ostraka.serve import server
+    from ostraka.serve.ui import Workbench
+
+    for path in (given.private, given.public):
+        if path is not None:
+            path.open("rb").close()
+    private, public = (path and path.resolve() for path in (given.private, given.public))
+    bench = Workbench(given.folder.resolve(), private=private, public=public, ledger=given.ledger)
+    sock = listening("127.0.0.1", given.port)
+    link = bench.opened(sock.getsockname()[1])
+    typer.echo("open this link; it works once, and on this machine only. Ctrl-C ends it.", err=True)
+    typer.echo(link)
+    asyncio.run(server.serve(bench, sock, started=server.take_signals))
 
 
 @options(ServeOptions)
@@ -244,7 +278,9 @@ def _tell(deployment: Deployment, *, as_json: bool) -> None:
 
 def systemd(run: Path) -> str:
     """Return a systemd unit that runs the present command line without ``--systemd``."""
-    program = shutil.which("ostraka") or "/usr/local/bin/ostraka"
+    typed = Path(shutil.which(sys.argv[0]) or sys.argv[0]).absolute()
+    beside = Path(sys.executable).with_name("ostraka")  # of python -m, and of tests
+    program = str(typed if typed.name == "ostraka" and os.access(typed, os.X_OK) else beside)
     words = [word for word in sys.argv[1:] if word != "--systemd"]
     words = [str(run.resolve()) if word == str(run) else word for word in words]
     return _rendered("systemd.j2", command=shlex.join([program, *words]), run=str(run.resolve()))

@@ -176,6 +176,7 @@ class Deployment:
             teachers=f"{saved.sha256} {saved.mechanism!r} {saved.screen!r}",
             grid_in_teachers=True,
         )
+        keys = Keyring(folder / "keys.json", pepper)  # before a ledger is made: the pepper may be wrong
         secret = secret_of("ledger", folder, environment)
         ledger = Ledger(
             db,
@@ -189,7 +190,7 @@ class Deployment:
             deployment = cls(
                 saved=saved,
                 ledger=ledger,
-                keys=Keyring(folder / "keys.json", pepper),
+                keys=keys,
                 consistent=consistent,
                 settings=settings,
                 label=label,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PEPPER = "OSTRAKA_PEPPER"
+CHECK = "pepper.check"  # beside the keys
 CLIENT, OWNER = "client", "owner"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _KEY = re.compile(rb"ostraka_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
@@ -102,17 +103,29 @@ def pepper(environment: Mapping[str, str]) -> bytes:
     secret = secret_in(environment, PEPPER)
     if secret is None:
         raise ValueError(
-            f"{PEPPER} must be 64 or more hexadecimal digits in the environment: type "
-            f"export {PEPPER}=$(openssl rand -hex 32) once, and keep it where the service starts"
+            f"{PEPPER} must be 64 or more hexadecimal digits in the environment: make it once with "
+            "openssl rand -hex 32, keep it in a file, and load it wherever keys are made and where the "
+            "service starts (docs/operations.md)"
         )
     return secret
 
 
 class Keyring:
-    """The file of keys. Without the pepper its content does not let anyone use a key."""
+    """The file of keys. Without the pepper its content does not let anyone use a key.
+
+    Beside it lies a check value of the pepper, which does not tell the pepper.
+
+    Raises
+    ------
+    ValueError
+        The pepper is not the one that these keys were made with.
+    """
 
     def __init__(self, path: Path, pepper: bytes) -> None:
         self._path, self._pepper = path, pepper
+        self._check = path.with_name(CHECK)
+        if self._check.exists() or not path.exists():
+            self._require_pepper()
         self._stamp: tuple[int, int] | None = None
         self._holders: dict[bytes, tuple[bytes, Holder]] = {}
         self.kept: dict[str, KeyRecord] = {}
@@ -198,6 +211,24 @@ class Keyring:
         records[name] = replace(records[name], keys=keys, by=by)
         return key
 
+    def _hand_over(self) -> None:
+        """Give files that root has written to the owner of the folder, the user of the service."""
+        if os.geteuid() == 0:
+            owner = self._path.parent.stat()
+            for path in (self._path, self._check, self._path.with_suffix(".lock")):
+                with contextlib.suppress(FileNotFoundError):
+                    os.chown(path, owner.st_uid, owner.st_gid)
+
+    def _require_pepper(self) -> None:
+        """Write the check value, or raise unless it is that of this pepper."""
+        value = hmac.digest(self._pepper, b"ostraka/pepper/1\x00", "sha256").hex().encode()
+        if not hmac.compare_digest(files.create(self._check, value), value):
+            raise ValueError(
+                f"{PEPPER} is not the one that the keys beside {self._check} were made with, so no key would "
+                "be valid: load it from where it was kept when the service was set up. To begin with another "
+                f"one, remove {self._check.name} and {self._path.name}, and hand out new keys"
+            )
+
     def _mac(self, key: bytes) -> bytes:
         return hmac.digest(self._pepper, b"ostraka/key/1\x00" + key, "sha256")
 
@@ -211,6 +242,7 @@ class Keyring:
             yield records
             listed = {name: asdict(record) for name, record in records.items()}
             files.write(self._path, json.dumps(listed, indent=2), private=True)
+            self._hand_over()
         finally:
             os.close(lock)
         self.refresh()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ostraka.secure.server import Network
     from ostraka.serve.app import Application
     from ostraka.serve.metrics import Readiness
+    from ostraka.serve.ui import Workbench
 
 
 def notify(state: str) -> None:
@@ -71,12 +72,12 @@ def run(
     set_up(as_json=log_json)
     sock = listening(host, port)
     uvloop.run(
-        serve(app, sock, cert=cert, key=key, authority=authority, proxies=proxies, started=_take_signals)
+        serve(app, sock, cert=cert, key=key, authority=authority, proxies=proxies, started=take_signals)
     )
 
 
 async def serve(
-    app: Application,
+    app: Application | Workbench,
     sock: socket.socket,
     *,
     cert: Path | None = None,
@@ -96,7 +97,9 @@ async def serve(
             await app.close()
 
 
-def _take_signals(server: Server) -> None:
+def take_signals(server: Server) -> None:
+    """Stop at SIGINT and SIGTERM, and read certificates again at SIGHUP."""
+
     def stop() -> None:
         notify("STOPPING=1")
         server.stop()

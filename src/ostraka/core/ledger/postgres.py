@@ -502,7 +502,7 @@ class PostgresStore(Store):
             raise LedgerError(f"{self.path} {DAMAGED} (it has no budget)")
         if row[0] != VERSION:
             raise LedgerError(
-                f"{self.path} has format {row[0]}, this ostraka knows {VERSION}: pip install -U ostraka"
+                f"{self.path} has format {row[0]}, this ostraka knows {VERSION}: install a newer one"
             )
         return Budget(epsilon=row[1], delta=row[2], adaptive=bool(row[3])), row[4]
 

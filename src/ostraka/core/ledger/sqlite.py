@@ -304,9 +304,7 @@ def _identify(db: sqlite3.Connection, path: Path) -> None:
     if application != APPLICATION:
         raise LedgerError(f"{path} belongs to another program: give the path of a ledger, or of a new file")
     if version != VERSION and version not in UPGRADES:
-        raise LedgerError(
-            f"{path} has format {version}, this ostraka knows {VERSION}: pip install -U ostraka"
-        )
+        raise LedgerError(f"{path} has format {version}, this ostraka knows {VERSION}: install a newer one")
 
 
 def make_durable(db: sqlite3.Connection, path: Path) -> None:
