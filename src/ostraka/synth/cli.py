@@ -161,8 +161,8 @@ def table(
         raise typer.BadParameter(f"{out} is not empty: type --out with another folder")
     with console.usage("--schema"):
         columns = Schema.from_toml(schema)
-    asked = _Asked(target, method, person, order, longest, tuple(constant or ()))
-    generator = asked.generator(columns, epsilon=epsilon, delta=delta)
+    request = _Request(target, method, person, order, longest, tuple(constant or ()))
+    generator = request.generator(columns, epsilon=epsilon, delta=delta)
     with console.usage():
         form = Format(delimiter, encoding, decimal, skip_lines, sheet).checked()
     table = read(private, public=False, form=form)
@@ -178,7 +178,7 @@ def table(
     groups = people(table, person)
     found = _found(table, columns, person=person, rows_are_people=rows_are_people)
     require_settled(found)
-    asked.check_price(generator)  # what the schema or the price refuses is refused before there is a folder
+    request.check_price(generator)  # what the schema or the price refuses is refused before there is a folder
     tables = Tables.beside(private) if budgets is None else Tables(budgets)
     _plan(table, columns, generator, groups=groups, found=found, account=tables.known(private, groups))
     console.require_consent(f"Spend epsilon {epsilon:g} of {private}?", yes=yes)
@@ -196,7 +196,7 @@ def table(
         TableLedger(out / LEDGER, budget=budget, account=account, run=secrets.token_hex(8)) as ledger,
     ):
         tell("read", 1, 1)
-        generator.fit(frame, groups=groups, ledger=ledger, **asked.ordered(table))
+        generator.fit(frame, groups=groups, ledger=ledger, **request.order_of(table))
         generator.result_ = _with_table(generator.result_, account)
         tell("fit", 1, 1)
         sample = generator.sample(rows)
@@ -210,7 +210,7 @@ def table(
     _print(generator.result_, out, n_rows=len(sample[columns.names[0]]), as_json=as_json)
 
 
-class _Asked(NamedTuple):
+class _Request(NamedTuple):
     """Which generator the command line asks for."""
 
     target: str | None
@@ -256,7 +256,7 @@ class _Asked(NamedTuple):
         how = {"persons": self.person is not None} if self.order is None else {}
         generator.mechanism(**how)
 
-    def ordered(self, table: Table) -> dict[str, Any]:
+    def order_of(self, table: Table) -> dict[str, Any]:
         """What ``fit`` takes beside the columns of the schema."""
         return {} if self.order is None else {"order": table.text(self.order)}
 
@@ -463,8 +463,8 @@ def _print(result: Result, out: Path, *, n_rows: int, as_json: bool) -> None:
     if "n_people" in result.settings:
         people, private_rows = (f"{result.settings[name]:,}" for name in ("n_people", "n_rows"))
         typer.echo(f"private, with noise: {private_rows} rows of {people} people")
-    if "counted" in result.settings:
-        typer.echo(f"counted, with noise: {counted(result.settings['counted'])} ({RECORD} names them)")
+    if "tables" in result.settings:
+        typer.echo(f"counted, with noise: {sizes_of_tables(result.settings['tables'])} ({RECORD} names them)")
     typer.echo(f"epsilon at most {at_most(upper['epsilon'])} at delta {upper['delta']:g}, for one {unit}")
     if "table" in upper:
         typer.echo(f"all releases from this table: {of_table(upper['table'])}")
@@ -476,7 +476,7 @@ _SHOWN = 10  # values of a column
 _SIDES = {1: "columns", 2: "pairs of columns", 3: "triples of columns"}
 
 
-def counted(tables: list[list[str]]) -> str:
+def sizes_of_tables(tables: list[list[str]]) -> str:
     """How many tables of how many columns were counted, such as ``"13 columns and 9 pairs of columns"``."""
     sizes = [len(names) for names in tables]
     said = [f"{sizes.count(k):,} {many}" for k, many in _SIDES.items() if k in sizes]
@@ -509,7 +509,11 @@ def page(result: Result, comparison: dict[str, Any], *, name: str) -> str:
                 ],
                 *([("All releases from this table", of_table(upper["table"]))] if "table" in upper else []),
                 ("Columns", f"{settings['n_columns']}"),
-                *([("Counted, with noise", counted(settings["counted"]))] if "counted" in settings else []),
+                *(
+                    [("Counted, with noise", sizes_of_tables(settings["tables"]))]
+                    if "tables" in settings
+                    else []
+                ),
             ],
             learned=comparison["learned"],
             not_learned=(

@@ -196,7 +196,7 @@ class SequenceGenerator(BaseEstimator):
             n_columns=len(self.schema.columns),
             longest=self.longest,
             schema=self.schema.to_dict(),
-            counted=[*self._names(FIRST), *self._names(NEXT)],
+            tables=[*self._names(FIRST), *self._names(NEXT)],
         )
         return self
 
@@ -340,8 +340,8 @@ class Sequences:
             if not who.size:
                 break
             left = left_codes(lengths[who] - place - 1)
-            found = self.following.given(known, np.column_stack([rows, left]), sweeps=_SWEEPS, rng=rng)
-            rows[:, changing] = found[:, width:-1]
+            steps = self.following.conditional(known, np.column_stack([rows, left]), sweeps=_SWEEPS, rng=rng)
+            rows[:, changing] = steps[:, width:-1]
             parts.append((rows, who, np.full(who.size, place)))
         codes, owners, places = (np.concatenate(each) for each in zip(*parts, strict=True))
         order = np.lexsort((places, owners))

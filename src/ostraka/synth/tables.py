@@ -180,7 +180,7 @@ class TableGenerator(BaseEstimator):
             "n_columns": len(self.schema.columns),
             "target": self.target,
             "schema": self.schema.to_dict(),
-            "counted": [[self.coded_.names[j] for j in columns] for columns in self.tables_],
+            "tables": [[self.coded_.names[j] for j in columns] for columns in self.tables_],
         }
 
     def _coded_schema(self, *, persons: bool) -> Schema:

@@ -196,7 +196,7 @@ class Particles:
         whole.weights, whole.n_rows = weights / weights.sum(), self.n_rows * float(weights.sum())
         return whole
 
-    def given(
+    def conditional(
         self, known: Sequence[int], codes: np.ndarray, *, sweeps: int, rng: np.random.Generator
     ) -> np.ndarray:
         """Rows whose ``known`` columns have these codes, one row a line; the others are drawn given them."""
