@@ -234,9 +234,9 @@ class TestSecrets:
         Ledger(path, budget=budget, secret=SECRET).close()
         Ledger(tmp_path / "plain", budget=budget).close()
         for where, secret, says in (
-            (path, None, "begun with a secret"),
-            (path, SECRET[::-1], "begun with another secret"),
-            (tmp_path / "plain", SECRET, "begun with no secret"),
+            (path, None, "begun with a secret: pass the one of then, as --secret FILE"),
+            (path, SECRET[::-1], "begun with another secret: pass the one of then"),
+            (tmp_path / "plain", SECRET, "begun with no secret: leave out --secret"),
         ):
             with pytest.raises(LedgerError, match=says):
                 Ledger(where, secret=secret)

@@ -195,6 +195,13 @@ class Store(Protocol):
         return self._ask(f"SELECT {COLUMNS} FROM $entry {where}", *values)  # noqa: S608  (names of our own)
 
 
+_AS_THEN = "pass the one of then, as --secret FILE or secret="
+_LEAVE_OUT = (
+    "leave out --secret, OSTRAKA_LEDGER_SECRET or secret= (ledger.sqlite.secret in the folder of a run "
+    "keys digests of its tables, and is not of its ledger)"
+)
+
+
 def agreed(
     path: str, *, found: Budget, expected: Budget | None, name: str, secret: str
 ) -> tuple[Budget, str]:
@@ -203,7 +210,8 @@ def agreed(
         raise LedgerError(f"{path} has {found}, not {expected}: leave budget= out to use its own")
     if name != secret:
         wants = "another secret" if name and secret else "a secret" if name else "no secret"
-        raise LedgerError(f"{path} was begun with {wants}: pass the same secret= as then")
+        remedy = _AS_THEN if name else _LEAVE_OUT
+        raise LedgerError(f"{path} was begun with {wants}: {remedy}")
     return found, name
 
 
