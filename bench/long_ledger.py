@@ -8,39 +8,34 @@ made at the end: filling is not what is measured.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
+from bench._apart import apart
 from ostraka import Budget, GNMax, Ledger
 from ostraka.core.ledger.chain import CHARGE, Anchor, Row, Seal
 from ostraka.mechanisms import Subsampled
 
 __all__ = ["main"]
 
-ENTRIES = int(os.environ.get("OSTRAKA_BENCHMARK_ENTRIES", "1000000"))
-QUICK = {"ENTRIES": 10_000}
+MOST = int(os.environ.get("OSTRAKA_BENCHMARK_ENTRIES", "1000000"))
+SIZES = [size for size in (10**4, 10**5, 10**6, 10**7) if size <= MOST]
+NAMES: tuple[str, ...] = ()  # of verbs; none: all
+QUICK = {"SIZES": [500], "NAMES": ("show",)}
 LOT = 10_000
 UNIT = "row (add-or-remove)"
 PRICE = Subsampled(mechanism=GNMax(sigma=1e6), sampling_rate=0.1)
 LATER = ("entry_key", "entry_asked")  # indexes of random values, made when all entries are there
 
-BEGIN = """
-import json, resource, sys, time
+SETUP = """
+import sys
 import numpy as np
 from ostraka import Adjacency, GNMax, Ledger, Private, release
 from ostraka.mechanisms import Subsampled
 path = sys.argv[1]
 sample = Private(np.array([[90, 10], [5, 95]]), Adjacency(relation="add-or-remove", sampling_rate=0.1))
 votes = Subsampled(mechanism=GNMax(sigma=40.0), sampling_rate=0.1)
-{before}
-wall, cpu = time.perf_counter(), time.process_time()
-{verb}
-wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-print(json.dumps([wall, cpu, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]))
 """
 OPEN = "ledger = Ledger(path, read_only=True, verify=False)"
 OWNED = "ledger = Ledger(path, anchor=path + '.anchor')"
@@ -94,30 +89,17 @@ def question(seq: int, price: int) -> Row:
     return Row(seq, CHARGE, "ann", key, price, 1, UNIT, 0, 0.0, asked=digest, answer=answer)
 
 
-def figures(path: Path, before: str, verb: str) -> tuple[float, float, float]:
-    """Seconds, seconds of processor and MiB of a process that does one thing."""
-    script = BEGIN.format(before=before, verb=verb)
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(path)], check=True, stdout=subprocess.PIPE, text=True
-    )
-    wall, cpu, memory = json.loads(done.stdout.splitlines()[-1])
-    return wall, cpu, memory
-
-
 def main() -> None:
-    sizes = [size for size in (10**4, 10**5, 10**6, 10**7) if size <= ENTRIES]
-    rows: dict[str, list[str]] = {verb: [] for verb in VERBS}
     with tempfile.TemporaryDirectory() as folder:
-        for size in sizes:
+        for size in SIZES:
             path = Path(folder) / f"{size}.sqlite"
             fill(path, size)
-            for verb, (before, work) in VERBS.items():
-                wall, cpu, memory = figures(path, before, work)
-                rows[verb].append(f"{wall:.4f} s, {cpu:.4f} s of processor, {memory:.0f} MiB")
+            for verb in NAMES or VERBS:
+                before, work = VERBS[verb]
+                spent = apart(SETUP + before, work, path)
+                figures = f"{spent.seconds:.4f} s, {spent.processor:.4f} s of processor, {spent.peak:.0f} MiB"
+                print(f"{size:,} entries, {verb}: {figures}", flush=True)
             path.unlink()
-    for verb, cells in rows.items():
-        for size, cell in zip(sizes, cells, strict=True):
-            print(f"{verb}, {size:,} entries: {cell}")
 
 
 if __name__ == "__main__":

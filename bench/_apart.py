@@ -1,0 +1,41 @@
+"""Time and memory of one thing, in a process of its own, so that its memory is its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import NamedTuple
+
+__all__ = ["Spent", "apart"]
+
+SCRIPT = """
+{setup}
+import json as _json, resource as _resource, time as _time
+def _peak(): return _resource.getrusage(_resource.RUSAGE_SELF).ru_maxrss / 1024
+_before, _wall, _cpu = _peak(), _time.perf_counter(), _time.process_time()
+{work}
+print(_json.dumps([_time.perf_counter() - _wall, _time.process_time() - _cpu, _peak(), _before]))
+"""
+
+
+class Spent(NamedTuple):
+    """Seconds by the clock and of the processor; the largest memory in MiB, and what it was before."""
+
+    seconds: float
+    processor: float
+    peak: float
+    before: float
+
+    @property
+    def grown(self) -> float:
+        """MiB that the work added to the largest memory of its setup."""
+        return self.peak - self.before
+
+
+def apart(setup: str, work: str, *arguments: object) -> Spent:
+    """Run two pieces of Python, and measure the second. ``sys.argv`` holds the arguments."""
+    script = SCRIPT.format(setup=setup, work=work)
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return Spent(*json.loads(done.stdout.splitlines()[-1]))

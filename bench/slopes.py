@@ -1,0 +1,133 @@
+"""How time and memory grow from ten thousand on: the slope of each verb on logarithmic axes.
+
+A slope of 1 is as much more as there is more of it. ``OSTRAKA_BENCHMARK_ENTRIES`` sets the largest size, and
+``OSTRAKA_BENCHMARK_FIGURE`` the file of a picture. Each size of each verb runs in a process of its own, after
+a small one of 200, so that nothing is compiled or loaded while it is measured. Slopes are those of the sizes
+that take a twentieth of a second of processor time or 16 MiB, at least.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from bench._apart import Spent, apart
+
+__all__ = ["main"]
+
+MOST = int(os.environ.get("OSTRAKA_BENCHMARK_ENTRIES", "1000000"))
+SIZES = [size for size in (10**4, 10**5, 10**6, 10**7) if size <= MOST]
+NAMES: tuple[str, ...] = ()  # of verbs; none: all
+QUICK = {"SIZES": [500], "NAMES": ("count ballots of 50 teachers",)}
+LEAST_SECONDS, LEAST_MIB = 0.05, 16.0
+
+SETUP = """
+import sys
+import numpy as np
+folder, rng = sys.argv[2], np.random.default_rng(0)
+for n in (200, int(sys.argv[1])):
+    exec({setup!r})
+    if n == 200:
+        exec({work!r})
+"""
+LEDGER = """
+from ostraka import Budget, GNMax, Ledger
+from ostraka.ledger import ChargeRequest
+price = GNMax(sigma=1e5)
+ledger = Ledger(f"{folder}/{n}.sqlite", budget=Budget(epsilon=50.0, delta=1e-6))
+ledger.grant("ann", budget_epsilon=50.0)
+def fill():
+    for first in range(0, n, 4000):
+        ledger.charge_each([
+            ChargeRequest(account="ann", key=f"k{k}", digest=f"{k:08x}", cost=price, reserve=price, answer=0)
+            for k in range(first, min(n, first + 4000))
+        ])
+"""
+COUNTS = """
+from ostraka import Adjacency, Budget, GNMax, Ledger, Private, count_votes, release
+from ostraka.accounting import exact_curve
+kinds = rng.multinomial(250, np.full(10, 0.1), size=1000)
+counts = kinds[rng.integers(0, 1000, n)]
+"""
+ROWS = """
+from ostraka.voters import QuantileCells, RowVoter
+X, y = rng.normal(size=(n, 10)), rng.integers(0, 2, n)
+voter = RowVoter(cells=QuantileCells().fit(rng.normal(size=(2000, 10))))
+"""
+FILE = """
+from pathlib import Path
+import pyarrow as pa
+from pyarrow import csv
+from ostraka.data.table import read
+path = Path(folder) / f"{n}.csv"
+columns = {f"x{k}": rng.normal(size=n).round(3) for k in range(9)}
+csv.write_csv(pa.table({**columns, "kind": rng.choice(["a", "b", "c"], n)}), path)
+"""
+VERBS = {
+    "count ballots of 50 teachers": (
+        COUNTS + "ballots = rng.integers(0, 10, size=(50, n), dtype=np.uint8)",
+        "count_votes(ballots, n_classes=10)",
+    ),
+    "release argmaxes": (
+        COUNTS + "votes = Private(counts, Adjacency.one_ballot())\n"
+        "ledger = Ledger(':memory:', budget=Budget(epsilon=1e6, delta=1e-5, adaptive=False))",
+        "release(GNMax(sigma=4e3), votes, ledger=ledger)",
+    ),
+    "exact cost of votes, a thousand distinct": (COUNTS, "exact_curve(GNMax(sigma=40.0), counts)"),
+    "charge questions": (LEDGER, "fill()"),
+    "verify a ledger": (LEDGER + "fill()", "ledger.verify()"),
+    "count rows in a table": (ROWS, "voter.fit(X, y).vote()"),
+    "read a CSV file": (FILE, "read(path, public=False)"),
+}
+
+
+def slope(sizes: list[int], values: list[float], least: float) -> float | None:
+    """The slope on logarithmic axes, of the values that are large enough; None for fewer than two."""
+    points = [(size, value) for size, value in zip(sizes, values, strict=True) if value >= least]
+    if len(points) < 2:
+        return None
+    return float(np.polyfit(*np.log(np.array(points)).T, 1)[0])
+
+
+def main() -> None:
+    measured: dict[str, list[Spent]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for verb in NAMES or VERBS:
+            setup, work = VERBS[verb]
+            warm = SETUP.format(setup=setup, work=work)
+            spent = measured[verb] = [apart(warm, work, size, folder) for size in SIZES]
+            in_time = slope(SIZES, [each.processor for each in spent], LEAST_SECONDS)
+            in_room = slope(SIZES, [each.grown for each in spent], LEAST_MIB)
+            time, room = ("unknown" if value is None else f"{value:.2f}" for value in (in_time, in_room))
+            print(f"{verb}: slope of processor time {time}, of memory {room}")
+            for size, each in zip(SIZES, spent, strict=True):
+                print(
+                    f"  {size:,}: {each.processor:.3f} s of processor, {each.grown:.0f} MiB more", flush=True
+                )
+    if figure := os.environ.get("OSTRAKA_BENCHMARK_FIGURE"):
+        draw(measured, Path(figure))
+
+
+def draw(measured: dict[str, list[Spent]], path: Path) -> None:
+    """Both pictures on logarithmic axes, with a line of slope 1."""
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(11, 5), layout="constrained")
+    for place, name in enumerate(("seconds of processor", "MiB more")):
+        for verb, spent in measured.items():
+            values = [(each.processor, each.grown)[place] for each in spent]
+            axes[place].loglog(SIZES, np.maximum(values, 1e-3), marker="o", label=verb)
+        axes[place].loglog(SIZES, np.array(SIZES) * 1e-5, "k:", label="slope 1")
+        axes[place].set(xlabel="how many", ylabel=name)
+    axes[1].legend(fontsize="small")
+    figure.savefig(path)
+
+
+if __name__ == "__main__":
+    main()
