@@ -89,7 +89,8 @@ def slope(sizes: list[int], values: list[float], least: float) -> float | None:
     points = [(size, value) for size, value in zip(sizes, values, strict=True) if value >= least]
     if len(points) < 2:
         return None
-    return float(np.polyfit(*np.log(np.array(points)).T, 1)[0])
+    x, y = np.log(np.array(points)).T
+    return float(np.polyfit(x, y, 1)[0])
 
 
 def main() -> None:
