@@ -197,7 +197,7 @@ class TestWhatIsNoLedger:
 
     def test_a_later_format(self, filled):
         tamper(filled, "PRAGMA user_version = 9")
-        with pytest.raises(LedgerError, match=r"has format 9, this ostraka knows 4: install a newer one"):
+        with pytest.raises(LedgerError, match=r"has format 9, this ostraka knows 5: install a newer one"):
             Ledger(filled)
 
     def test_a_directory(self, tmp_path, budget):
