@@ -362,7 +362,7 @@ class TestOutOfReach:
         with psycopg.connect(where, autocommit=True) as db:
             db.execute("SET session_replication_role = replica")
             db.execute("UPDATE ostraka_budget SET version = 9")
-        with pytest.raises(LedgerError, match="has format 9, this ostraka knows 4"):
+        with pytest.raises(LedgerError, match="has format 9, this ostraka knows 5"):
             Ledger(where)
 
     def test_a_lost_budget(self, ledger, where):
