@@ -112,7 +112,9 @@ def mistakes(name: str, command: Any) -> Iterator[Mistake]:
         is_value = place and rest[place - 1] in options
         if Path(word).is_file() and not is_value:
             for other in ("nowhere.csv", "empty.csv", "folder", "bytes.bin"):
-                yield typed(*rest[:place], other, *rest[place + 1 :], hints=[other, "package"])
+                yield typed(
+                    *rest[:place], other, *rest[place + 1 :], hints=[other, "package", "exists: type --out"]
+                )
 
 
 def _without(words: list[str], option: str) -> list[str]:

@@ -65,6 +65,11 @@ MISTAKES = [  # what is typed, the exit code, part of what is said
     ("ledger tables nowhere", 0, "there are no ledgers of tables in nowhere"),
     ("ledger show nowhere", 1, "there is no ledger at nowhere"),
     ("report nowhere", 1, "holds no result.json"),
+    ("synth samplex run --out more.csv", 2, "No such command 'samplex'. Did you mean 'sample'?"),
+    ("check with.csv --label answer --epsilon=-1", 2, "--epsilon: epsilon must be finite and > 0"),
+    ("check with.csv --label answer --holdout 7", 2, "--holdout: holdout must be > 0 and < 1"),
+    (f"{PLAN} --colluding 7", 2, "'--colluding'"),
+    (f"{PLAN} --missing nan", 2, "--missing must be a number that is finite"),
 ]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import secrets
-from pathlib import Path  # noqa: TC003  (Typer reads it)
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -43,9 +43,10 @@ class _Synth(TyperGroup):
     """``ostraka synth FILE`` is ``ostraka synth table FILE``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put in the command that is meant."""
-        if args and args[0] not in self.commands and args[0] != "--help":
-            args = ["table", *args]
+        """Put in the command that is meant: a word that is no file is a command mistyped."""
+        if args and args[0] not in {*self.commands, "-h", "--help"}:
+            is_file = args[0].startswith("-") or Path(args[0]).suffix or Path(args[0]).exists()
+            args = ["table", *args] if is_file else args
         return super().parse_args(ctx, args)
 
 
