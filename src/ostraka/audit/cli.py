@@ -320,7 +320,7 @@ def adversaries(
     trials: Annotated[float, _TRIALS] = 1e8,
     delta: Annotated[float | None, _SHOWN_DELTA] = None,
     confidence: Annotated[float, _CONFIDENCE] = 0.95,
-    seed: Annotated[int, typer.Option(help="Of the trainings and the trials.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the trainings and the trials.", min=0)] = 0,
     figure: Annotated[Path | None, _FIGURE] = None,
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
