@@ -168,4 +168,47 @@ MUTANTS = [
         "        return hashlib.sha256(self.mask).digest()",
         "collect/test_enrolment.py::test_claims_are_remembered_and_cover_all_keys_of_a_client",
     ),
+    Mutant(
+        "strangers take places on the roster",
+        GATHERING,
+        "        if not certified(self.task, entry.claim, signature, round_=self.round_):",
+        "        if len(signature) > SIGNATURE_BYTES:",
+        "collect/test_enrolment.py::test_strangers_take_no_place_on_the_roster",
+    ),
+    Mutant(
+        "strangers count as clients that the roster waits for",
+        "collect/client.py",
+        'while enrolment.n_enrolled(entries := remote.ask("entries", b"", limit, again=True)) < n_clients:',
+        'while len(entries := remote.ask("entries", b"", limit, again=True)) < 4 * KEY_BYTES * n_clients:',
+        "collect/test_enrolment.py::test_a_roster_waits_for_those_who_are_enrolled_and_not_for_strangers",
+    ),
+    Mutant(
+        "a keeper chooses before it looks at the key of the request",
+        REPORTS,
+        "        if not check.is_hexadecimal(key) or not strict_key(bytes.fromhex(key)):",
+        "        if not isinstance(key, str) or len(key) != 64:",
+        BY_KEEPERS + "test_a_request_under_a_key_that_has_no_answer_uses_up_no_round",
+    ),
+    Mutant(
+        "complete messages that wait are not counted as memory",
+        "secure/server.py",
+        '        request.body, request.keep = b"".join(self._parts), self._parser.should_keep_alive()',
+        "        self._server.held -= self._size\n"
+        '        request.body, request.keep = b"".join(self._parts), self._parser.should_keep_alive()',
+        "secure/test_server.py::test_bodies_that_wait_for_their_answer_are_held_too",
+    ),
+    Mutant(
+        "strangers drop the longest message, whosever it is",
+        "secure/server.py",
+        "(of[_grouped(one.peer)], one.held)",
+        "one.held",
+        "secure/test_server.py::test_long_bodies_of_one_address_do_not_drop_that_of_another",
+    ),
+    Mutant(
+        "a copy of an opening takes the key of a round that is open",
+        "secure/dealer.py",
+        "            secret = self._offered.setdefault(opening, new_secret())",
+        "            secret = self._offered[opening] = new_secret()",
+        "voters/test_secret_parties.py::test_copies_of_openings_change_no_round_that_is_open",
+    ),
 ]

@@ -11,7 +11,7 @@ from scipy.stats import chi2
 
 from ostraka.collect import Client, Histogram, Tally, Task, Tree
 from ostraka.collect.masking import pair_names
-from ostraka.collect.messages import approval, kind_of, numbers, places
+from ostraka.collect.messages import approval, certificate, kind_of, numbers, places
 from ostraka.collect.plan import among_clients
 from ostraka.core.mechanisms.skellam import skellam
 from ostraka.secure.keys import Identity
@@ -39,9 +39,16 @@ class Office:
         rows = [self.task.encoding.encode(value).astype(np.int32) for value in values]
         return np.sum(rows, axis=0, dtype=np.int64)
 
+    def clients(self, n):
+        """New clients, enrolled if there is an enrolment."""
+        clients = [Client(self.task) for _ in range(n)]
+        for client in clients if self.enrolment else ():
+            client.certificate = certificate(self.task, self.enrolment, client.claim, round_=0)
+        return clients
+
     def until(self, stage, values):
         """The clients, with everything done up to an exchange; its messages are not sent."""
-        clients = [Client(self.task) for _ in values]
+        clients = self.clients(len(values))
         for client in clients:
             self.tally.receive(client.join())
         roster = self.enrolment and approval(self.task, self.enrolment, self.tally.entries(), round_=0)
@@ -222,7 +229,7 @@ def test_a_tally_that_withholds_shares_opens_no_sum_of_a_part_of_the_survivors(l
 
 def test_a_roster_without_the_word_of_the_enrolment_is_refused_by_tally_and_client():
     one = Office(lying=True)
-    clients = [Client(one.task) for _ in range(10)]
+    clients = one.clients(10)
     for client in clients:
         one.tally.receive(client.join())
     for wrong in (b"", bytes(96), approval(one.task, Identity.fresh(), one.tally.entries(), round_=0)):
@@ -255,7 +262,7 @@ def test_clients_refuse_what_a_tally_should_not_say(stage, change):
 @pytest.mark.parametrize("lying", [False, True])
 def test_a_client_that_lies_about_shares_ends_no_round(lying):
     one, values = Office(lying=lying, least=8, colluding=0.05), list(range(12))
-    clients = [Client(one.task) for _ in values]
+    clients = one.clients(len(values))
     liar = clients[5]
     while True:
         stage = one.tally.stage

@@ -1,6 +1,7 @@
 """An enrolment signs claims and one roster a round; strangers and a second roster are refused."""
 
 import pickle
+import threading
 
 import numpy as np
 import pytest
@@ -34,8 +35,11 @@ class Round:
         clients = [Client(self.task) for _ in range(n + strangers)]
         for client in clients[:n]:
             client.certificate = self.enrolment.enrol(client.claim)
-        for client in clients:
+        for client in clients[:n]:
             self.tally.receive(client.join())
+        for client in clients[n:]:  # as a tally that lets in whom it likes would do
+            message = client.join()
+            self.tally._gathering._entries[bytes.fromhex(client.key)] = message[16:]
         return clients[:n]
 
 
@@ -56,6 +60,30 @@ def test_strangers_are_left_out_and_the_others_sum_exactly(lying):
         one.tally.advance()
     exact = np.sum([one.task.encoding.encode(value).astype(int) for value in range(10)], axis=0)
     np.testing.assert_array_equal(one.tally.close().open(), exact)
+
+
+@pytest.mark.parametrize("certificate", [b"", bytes(64), "another's"])
+def test_strangers_take_no_place_on_the_roster(certificate):
+    one = Round(most=12)
+    enrolled = one.joined(9)
+    for _ in range(20):
+        stranger = Client(one.task)
+        stranger.certificate = enrolled[0].certificate if certificate == "another's" else certificate
+        with pytest.raises(PartyError, match=r"certificate|did not sign"):
+            one.tally.receive(stranger.join())
+    one.joined(3)
+    assert one.tally.n_clients == 12
+
+
+def test_a_roster_waits_for_those_who_are_enrolled_and_not_for_strangers():
+    one = Round()
+    one.joined(8, strangers=12)
+    with PartyServer(one.tally) as server:
+        late = threading.Timer(0.3, lambda: one.joined(4))
+        late.start()
+        approve_roster(server.url, one.enrolment, n_clients=12, seconds=60)
+        late.join()
+    assert (one.tally.stage, one.tally.n_clients) == ("share", 12)
 
 
 def test_a_second_roster_is_refused_after_a_restart_too_and_the_first_is_repeated(tmp_path):
@@ -123,8 +151,8 @@ def test_entries_that_make_no_roster_are_refused_and_use_up_no_approval():
     good = one.tally.entries()
     many = [Client(one.task) for _ in range(3)]
     for client in many:
-        one.enrolment.enrol(client.claim)
-    joins = b"".join(client.join()[16:] for client in many)
+        client.certificate = one.enrolment.enrol(client.claim)
+    joins = b"".join(client.join()[16:-64] for client in many)
     for wrong in (good[:128] * 10, good[:128] * 3 + good[128:], bytes(128) + good, good + joins):
         with pytest.raises(PartyError, match="the enrolment refuses"):
             one.enrolment.approve(wrong)

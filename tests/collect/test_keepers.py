@@ -276,6 +276,17 @@ def test_keepers_refuse_other_requests(kept, change, why):
         one.keepers[0].answer(Identity.fresh().seal("close", closing.write(one.task)))
 
 
+@pytest.mark.parametrize("key", ["zz" * 32, "00" * 32, "AB" * 32, "ff" * 32])
+def test_a_request_under_a_key_that_has_no_answer_uses_up_no_round(kept, key):
+    one = kept()
+    one.send(1, 2, 3)
+    clients = b"".join(sorted(one.tally._reports))
+    with pytest.raises(PartyError, match="key of the request"):
+        one.keepers[0].answer(one.me.seal("close", Closing(0, key, clients).write(one.task)))
+    one.send(4)
+    np.testing.assert_array_equal(one.tally.close().open(), one.plain([1, 2, 3, 4]))
+
+
 def test_a_changed_answer_of_a_keeper_is_noticed(kept):
     one = kept()
     one.send(1, 2, 3)

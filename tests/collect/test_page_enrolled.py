@@ -263,7 +263,7 @@ def test_enrolled_pages_take_part_beside_python_clients_and_strangers_are_left_o
         for thread in threads:
             thread.start()
         waited(lambda: tally.progress[0] == 14)
-        approve_roster(server.url, enrolment, n_clients=14, seconds=60)
+        approve_roster(server.url, enrolment, n_clients=12, seconds=60)
         assert tally.n_clients == 12
         run_exchanges(tally, n_clients=12, seconds=10)
         waited(lambda: all(browser.ask(SAID, tab=tab).startswith("Received") for tab in tabs))

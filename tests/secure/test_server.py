@@ -9,6 +9,7 @@ import ipaddress
 import json
 import re
 import resource
+import select
 import socket
 import ssl
 import threading
@@ -256,6 +257,39 @@ def test_unfinished_bodies_are_bounded_and_the_longest_goes():
         short.sendall(bytes(60_000))
         assert b"200 OK" in short.recv(65536)
         assert server.held == 0
+
+
+def test_bodies_that_wait_for_their_answer_are_held_too():
+    go = threading.Event()
+    with (
+        served(Echo(go=go, most_held=150_000)) as (port, server, _),
+        stranger(port, HEAD + bytes(100_000)) as one,
+        stranger(port, HEAD) as other,
+    ):
+        until = time.monotonic() + PATIENCE
+        while not server.working and time.monotonic() < until:
+            time.sleep(0.01)
+        with contextlib.suppress(ConnectionError):
+            other.sendall(bytes(60_000))
+        assert all_of(other) == b""
+        assert server.held == 100_000
+        go.set()
+        assert b"200 OK" in one.recv(65536)
+        assert server.held == 0
+
+
+def test_long_bodies_of_one_address_do_not_drop_that_of_another():
+    with served(Echo(most_held=200_000)) as (port, server, _), contextlib.ExitStack() as stack:
+        own = socket.create_connection(("127.0.0.1", port), PATIENCE, source_address=("127.0.0.2", 0))
+        own = stack.enter_context(own)
+        own.sendall(HEAD + bytes(90_000))  # longer than any of the others
+        until = time.monotonic() + PATIENCE
+        while server.held < 90_000 and time.monotonic() < until:
+            time.sleep(0.01)
+        others = [stack.enter_context(stranger(port, HEAD + bytes(40_000))) for _ in range(3)]
+        assert len(select.select([own, *others], [], [], PATIENCE)[0]) == 1  # one of them has ended
+        own.sendall(bytes(10_000))
+        assert b"200 OK" in own.recv(65536)
 
 
 def test_a_client_may_end_its_side_before_the_answer():

@@ -64,6 +64,33 @@ def test_the_argmax_is_charged_its_own_price_and_the_counts_theirs_where_somebod
         assert (release(collude.agreement.mechanism, votes, ledger=ledger) == votes.open().argmax(1)).all()
 
 
+def test_a_cheating_holder_learns_whether_a_class_is_among_the_two_largest_and_the_round_names_it(
+    monkeypatch,
+):
+    """As docs/parties.md states it: the one bit that a failure shows."""
+    monkeypatch.setattr("ostraka.parties.party.skellam", lambda _, shape: np.zeros(shape, dtype=np.int64))
+
+    class Cheating(_secret_argmax.OwnerLargest):
+        def compared(self, mine, theirs):
+            opened = super().compared(mine, theirs)[: mine.nbytes]
+            self._wins[:, 2] += 1  # class 2 is said to beat one class more than it does
+            return opened + self._wins.tobytes()
+
+    clear = PartyEnsemble.in_process(MODELS[0], data_of(5), classes=range(3), sigma=1.0, random_state=0)
+    rows = np.random.default_rng(0).uniform(0, 1, (40, 2))
+    order = np.argsort(-clear.vote(rows).open(), axis=1, kind="stable")  # of equal ones the first
+    parties = parties_of(5)
+    monkeypatch.setattr(_secret_argmax, "OwnerLargest", Cheating)
+    for place in range(3):
+        row = rows[order[:, place] == 2][:1]
+        if place == 2:
+            assert parties.vote(row).open().argmax() == order[order[:, 2] == 2][0, 0]
+        else:
+            with pytest.raises(PartyError, match="one class a row") as caught:
+                parties.vote(row)
+            assert caught.value.parties == (FIRST,)
+
+
 def agreement_of(**options):
     keys = {name: Identity.fresh().public_key for name in ("a", "b", "c", "asker", "dealer")}
     settings = {"sigma": 2.0, **options.pop("agreement", {})}

@@ -151,6 +151,27 @@ def test_the_dealer_deals_once(verb):
         wire.link.ask(verb, wire.last(verb, "sent"), 10**6)
 
 
+def test_copies_of_openings_change_no_round_that_is_open():
+    parties = secret_parties()
+    wire, copies = tapped(parties, DEALER), []
+
+    def replayed(verb, way, data):
+        if (verb, way) == ("open", "received"):
+            copies.append(wire.log[-1][2])
+            assert wire.link.ask("open", copies[-1], 10**6) == data, "the same opening has one key"
+        if (verb, way) == ("deal", "sent"):
+            for copy in copies[:-1]:
+                with pytest.raises(PartyError, match="opened before") as caught:
+                    wire.link.ask("open", copy, 10**6)
+                assert caught.value.parties != (DEALER,)
+        return data
+
+    wire.change = replayed
+    for _ in range(3):
+        assert parties.vote(ROWS[:2]).shape == (2, 3)
+    assert len(copies) == 3
+
+
 def test_after_a_restart_neither_dealer_nor_party_knows_a_round():
     parties = secret_parties()
     links = [tapped(parties), tapped(parties, DEALER)]

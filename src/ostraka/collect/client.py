@@ -112,7 +112,7 @@ class Client(HoldsSecrets):
             raise ValueError("this task trusts keepers, not clients: use report")
         self._used()
         self._has_joined = True
-        return self._masking.join()
+        return self._masking.join(self.certificate)
 
     def share(self, roster: bytes) -> bytes:
         """Second exchange: return shares of this client's secrets, sealed for its neighbours."""
@@ -210,10 +210,10 @@ def send(
 
 
 def approve_roster(url: str, enrolment: Enrolment, *, n_clients: int, seconds: float) -> int:
-    """Approve the roster of a tally once so many have joined, or after a time limit; say how many have."""
+    """Approve the roster of a tally once so many enrolled clients have joined, or after a time limit; say how many have."""
     remote, until = Remote("the tally", url, timeout=seconds + 30), time.monotonic() + seconds
     limit = 4 * KEY_BYTES * enrolment.task.limit
-    while len(entries := remote.ask("entries", b"", limit, again=True)) < 4 * KEY_BYTES * n_clients:
+    while enrolment.n_enrolled(entries := remote.ask("entries", b"", limit, again=True)) < n_clients:
         if time.monotonic() > until:
             break
         time.sleep(_PAUSE)

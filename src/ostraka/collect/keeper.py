@@ -222,11 +222,7 @@ class Enrolment(HoldsSecrets):
             roster was approved before.
         """
         with refusing("the enrolment"):
-            if len(entries) % _ENTRY:
-                raise ValueError("the entries have another length")
-            records = [entries[at : at + _ENTRY] for at in range(0, len(entries), _ENTRY)]
-            claims = self._claims()
-            enrolled = sorted(record for record in records if read_entry(record).claim in claims)
+            enrolled = self._enrolled(entries)
             if len(enrolled) < self.task.least:
                 raise ValueError(f"{len(enrolled)} enrolled clients joined: too few")
             roster = b"".join(enrolled)
@@ -238,6 +234,19 @@ class Enrolment(HoldsSecrets):
                 return self._log.answer("roster", roster, lambda: signature + keys)
             except ValueError:
                 raise ValueError("another roster of this round was approved") from None
+
+    def n_enrolled(self, entries: bytes) -> int:
+        """Return how many of those who joined are enrolled; PartyError for what is no roster."""
+        with refusing("the enrolment"):
+            return len(self._enrolled(entries))
+
+    def _enrolled(self, entries: bytes) -> list[bytes]:
+        """Return the entries of enrolled clients, in order."""
+        if len(entries) % _ENTRY:
+            raise ValueError("the entries have another length")
+        records = [entries[at : at + _ENTRY] for at in range(0, len(entries), _ENTRY)]
+        claims = self._claims()
+        return sorted(record for record in records if read_entry(record).claim in claims)
 
     def _claims(self) -> set[bytes]:
         return {body for key, body in self._log.entries() if key == f"claim {body.hex()}"}

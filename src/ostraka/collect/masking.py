@@ -69,10 +69,11 @@ class Masking:
         """The digest of all keys of the client, which an enrolment signs, in hexadecimal."""
         return self._entry.claim.hex()
 
-    def join(self) -> bytes:
-        """First exchange: return public keys."""
+    def join(self, certificate: bytes = b"") -> bytes:
+        """First exchange: return public keys, with the enrolment's signature where the task asks for one."""
         self._enter("join", "share")
-        return kind_of("join", self.task.transcript("join", round=self.round_)) + self._entry.write()
+        shown = b"" if self.task.enrolment is None else certificate
+        return kind_of("join", self.task.transcript("join", round=self.round_)) + self._entry.write() + shown
 
     def share(self, message: bytes) -> bytes:
         """Second exchange: return shares of both secrets, sealed for each neighbour."""
@@ -244,8 +245,8 @@ class Masking:
 def most_message_bytes(task: Task) -> int:
     """Return the length of the longest message to a tally: a vector, shares, or a roster's approval."""
     k = min(task.limit - 1, 4096)
-    head = BOUND + 4 + KEY_BYTES
-    longest = head + max(4 * task.encoding.cells, KEY_BYTES + SEALED * k, SIGNATURE_BYTES, 4 * KEY_BYTES)
+    head, joining = BOUND + 4 + KEY_BYTES, 4 * KEY_BYTES + SIGNATURE_BYTES
+    longest = head + max(4 * task.encoding.cells, KEY_BYTES + SEALED * k, joining)
     return longest if task.enrolment is None else max(longest, APPROVAL_BYTES + KEY_BYTES * task.limit)
 
 

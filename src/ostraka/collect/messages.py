@@ -19,6 +19,7 @@ import numpy as np
 from scipy.special import gammaln
 from scipy.stats import hypergeom
 
+from ostraka.core import check
 from ostraka.secure.agreement import canonical
 from ostraka.secure.keys import KEY_BYTES, SIGNATURE_BYTES, is_signed, seal, strict_key, unseal
 from ostraka.secure.masks import pair_mask
@@ -147,12 +148,13 @@ class Closing:
         round_, n = known_round(task, fields["round"]), fields["n"]
         if isinstance(n, bool) or not isinstance(n, int) or not task.least <= n <= task.limit:
             raise ValueError(f"a round needs {task.least} to {task.limit} clients")
-        if not isinstance(fields["key"], str) or len(fields["key"]) != 2 * KEY_BYTES:
-            raise ValueError("the key of the request must be 64 hexadecimal digits")
+        key = fields["key"]  # checked before a keeper chooses: with a bad one its choice would have no answer
+        if not check.is_hexadecimal(key) or not strict_key(bytes.fromhex(key)):
+            raise ValueError("the key of the request must be one of X25519, of 64 hexadecimal digits")
         size = KEY_BYTES + (SIGNATURE_BYTES if task.enrolment else 0)
         if len(keys) != n * size:
             raise ValueError(f"the request must hold the keys of {n} clients")
-        closing = cls(round_, fields["key"], keys[: n * KEY_BYTES], keys[n * KEY_BYTES :])
+        closing = cls(round_, key, keys[: n * KEY_BYTES], keys[n * KEY_BYTES :])
         closing.check_clients(task)
         return closing
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ostraka.collect.client import Client
 from ostraka.collect.encodings import CountMin, CountSketch, Histogram, Tree
 from ostraka.collect.estimate import nodes_of_ranks
-from ostraka.collect.messages import approval, degree
+from ostraka.collect.messages import approval, certificate, degree
 from ostraka.collect.task import read
 from ostraka.core import check
 from ostraka.core.mechanisms.skellam import MOST_SUM_SIGMA, SkellamSum
@@ -189,6 +189,8 @@ def among_clients(
     gone = dict(vanish or {})
     clients = {number: Client(tally.task, round=tally.round) for number in range(len(values))}
     for client in clients.values():
+        if enrolment is not None:
+            client.certificate = certificate(tally.task, enrolment, client.claim, round_=tally.round)
         tally.receive(client.join())
     tally.advance(
         b"" if enrolment is None else approval(tally.task, enrolment, tally.entries(), round_=tally.round)

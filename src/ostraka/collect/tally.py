@@ -23,6 +23,7 @@ from ostraka.collect.messages import (
     Closing,
     Report,
     Roster,
+    certified,
     degree_of,
     kind_of,
     known_round,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from ostraka.collect.task import Task
     from ostraka.secure.keys import Identity
 
+_ENTRY = 4 * KEY_BYTES
 _NEXT = {"join": "share", "share": "mask", "mask": "unmask", "unmask": "done"}
 _NEXT_LYING = {**_NEXT, "mask": "confirm", "confirm": "unmask"}
 
@@ -143,9 +145,12 @@ class Gathering:
         return take
 
     def _take_join(self, body: bytes) -> Callable[[], None] | None:
-        entry = read_entry(body)
+        keys, signature = body[:_ENTRY], body[_ENTRY:]
+        entry = read_entry(keys)
+        if len(signature) != (SIGNATURE_BYTES if self.task.enrolment else 0):
+            raise ValueError("a join must carry the enrolment's certificate where the task has an enrolment")
         earlier = self._entries.get(entry.mask)
-        if earlier == body:
+        if earlier == keys:
             return None
         if earlier is not None:
             raise ValueError(f"another client has the key {entry.mask.hex()}")
@@ -153,7 +158,10 @@ class Gathering:
             raise ValueError("the roster is closed")
         if len(self._entries) >= self.task.limit:
             raise ValueError("the roster is full")
-        return lambda: self._entries.__setitem__(entry.mask, body)
+        # before it takes a place: strangers must not fill a roster
+        if not certified(self.task, entry.claim, signature, round_=self.round_):
+            raise ValueError("the enrolment did not sign the claim of this client")
+        return lambda: self._entries.__setitem__(entry.mask, keys)
 
     def _take_share(self, place: int, body: bytes) -> Callable[[], None]:
         peers = self._graph[place].tolist()

@@ -49,6 +49,9 @@ class SecretQuestions:
         What the asker sees: the noisy counts, or only which is the largest, the first of equal ones. For
         ``"argmax"`` the first party that takes part holds the sum of all parties' shares, and the asker and
         this holder compare. Then the price is the argmax's, unless the asker may cheat or parties collude.
+        A holder that cheats can make a round fail if a class of its choice is among the two largest; an asker
+        that asks again shows it that bit. It is a function of the noisy counts, whose price is
+        ``reveals="counts"``.
 
     Raises
     ------

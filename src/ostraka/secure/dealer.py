@@ -17,7 +17,7 @@ from ostraka.secure.agreement import sizes_of
 from ostraka.secure.hidden import DEALER, HOLDER, AskerKeys, question_pad
 from ostraka.secure.keys import exchange_key, exchange_secret, new_secret
 from ostraka.secure.pads import Blank, Sizes, Stream, argmax_pads, model_pads
-from ostraka.secure.rounds import Round, refused, refusing, unsealed
+from ostraka.secure.rounds import AGGREGATOR, Round, refused, refusing, unsealed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,6 +81,7 @@ class Dealer:
         self.agreement = agreement
         self._identity = identity
         self._offered: OrderedDict[str, bytes] = OrderedDict()
+        self._past: set[str] = set()  # openings that were dealt or given up; the asker signed each of them
         self._dealing: OrderedDict[str, _Dealing] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -95,15 +96,21 @@ class Dealer:
         return 8192 + 1024 * len(self.agreement.members)
 
     def open(self, sealed: bytes) -> bytes:
-        """Open a round: a fresh key for it, signed. PartyError for a message not as agreed."""
+        """Open a round: a fresh key for it, signed. The same opening again gets the same key.
+
+        PartyError for a message not as agreed, and for the opening of a round that is over: a copy of it
+        changes nothing for rounds that are open.
+        """
         body = self._from_asker("opening", sealed)
         with refusing(DEALER, DEALER):
             call = hidden.read_opening(body, self.agreement)
-        secret = new_secret()
+        opening = hidden.digest_of(hidden.opening(call))
         with self._lock:
-            self._offered[hidden.digest_of(hidden.opening(call))] = secret
+            if opening in self._past:
+                raise refused(DEALER, "this round was opened before, and is dealt or given up", AGGREGATOR)
+            secret = self._offered.setdefault(opening, new_secret())
             while len(self._offered) > _OPEN_ROUNDS:
-                self._offered.popitem(last=False)
+                self._past.add(self._offered.popitem(last=False)[0])
         return self._identity.seal("offer", hidden.offer(call, exchange_key(secret)))
 
     def deal(self, sealed: bytes) -> bytes:
@@ -111,8 +118,10 @@ class Dealer:
         body = self._from_asker("deal", sealed)
         with refusing(DEALER, DEALER):
             call, replies = hidden.read_deal_request(body, self.agreement)
+        opening = hidden.digest_of(hidden.opening(call))
         with self._lock:
-            secret = self._offered.pop(hidden.digest_of(hidden.opening(call)), None)
+            secret = self._offered.pop(opening, None)
+            self._past.add(opening)
         if secret is None:
             raise self._refusal("this round is not open: it was dealt, given up, or never opened")
         offer = self._identity.seal("offer", hidden.offer(call, exchange_key(secret))).hex()

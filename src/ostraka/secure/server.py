@@ -147,7 +147,7 @@ class Limits:
     least_rate : float
         Bytes a second of a body, beyond ``head_seconds``.
     most_head, most_body, most_held : int
-        Bytes of path and headers, of one body, and of all unfinished bodies.
+        Bytes of path and headers, of one body, and of all bodies that arrive or wait for their answer.
     at_once : int
         Requests that are being answered.
     """
@@ -341,7 +341,7 @@ class Server:
         self.strangers = Strangers(most=n_strangers, share=self.limits.share, proxies=proxies)
         self.open: set[_Silent | _Conversation] = set()
         self.working: set[_Conversation] = set()
-        self.held = 0  # bytes of unfinished bodies
+        self.held = 0  # bytes of bodies, from their first byte to their answer
         self._files = None if certificate is None else (certificate, key)
         self._authority = authority
         self.tls: ssl.SSLContext | None = None
@@ -397,10 +397,19 @@ class Server:
         ]
 
     def hold(self, n_bytes: int) -> None:
-        """Count bytes of an unfinished body; where all are too many, the longest is dropped."""
+        """Count bytes of an unfinished body; where all are too many, one is dropped.
+
+        It is the longest unfinished one of the address that holds the most. So strangers drop each other, and
+        not the long message of somebody at another address.
+        """
         self.held += n_bytes
-        if self.held > self.limits.most_held:
-            max(self.open, key=lambda connection: connection.held).drop()
+        if self.held <= self.limits.most_held:
+            return
+        of: Counter[str] = Counter()
+        for connection in self.open:
+            of[_grouped(connection.peer)] += connection.held
+        unfinished = [connection for connection in self.open if connection.in_body]
+        max(unfinished, key=lambda one: (of[_grouped(one.peer)], one.held)).drop()
 
     def _accept(self) -> None:
         for _ in range(self._batch):
@@ -454,7 +463,7 @@ class _Silent:
     """A connection that has sent nothing yet: a descriptor and a place among the strangers."""
 
     __slots__ = ("_handed", "_server", "_sock", "_task", "deadline", "peer")
-    held = 0
+    held, in_body = 0, False
 
     def __init__(self, server: Server, sock: socket.socket, peer: str) -> None:
         self._server, self._sock, self.peer = server, sock, peer
@@ -536,6 +545,7 @@ class _Conversation(asyncio.Protocol):
         self._paused = False
         self._began = self._in_message = self._in_head = False
         self._raw = self._shown = self._size = 0  # bytes of the message: received, shown by the parser, body
+        self._parts: list[bytes] = []
         self._request: Request | None = None
         self._headers: dict[bytes, bytes] = {}
 
@@ -550,22 +560,21 @@ class _Conversation(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self._ending = True
-        self._queue.clear()
-        self._release()
+        self._clear()
         self._server.strangers.left(self)
         self._server.open.discard(self)
 
     def drop(self) -> None:
         """End the connection now; the reply to a request in progress is discarded."""
         self._ending = True
-        self._queue.clear()
-        self._release()
+        self._clear()
         self.transport.abort()
 
     def finish(self) -> None:
         """End the connection after the present answer."""
         self._ending = True
-        self._queue.clear()
+        while self._queue:
+            self._give_back(self._queue.pop())
         if self._clogged:
             self.drop()
         elif self._task is None:
@@ -622,8 +631,7 @@ class _Conversation(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         self._began = self._in_message = self._in_head = True
-        self._url, self._headers = b"", {}
-        self._parts: list[bytes] = []
+        self._url, self._headers, self._parts = b"", {}, []
         self._body_seconds = 0.0
         self._shown = self._size = self._raw = 0
 
@@ -689,9 +697,8 @@ class _Conversation(asyncio.Protocol):
         request, self._in_message, self._began, self._raw = self._request, False, False, 0
         if self._ending or request is None:
             return
-        self._release()
         request.body, request.keep = b"".join(self._parts), self._parser.should_keep_alive()
-        self._parts, self._request, self._body_seconds = [], None, 0.0
+        self._parts, self._size, self._request, self._body_seconds = [], 0, None, 0.0
         self._ask(request)
 
     def _ask(self, request: Request) -> None:
@@ -723,6 +730,7 @@ class _Conversation(asyncio.Protocol):
             reply = Refused(500, "failed").reply
         self._task = None
         self._server.working.discard(self)
+        self._give_back(request)
         if not (self._late or self.transport.is_closing()):
             self._write(request, reply, name)
 
@@ -774,9 +782,28 @@ class _Conversation(asyncio.Protocol):
     def _too_large(self) -> Refused:
         return Refused(413, "too_large", f"the body must be at most {self._limits.most_body} bytes")
 
+    @property
+    def in_body(self) -> bool:
+        """Whether a body has begun to arrive and is not complete."""
+        return self._in_message and self._size > 0
+
+    def _clear(self) -> None:
+        """Forget the unfinished body and what waits for its turn."""
+        while self._queue:
+            self._give_back(self._queue.pop())
+        self._release()
+
     def _release(self) -> None:
-        self._server.held -= self.held
-        self.held = 0
+        """Forget the unfinished body."""
+        self._server.held -= self._size
+        self.held -= self._size
+        self._parts, self._size = [], 0
+
+    def _give_back(self, request: Request) -> None:
+        """Forget the body of a request, also after its connection has ended."""
+        self._server.held -= len(request.body)
+        self.held -= len(request.body)
+        request.body = b""
 
     def _close(self) -> None:
         self._ending = True

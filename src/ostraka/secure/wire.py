@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ostraka.secure.server import Request
 
 _MOST_THREADS = 32  # messages that a party answers at once; more wait
+_MOST_HELD = 2**27  # bytes of messages that arrive or are answered, unless two of the longest are more
 AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})  # the same request may succeed later
 _TRIES = 4  # of a message that counts once
 _LONGEST_PAUSE = 5.0  # seconds between two tries, unless the server asks for more
@@ -448,7 +449,11 @@ class _Messages:
 
     def __init__(self, party: Answering, pages: Mapping[str, tuple[str, bytes]]) -> None:
         size = party.most_bytes
-        self.limits = Limits(most_body=size, at_once=min(512, max(2 * _MOST_THREADS, 2**28 // size)))
+        self.limits = Limits(
+            most_body=size,
+            most_held=max(_MOST_HELD, 2 * size),  # nobody's signature is checked before a message is whole
+            at_once=min(512, max(2 * _MOST_THREADS, 2**28 // size)),
+        )
         self.party, self.pool = party, ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="ostraka-party")
         states = {"/health": b'{"ok": true}', "/ready": b'{"ready": true}'}
         self._pages = {path: Reply(200, body) for path, body in states.items()}
@@ -515,8 +520,9 @@ class PartyServer:
     ----------
     A request longer than the agreement allows is refused unread. A head has 5 seconds, a body 5 and one for
     each 64 kB, and where too many are slow the oldest is dropped; at most 32 are answered at once, and others
-    wait. Errors hold nothing private. An unexpected failure is reported as ``internal``; its type is written
-    to the log of this process.
+    wait. All messages together take at most 128 MiB before they are answered, or twice the longest that is
+    agreed. Errors hold nothing private. An unexpected failure is reported as ``internal``; the log of this
+    process has its type.
 
     Examples
     --------

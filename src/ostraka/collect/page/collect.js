@@ -446,7 +446,8 @@ export class Masking {
 
   join(certificate = new Uint8Array(0)) { return this.#answer("join", "share", async () => {
     await enrolled(this.#task, await this.#sha, this.#round, await this.claim(), certificate);
-    return joined(await kindOf("join", await transcriptOf(await this.#sha, this.#round, "join")), this.#entry);
+    const shown = this.#task.enrolment === null ? new Uint8Array(0) : certificate;
+    return joined(await kindOf("join", await transcriptOf(await this.#sha, this.#round, "join")), this.#entry, shown);
   }); }
 
   share(message) { return this.#answer("share", "mask", async () => {
