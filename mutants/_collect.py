@@ -12,6 +12,7 @@ REPORTS, LOG, TASK = "collect/messages.py", "secure/log.py", "collect/task.py"
 ENCODINGS, SKETCHES = "collect/encodings.py", "collect/encodings.py"
 SKELLAM = "core/mechanisms/skellam.py"
 BY_CLIENTS, BY_KEEPERS, BY_GRAPH = (f"collect/test_{name}.py::" for name in ("clients", "keepers", "graph"))
+BY_QUESTION = "collect/test_question.py::"
 
 MUTANTS = [
     Mutant(
@@ -210,5 +211,33 @@ MUTANTS = [
         "            secret = self._offered.setdefault(opening, new_secret())",
         "            secret = self._offered[opening] = new_secret()",
         "voters/test_secret_parties.py::test_copies_of_openings_change_no_round_that_is_open",
+    ),
+    Mutant(
+        "a question may state less than all rounds cost",
+        TASK,
+        '("series", self.rounds * one)',
+        '("series", one)',
+        BY_QUESTION + "test_a_question_cannot_understate_the_price_of_a_round_or_of_all_rounds",
+    ),
+    Mutant(
+        "the words of a question are no part of the fingerprint",
+        TASK,
+        '"question": self.question.written(),',
+        '"question": {**self.question.written(), "purpose": self.question.text},',
+        BY_QUESTION + "test_every_word_is_in_the_fingerprint_and_comes_back",
+    ),
+    Mutant(
+        "the page shows a result that the tally did not sign",
+        "collect/page/collect.js",
+        'if (!await signedBy(fromHex(task.tally), "notice", sealed.slice(0, 64), body))',
+        "if (!body.length)",
+        BY_QUESTION + "test_the_page_asks_in_words_says_what_is_clipped_and_shows_the_signed_result",
+    ),
+    Mutant(
+        "a trial round uses the keys of the task",
+        "collect/demo.py",
+        "        tally=me.public_key,\n        keepers=tuple",
+        "        tally=task.tally,\n        keepers=tuple",
+        BY_QUESTION + "test_three_commands_lead_from_a_question_to_a_page_with_a_median",
     ),
 ]

@@ -42,7 +42,7 @@ CROWD = """
 FILLED = """
 new Promise(done => {
   const look = () => {
-    const said = document.getElementById("%s").textContent;
+    const said = document.getElementById("%s")?.textContent;
     said && said !== "…" ? done(said) : setTimeout(look, 20);
   };
   look();
@@ -112,7 +112,8 @@ def test_the_page_of_the_tally_sends_a_report_from_a_browser(kept, browser):
             said = browser.ask(FILLED % "said")
             assert said == "Received. It will be counted once."
             assert {url.partition(server.url)[2] for url in browser.requests()} <= {
-                "/", "/collect.css", "/collect.js", "/task.json", "/v1/report", "/favicon.ico"
+                "/", "/collect.css", "/collect.js", "/question.js", "/task.json", "/v1/report", "/v1/notice",
+                "/favicon.ico"
             }  # fmt: skip
     one.send(7)
     np.testing.assert_array_equal(one.tally.close().open(), one.plain([3, 19, 7]))
@@ -157,6 +158,6 @@ def test_a_report_that_breaks_off_counts_nothing_and_can_be_sent_again(kept):
 def test_pages_are_public_and_nothing_else_is_found(kept):
     one = kept()
     pages = one.tally.pages
-    assert set(pages) == {"/", "/index.html", "/collect.js", "/collect.css", "/task.json"}
+    assert set(pages) == {"/", "/index.html", "/collect.js", "/collect.css", "/question.js", "/task.json"}
     assert pages["/task.json"][1].decode() == one.task.to_json()
     assert b"http" not in pages["/collect.js"][1] + pages["/"][1]

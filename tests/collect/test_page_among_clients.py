@@ -255,7 +255,14 @@ def send_join(tally: Tally) -> None:
 
 RECEIVED, SAID = "Received. It will be counted once.", "document.getElementById('said').textContent"
 FILL = """
-document.getElementById("value").value = "%s", document.getElementById("form").requestSubmit()
+new Promise((done) => {
+  const look = () => {
+    if (!document.getElementById("value")) return setTimeout(look, 20);
+    document.getElementById("value").value = "%s";
+    done(document.getElementById("form").requestSubmit());
+  };
+  look();
+})
 """
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ostraka.collect.encodings import Pairs as Pairs
     from ostraka.collect.encodings import Tree as Tree
     from ostraka.collect.keeper import Keeper as Keeper
+    from ostraka.collect.question import Question as Question
     from ostraka.collect.tally import Tally as Tally
     from ostraka.collect.task import Task as Task
 
@@ -34,6 +35,7 @@ __all__ = [
     "Histogram",
     "Keeper",
     "Pairs",
+    "Question",
     "Tally",
     "Task",
     "Tree",

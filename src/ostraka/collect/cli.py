@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -14,6 +15,7 @@ from ostraka import console
 from ostraka.console import argument, option, options
 
 if TYPE_CHECKING:
+    from ostraka.collect.tally import Tally
     from ostraka.collect.task import Task
 
 app = typer.Typer(help="Private statistics: sums of many people's values that nobody can take apart.")
@@ -112,6 +114,263 @@ def plan(wanted: PlanOptions) -> None:
         typer.echo(f"{name}: {value:,.4g}" if isinstance(value, float) else f"{name}: {value}")
 
 
+_WORDS = ("question", "title", "purpose", "unit", "choices")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewOptions:
+    """Options of ``ostraka collect new``."""
+
+    folder: Path = argument(..., "Made here: the task, and secrets of roles.", "FOLDER", show_default=False)
+    question: str = option(..., "What people are asked.", "TEXT")
+    clients: int = option(..., "How many are expected.")
+    choice: list[str] | None = option(None, "An answer to choose; several times.", "TEXT")
+    range: str | None = option(None, "Whole numbers from LOW to HIGH are answers.", "LOW:HIGH")
+    encoding: str | None = option(None, "Another answer, as 'plan' takes it: grid:…, pairs:….", "ENCODING")
+    unit: str = option("", "What a number counts, such as minutes.", "TEXT")
+    title: str | None = option(None, "Heading of the page. Default: the question.", "TEXT")
+    purpose: str = option("To publish the statistics of all answers.", "What the answers are for.", "TEXT")
+    controller: str = option("not named", "Who is responsible.", "TEXT")
+    contact: str = option("not named", "How to reach them.", "TEXT")
+    language: str = option("en", "The language of these texts.", "CODE")
+    translations: Path | None = option(
+        None, 'JSON: {"de": {"question": …, "title": …, "purpose": …, "unit": …, "choices": […]}}.', "FILE"
+    )
+    epsilon: float = option(1.0, "What one round may cost a person.")
+    delta: float = option(1e-06, "The delta of that.")
+    rounds: int = option(1, "How often it is asked.", min=1)
+    keep_days: int = option(30, "Masked reports are deleted after so many days.", min=0)
+    trust: Trust = option(Trust.KEEPERS, "Who hides the values, and adds the noise.")
+    keeper: list[str] | None = option(None, "A keeper's public key; several times. Default: two are made.")
+    least: int | None = option(None, "Fewer clients are refused. Default: 80 %.")
+
+
+@app.command()
+@options(NewOptions)
+def new(wanted: NewOptions) -> None:
+    """Make a task of a question: its words, its noise, its keys. All of it is in one fingerprint."""
+    from ostraka.collect.keeper import Keeper
+    from ostraka.collect.plan import parsed
+    from ostraka.collect.plan import plan as planned
+    from ostraka.collect.question import Question
+    from ostraka.collect.task import Task
+    from ostraka.core.mechanisms.skellam import SkellamSum
+    from ostraka.secure.keys import Identity
+
+    path = wanted.folder / "task.json"
+    console.require_new(path, option="FOLDER")
+    with console.usage():
+        texts = _texts(wanted)
+        encoding = parsed(_encoding_words(wanted))
+        prediction = planned(
+            encoding,
+            n_clients=wanted.clients,
+            epsilon=wanted.epsilon,
+            delta=wanted.delta,
+            trust=wanted.trust.value,
+            n_keepers=len(wanted.keeper or "12"),
+        )
+        sigma = prediction["sigma"]
+        once = SkellamSum(sigma=sigma, l1=encoding.l1, l2=encoding.l2).curve()
+        question = Question(
+            **texts,
+            controller=wanted.controller,
+            contact=wanted.contact,
+            epsilon=wanted.epsilon,
+            series=max(wanted.epsilon, (wanted.rounds * once).epsilon(delta=wanted.delta)),
+            delta=wanted.delta,
+            keep_days=wanted.keep_days,
+        )
+        wanted.folder.mkdir(parents=True, exist_ok=True)
+        keepers = list(wanted.keeper or ())
+        if wanted.trust is Trust.KEEPERS and not keepers:
+            files = [wanted.folder / f"keeper-{number}.key" for number in (1, 2)]
+            keepers = [Keeper.key(Identity.kept_at(file)) for file in files]
+            typer.echo(
+                f"made {' and '.join(map(str, files))}: whoever holds both can read every answer. Give each "
+                "to a keeper of its own before anybody is asked",
+                err=True,
+            )
+        task = Task(
+            encoding,
+            sigma=sigma,
+            tally=Identity.kept_at(wanted.folder / "tally.key").public_key,
+            keepers=tuple(keepers),
+            least=max(3, int(0.8 * wanted.clients) if wanted.least is None else wanted.least),
+            rounds=wanted.rounds,
+            question=question,
+        )
+    path.write_text(task.to_json(), encoding="utf-8")
+    if "advice" in prediction:
+        typer.echo(str(prediction["advice"]), err=True)
+    typer.echo(f"{path}: fingerprint {task.sha256}")
+
+
+def _texts(wanted: NewOptions) -> dict[str, Any]:
+    """The texts of a new question, by language."""
+    choices = list(wanted.choice or ())
+    first: dict[str, Any] = {
+        "question": wanted.question,
+        "title": wanted.title or wanted.question,
+        "purpose": wanted.purpose,
+    }
+    first |= ({"unit": wanted.unit} if wanted.unit else {}) | ({"choices": choices} if choices else {})
+    by_language = {wanted.language: first}
+    if wanted.translations is not None:
+        others = _json(wanted.translations)
+        if not isinstance(others, dict) or not all(
+            isinstance(texts, dict) and set(texts) == set(first) for texts in others.values()
+        ):
+            raise ValueError(f"{wanted.translations} must give {', '.join(first)} for each language")
+        by_language |= others
+    texts = {
+        name: {code: words[name] for code, words in by_language.items() if name in words} for name in _WORDS
+    }
+    return {"text": texts.pop("question"), **texts}
+
+
+def _encoding_words(wanted: NewOptions) -> str:
+    """The encoding of a new question, as :func:`parsed` takes it."""
+    ways = [bool(wanted.choice), wanted.range is not None, wanted.encoding is not None]
+    if sum(ways) != 1:
+        raise ValueError(
+            "type --choice several times, or --range LOW:HIGH, or --encoding, and only one of them"
+        )
+    if wanted.choice:
+        return f"histogram:0:{len(wanted.choice)}:{len(wanted.choice)}"
+    if wanted.range is not None:
+        low, _, high = wanted.range.partition(":")
+        try:
+            return f"tree:{int(low)}:{int(high) + 1}"
+        except ValueError:
+            raise ValueError(
+                f"--range must be two whole numbers such as 0:240, got {wanted.range!r}"
+            ) from None
+    return str(wanted.encoding)
+
+
+@app.command()
+def simulate(
+    task: Annotated[Path, _TASK],
+    *,
+    out: Annotated[Path, typer.Option(help="Write the released sums here.", metavar="FILE")],
+    clients: Annotated[int, typer.Option(help="Invented people.", min=3)] = 200,
+    values: Annotated[
+        Path | None, typer.Option(help="A JSON list of answers, instead of invented ones.", metavar="FILE")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the invented answers, not of the noise.")] = 0,
+) -> None:
+    """Try a task: a round of invented people in one process, with keys of its own. It spends nothing."""
+    import numpy as np
+
+    from ostraka.collect.demo import invented, simulated
+    from ostraka.core.door import release
+    from ostraka.core.ledger.budget import Budget
+    from ostraka.core.ledger.ledger import Ledger
+
+    console.require_new(out, option="--out")
+    with console.usage():
+        agreed = _task(task)
+        answers = _json(values) if values is not None else None
+        if answers is None:
+            answers = invented(agreed.encoding, clients, np.random.default_rng(seed))
+        if not isinstance(answers, list):
+            raise ValueError(f"{values} must hold a list of answers")  # noqa: TRY004  (bad data of a file)
+        role, sums = simulated(agreed, answers)
+    delta = 1e-6 if agreed.question is None else agreed.question.delta
+    with Ledger(":memory:", budget=Budget(epsilon=1e6, delta=delta, adaptive=False)) as ledger:
+        answer = release(agreed.mechanism, sums, ledger=ledger)
+        epsilon = ledger.spent().epsilon(delta=delta)
+    record = _record(role, answer, epsilon=epsilon, delta=delta, task=agreed) | {"simulation": True}
+    out.write_text(json.dumps(record), encoding="utf-8")
+    typer.echo(f"{out}: {len(answers)} invented people, epsilon {epsilon:.4g}", err=True)
+
+
+def _record(role: Tally, answer: Any, *, epsilon: float, delta: float, task: Task) -> dict[str, Any]:
+    """What 'show' reads: the task and the released sums of one round."""
+    return {
+        "task": json.loads(task.to_json()),
+        "round": role.round,
+        "n_clients": role.n_clients,
+        "n_survivors": role.n_survivors,
+        "variance": role.variance,
+        "sums": answer.tolist(),
+        "epsilon": epsilon,
+        "delta": delta,
+        "unit": "client",
+    }
+
+
+class Kind(StrEnum):
+    """What to show of released sums."""
+
+    MEDIAN = "median"
+    QUANTILE = "quantile"
+    ANSWERS = "answers"
+    MAP = "map"
+    FORECAST = "forecast"
+    SIMILAR = "similar"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowOptions:
+    """Options of ``ostraka collect show``."""
+
+    kind: Kind = argument(
+        ..., "median, quantile, answers, map, forecast or similar.", "KIND", show_default=False
+    )
+    files: list[Path] = argument(
+        ..., "Released sums, from 'tally --out' or 'simulate'; for a forecast several, oldest first.",
+        "FILE...", show_default=False,
+    )  # fmt: skip
+    html: Path | None = option(None, "Write a page with a picture here.", "FILE")
+    q: float = option(0.5, "Which quantile, between 0 and 1.")
+    alpha: float = option(0.7, "Of a forecast: the weight of the newest round.")
+    items: str = option("", "Of similar items: those already there, such as 3,17.", "LIST")
+    n: int = option(10, "Of similar items: how many.", min=1)
+    language: str = option("en", "Of the question's texts.", "CODE")
+    as_json: bool = option(False, "Print JSON on stdout.", name="--json")
+
+
+@app.command()
+@options(ShowOptions)
+def show(wanted: ShowOptions) -> None:
+    """Show released sums: a sentence with an interval, a table, and with --html a page with a picture."""
+    from ostraka.collect import show as shown
+
+    if wanted.html is not None:
+        console.require_new(wanted.html, option="--html")
+    if len(wanted.files) > 1 and wanted.kind is not Kind.FORECAST:
+        raise typer.BadParameter(f"{wanted.kind} takes one FILE; a forecast takes several")
+    with console.usage():
+        rounds = [shown.Collected.of_file(path) for path in wanted.files]
+        newest = rounds[-1]
+        if wanted.kind is Kind.FORECAST:
+            answer = shown.forecast(rounds, alpha=wanted.alpha)
+        elif wanted.kind is Kind.MAP:
+            answer = shown.heat_map(newest)
+        elif wanted.kind is Kind.ANSWERS:
+            answer = shown.shares(newest, wanted.language)
+        elif wanted.kind is Kind.SIMILAR:
+            try:
+                items = [int(item) for item in wanted.items.split(",") if item]
+            except ValueError:
+                raise ValueError(f"--items must be numbers such as 3,17, got {wanted.items!r}") from None
+            answer = shown.similar(newest, items, n=wanted.n)
+        else:
+            answer = shown.quantile(newest, 0.5 if wanted.kind is Kind.MEDIAN else wanted.q)
+        if wanted.html is not None:
+            wanted.html.write_text(shown.page(answer, newest, language=wanted.language), encoding="utf-8")
+    if wanted.as_json:
+        typer.echo(json.dumps({"sentences": answer.sentences, **answer.values}))
+        return
+    for words in answer.sentences:
+        typer.echo(words)
+    widths = [max(map(len, column)) for column in zip(answer.columns, *answer.rows, strict=True)]
+    for row in (answer.columns, *answer.rows):
+        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
 def _write_task(wanted: PlanOptions, encoding: Any, sigma: float, out: Path) -> str:
     """Write the task that was planned, and return its hash."""
     from ostraka.collect.task import Task
@@ -180,6 +439,7 @@ def tally(
         list[str] | None, typer.Option(help="Address of a keeper, in the task's order.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the released sums here.", metavar="FILE")] = None,
+    stay: Annotated[float, typer.Option(help="Show the result to pages for so many seconds.", min=0)] = 0.0,
     port: Annotated[int, _PORT] = 0,
     host: Annotated[str, _HOST] = "127.0.0.1",
     as_json: Annotated[bool, _JSON] = False,
@@ -189,6 +449,7 @@ def tally(
     Example: ostraka collect tally task.json --identity tally.key --folder tally --clients 1000 --seconds 600
     """
     from ostraka.collect.client import run_exchanges
+    from ostraka.collect.show import Collected, summary
     from ostraka.collect.tally import Tally
     from ostraka.core.door import release
     from ostraka.core.ledger.budget import Budget
@@ -198,28 +459,24 @@ def tally(
 
     with console.usage():
         role = Tally(_task(task), Identity.kept_at(identity), keepers=keeper or (), folder=folder)
-    with PartyServer(role, port=port, host=host, pages=role.pages) as server:
+    budget = Budget(epsilon=epsilon, delta=delta, adaptive=False)
+    with (
+        Ledger(folder / "collect.ledger", budget=budget) as ledger,
+        PartyServer(role, port=port, host=host, pages=role.pages) as server,
+    ):
+        role.announce(spent=ledger.spent().epsilon(delta=delta), budget=epsilon)
         typer.echo(server.url, err=as_json)
         run_exchanges(role, n_clients=clients, seconds=seconds)
         sums = role.close()
-    with Ledger(
-        folder / "collect.ledger", budget=Budget(epsilon=epsilon, delta=delta, adaptive=False)
-    ) as ledger:
         answer = release(role.task.mechanism, sums, ledger=ledger, key=f"{role.task.sha256}/{role.round}")
-        result = {
-            "task": json.loads(role.task.to_json()),
-            "n_clients": role.n_clients,
-            "n_survivors": role.n_survivors,
-            "variance": role.variance,
-            "sums": answer.tolist(),
-            "epsilon": ledger.spent().epsilon(delta=delta),
-            "delta": delta,
-            "unit": "client",
-        }
-    if out is not None:
-        out.write_text(json.dumps(result), encoding="utf-8")
-    if out is None or as_json:
-        typer.echo(json.dumps(result))
+        spent = ledger.spent().epsilon(delta=delta)
+        record = _record(role, answer, epsilon=spent, delta=delta, task=role.task)
+        if out is not None:
+            out.write_text(json.dumps(record), encoding="utf-8")
+        if out is None or as_json:
+            typer.echo(json.dumps(record))
+        role.announce(spent=spent, budget=epsilon, result=summary(Collected(record)))
+        time.sleep(stay)
 
 
 @app.command()
@@ -320,6 +577,13 @@ def demo(
     record = _collect_demo.run(out, n_clients=clients)
     words = "wrote {report}: median {median} minutes ({low} to {high})".format(**record)
     console.say(record, words, as_json=as_json)
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise ValueError(f"{path} holds no JSON") from None
 
 
 def _task(path: Path) -> Task:

@@ -97,7 +97,7 @@ class Client(HoldsSecrets):
         """Return the one message of a client that trusts keepers."""
         if self.task.trust != "keepers":
             raise ValueError("this task trusts clients, not keepers: use join, share, mask and unmask")
-        vector = self.task.encoding.encode(value)
+        vector = self.task.encoded(value)
         secret = exchange_secret(self._used())
         transcript = self.task.transcript("report", round=self.round)
         total = np.array(vector, dtype=np.uint32)
@@ -120,7 +120,7 @@ class Client(HoldsSecrets):
 
     def mask(self, value: Any, inbox: bytes) -> bytes:
         """Third exchange: return the encoded value, with noise and masks."""
-        vector = self.task.encoding.encode(value)
+        vector = self.task.encoded(value)
         return self._joined.mask(vector, inbox)
 
     def confirm(self, survivors: bytes) -> bytes:
@@ -183,7 +183,7 @@ def send(
     task = fetch_task(url, sha256=sha256)
     remote, limit = Remote("the tally", url, timeout=timeout), 8 * MOST_CELLS
     client = Client(task, round=round_, folder=folder)
-    task.encoding.encode(value)  # a value that is refused is refused before anybody counts on this client
+    task.encoded(value)  # a value that is refused is refused before anybody counts on this client
     if task.enrolment is not None:
         if certify is None:
             raise ValueError("this task needs an enrolled client: the enrolment must sign its claim")

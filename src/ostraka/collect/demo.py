@@ -1,19 +1,24 @@
-"""``ostraka collect demo``: three rounds in one process, and a report with a map and a histogram."""
+"""``ostraka collect demo`` and ``simulate``: rounds of invented people in one process.
+
+The demonstration writes a report of three rounds, with a map and a histogram.
+"""
 
 from __future__ import annotations
 
 import base64
 import io
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ostraka.collect import estimate
 from ostraka.collect.client import Client
-from ostraka.collect.encodings import Grid, Histogram, Tree
+from ostraka.collect.encodings import CountMin, CountSketch, Grid, Histogram, Pairs, Tree
 from ostraka.collect.keeper import Keeper
-from ostraka.collect.plan import sigma_for
+from ostraka.collect.messages import certificate
+from ostraka.collect.plan import among_clients, sigma_for
 from ostraka.collect.tally import Tally
 from ostraka.collect.task import Task
 from ostraka.core import check
@@ -23,9 +28,11 @@ from ostraka.core.ledger.ledger import Ledger
 from ostraka.secure.keys import Identity
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from ostraka.collect.encodings import Encoding
+    from ostraka.core.private import Private
 
 _DELTA = 1e-6
 _EPSILONS = {"ages": 1.0, "minutes": 1.0, "places": 1.0}
@@ -64,16 +71,59 @@ def run(out: Path, *, n_clients: int) -> dict[str, Any]:
 
 
 def _round(encoding: Encoding, values: list[Any], name: str, ledger: Ledger) -> tuple[Task, np.ndarray]:
-    me, keepers = Identity.fresh(), [Identity.fresh() for _ in range(3)]
     sigma = sigma_for(encoding, epsilon=_EPSILONS[name], delta=_DELTA)
-    keys = tuple(Keeper.key(identity) for identity in keepers)
-    task = Task(
-        encoding, sigma=sigma, tally=me.public_key, keepers=keys, honest=2, least=min(100, len(values))
+    keys = tuple(Keeper.key(Identity.fresh()) for _ in range(3))
+    task = Task(encoding, sigma=sigma, tally="0" * 64, keepers=keys, honest=2, least=min(100, len(values)))
+    tally, sums = simulated(task, values)
+    return tally.task, release(task.mechanism, sums, ledger=ledger)
+
+
+def simulated(task: Task, values: Sequence[Any]) -> tuple[Tally, Private]:
+    """Run a round of a task with keys of its own, all roles in this process; return the tally and the sums.
+
+    No key of the task is used: neither its rounds nor its ledger know of this one.
+    """
+    me, office = Identity.fresh(), None if task.enrolment is None else Identity.fresh()
+    keepers = [Identity.fresh() for _ in task.keepers]
+    trial = replace(
+        task,
+        tally=me.public_key,
+        keepers=tuple(Keeper.key(identity) for identity in keepers),
+        enrolment=None if office is None else office.public_key,
     )
-    tally = Tally(task, me, keepers=[Keeper(task, identity) for identity in keepers])
-    for value in values:
-        tally.receive(Client(task).report(value))
-    return task, release(task.mechanism, tally.close(), ledger=ledger)
+    tally = Tally(trial, me, keepers=[Keeper(trial, identity) for identity in keepers])
+    if trial.trust == "clients":
+        among_clients(tally, values, enrolment=office)
+    else:
+        for value in values:
+            client = Client(trial)
+            if office is not None:
+                client.certificate = certificate(trial, office, client.claim, round_=0)
+            tally.receive(client.report(value))
+    return tally, tally.close()
+
+
+def invented(encoding: Encoding, n_clients: int, rng: np.random.Generator) -> list[Any]:
+    """Return values of invented people that an encoding takes; some numbers lie outside of its range."""
+    if isinstance(encoding, Grid):
+        crowd = rng.choice([0.3, 0.7], n_clients)
+        places = np.stack([rng.normal(crowd, 0.08), rng.normal(1 - crowd, 0.08)], axis=1)
+        low, high = np.array([encoding.x, encoding.y]).T
+        return list((low + places * (high - low)).tolist())
+    if isinstance(encoding, Pairs | CountMin | CountSketch):
+        items = encoding.items if isinstance(encoding, Pairs) else 1_000
+        share = 1 / np.arange(1, items + 1)
+        size = min(encoding.at_most, items)
+        return [
+            rng.choice(items, size, replace=False, p=share / share.sum()).tolist() for _ in range(n_clients)
+        ]
+    if not isinstance(encoding, Tree | Histogram):
+        raise ValueError(f"nobody is invented for a {type(encoding).__name__}: name a file of answers")  # noqa: TRY004
+    width = encoding.high - encoding.low
+    numbers = encoding.low + width * rng.lognormal(-1.2, 0.6, n_clients)
+    if isinstance(encoding, Histogram) and encoding.low == 0 and width == encoding.cells:  # may be choices
+        return list(np.minimum(numbers, encoding.cells - 1).astype(int).tolist())
+    return list((numbers.astype(int) if isinstance(encoding, Tree) else numbers).tolist())
 
 
 def _pictures(answers: dict[str, tuple[Task, np.ndarray]]) -> str:

@@ -29,6 +29,7 @@ _KEEPER, _SHARE = 40e-6, 0.35e-6  # one report at a keeper; one multiplication i
 _LEAST_SIGMA = 0.5
 _FANOUTS = (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 20, 24, 32)
 _WIDE = 2**16
+_USELESS = 0.25  # of a rank: from the median to a quartile
 _AS_GOOD = 1.05  # how far above the least variance a tree may lie that has fewer cells
 
 
@@ -121,7 +122,13 @@ def plan(
     # the errors of the usual answers that follow from the noise alone
     if isinstance(encoding, Tree):
         nodes = float(nodes_of_ranks(encoding.sizes, encoding.fanout, known=True).mean())
-        prediction |= {"fanout": encoding.fanout, "error of a rank": spread * math.sqrt(nodes) / n_clients}
+        rank = spread * math.sqrt(nodes) / n_clients
+        prediction |= {"fanout": encoding.fanout, "error of a rank": rank}
+        if 2 * rank > _USELESS:
+            prediction["advice"] = (
+                f"the median will be useless: {n_clients} people are too few for so much noise. Its interval "
+                "will cover half of all answers or more: ask more people, or type a larger --epsilon"
+            )
     elif isinstance(encoding, Histogram):
         prediction["error of a share"] = spread / n_clients
     elif isinstance(encoding, CountMin | CountSketch) and items is not None:

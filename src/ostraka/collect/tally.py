@@ -12,7 +12,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from ostraka.collect.messages import (
     read_entry,
 )
 from ostraka.core.private import Private
+from ostraka.secure.agreement import canonical
 from ostraka.secure.keys import (
     KEY_BYTES,
     SIGNATURE_BYTES,
@@ -453,6 +454,7 @@ class Tally(HoldsSecrets):
         self._total = np.zeros(task.encoding.cells, dtype=np.uint32)
         self._closing: tuple[Closing, bytes] | None = None
         self._log: Log | None = None
+        self._notice = b""
         self._gathering = Gathering(task, round_=self.round) if task.trust == "clients" else None
         if folder is not None:
             name = f"tally-{task.sha256[:16]}-{self.round}"
@@ -494,9 +496,10 @@ class Tally(HoldsSecrets):
     @property
     def answers(self) -> dict[str, Callable[[bytes], bytes]]:
         """The handlers of a server's messages."""
+        handlers = {"/v1/notice": lambda _: self._notice}
         if self._gathering is None:
-            return {"/v1/report": self.receive}
-        handlers = {"/v1/message": self.receive, "/v1/outbox": self.outbox}
+            return {**handlers, "/v1/report": self.receive}
+        handlers |= {"/v1/message": self.receive, "/v1/outbox": self.outbox}
         if self.task.enrolment is None:
             return handlers
         return {**handlers, "/v1/entries": lambda _: self.entries(), "/v1/approve": self.approve}
@@ -510,6 +513,15 @@ class Tally(HoldsSecrets):
     def most_bytes(self) -> int:
         """The length of the longest valid message."""
         return most_report_bytes(self.task) if self._gathering is None else most_message_bytes(self.task)
+
+    def announce(self, *, spent: float, budget: float, result: Mapping[str, Any] | None = None) -> None:
+        """Sign what pages show beside the task: epsilon spent and allowed, and the released result.
+
+        All of it is public, and is said until the next call. Pages check the signature.
+        """
+        notice = {"task": self.task.sha256, "round": self.round, "spent": spent, "budget": budget}
+        body = canonical({**notice, "result": None if result is None else dict(result)}).encode()
+        self._notice = self._identity.seal("notice", body)
 
     def receive(self, message: bytes) -> bytes:
         """Keep a message of a client and acknowledge it; the same one again is not counted twice.

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ostraka.collect.encodings import CountMin, CountSketch, Encoding, Grid, Histogram, Pairs, Tree
+from ostraka.collect.question import Question
 from ostraka.core import check
 from ostraka.core.mechanisms.skellam import SkellamSum
 from ostraka.secure.agreement import canonical
@@ -50,6 +51,7 @@ def read(record: Any) -> Encoding:
 
 
 _VERSION = 1
+_WITH_QUESTION = 2  # the version of tasks that have one; others keep the form, and the fingerprint, of before
 _LEAST = 3  # of two, each would know the other's vector from the sum
 _MOST_KEEPERS = 100
 _MOST_CLIENTS = 100_000_000
@@ -95,11 +97,14 @@ class Task:
         then sign the set of survivors, and ``enrolment`` is needed.
     enrolment : str, optional
         Public key that signs the key of every client. None: whoever reaches the tally is a client.
+    question : Question, optional
+        What people are asked, and what it costs them, in words that are part of the fingerprint.
 
     Raises
     ------
     ValueError
-        A field out of range, keys given twice, sums that would not fit into 32 bits.
+        A field out of range, keys given twice, sums that would not fit into 32 bits, rounds that cost more
+        than the question says, choices that are not the cells of the encoding.
 
     Examples
     --------
@@ -126,6 +131,7 @@ class Task:
     missing: float = field(default=0.1, kw_only=True)
     lying: bool = field(default=False, kw_only=True)
     enrolment: str | None = field(default=None, kw_only=True)
+    question: Question | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if not isinstance(self.encoding, Encoding):
@@ -143,6 +149,7 @@ class Task:
         _ = self.mechanism  # raises if the noise cannot be priced
         if self.limit * self.encoding.largest + self.noise_room(self.limit) >= _ROOM:
             raise ValueError("most clients' sums, with the noise, must stay below 2^31: take a smaller most")
+        self._check_question()
 
     def _set(self, **values: Any) -> None:
         for name, value in values.items():
@@ -183,6 +190,21 @@ class Task:
         if len(set(keys)) < len(keys):
             raise ValueError("the tally, the enrolment and every keeper must have keys of their own")
 
+    def _check_question(self) -> None:
+        question, encoding = self.question, self.encoding
+        if question is None:
+            return
+        if not isinstance(question, Question):
+            raise ValueError("question must be a Question")  # noqa: TRY004  (bad data of a file)
+        n = question.n_choices
+        if n and encoding != Histogram(0, n, cells=n):
+            raise ValueError(f"a question with {n} choices needs the encoding Histogram(0, {n}, cells={n})")
+        one = self.mechanism.curve()
+        for name, cost in (("epsilon", one), ("series", self.rounds * one)):
+            stated, price = getattr(question, name), cost.epsilon(delta=question.delta)
+            if not price <= stated:
+                raise ValueError(f"the question states {name} = {stated:g}, and the price is {price:.6g}")
+
     def _check_trust(self) -> None:
         check.one_of(trust=str(self.trust), allowed=("keepers", "clients"))
         check.one_of(noise=str(self.noise), allowed=(str(self.trust), "tally"))
@@ -210,6 +232,10 @@ class Task:
         """The mechanism that releases the sums."""
         encoding = self.encoding
         return SkellamSum(sigma=self.sigma, l1=encoding.l1, l2=encoding.l2, adds=self.noise == "tally")
+
+    def encoded(self, answer: Any) -> np.ndarray:
+        """Return the vector of an answer: what the encoding takes, or the text or number of a choice."""
+        return self.encoding.encode(answer if self.question is None else self.question.number(answer))
 
     def n_colluding(self, n_clients: int) -> int:
         """Return how many of ``n_clients`` clients may collude."""
@@ -254,6 +280,10 @@ class Task:
         """Return the task as canonical JSON."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         values |= {"encoding": written(self.encoding), "ostraka_task": _VERSION}
+        if self.question is None:
+            del values["question"]
+        else:
+            values |= {"question": self.question.written(), "ostraka_task": _WITH_QUESTION}
         return canonical(_one_spelling(values))
 
     @classmethod
@@ -263,12 +293,15 @@ class Task:
             record = json.loads(text)
         except (ValueError, RecursionError):
             record = None
-        if not isinstance(record, dict) or record.pop("ostraka_task", None) != _VERSION:
-            raise ValueError(f"not a task of version {_VERSION}")
-        if set(record) != {item.name for item in fields(cls)}:
-            raise ValueError(f"a task has the fields {', '.join(item.name for item in fields(cls))}")
+        version = record.pop("ostraka_task", None) if isinstance(record, dict) else None
+        if version not in {_VERSION, _WITH_QUESTION} or isinstance(version, bool):
+            raise ValueError(f"not a task of version {_VERSION} or {_WITH_QUESTION}")
+        names = {item.name for item in fields(cls)} - (set() if version == _WITH_QUESTION else {"question"})
+        if set(record) != names:
+            raise ValueError(f"a task has the fields {', '.join(sorted(names))}")
+        question = Question.read(record["question"]) if version == _WITH_QUESTION else None
         try:
-            return cls(**{**record, "encoding": read(record["encoding"])})
+            return cls(**{**record, "encoding": read(record["encoding"]), "question": question})
         except TypeError:
             raise ValueError("a field of the task is of the wrong kind") from None
 

@@ -60,6 +60,8 @@ _PAGE = (
     ),
     (b"referrer-policy", b"no-referrer"),
 )
+# A role that serves pages may be asked by pages elsewhere: all that it says is public, masked or signed.
+_ANY_PAGE = ((b"access-control-allow-origin", b"*"),)
 _LOG = logging.getLogger(__name__)
 
 
@@ -455,10 +457,12 @@ class _Messages:
             at_once=min(512, max(2 * _MOST_THREADS, 2**28 // size)),
         )
         self.party, self.pool = party, ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="ostraka-party")
+        self._more = _ANY_PAGE if pages else ()
         states = {"/health": b'{"ok": true}', "/ready": b'{"ready": true}'}
         self._pages = {path: Reply(200, body) for path, body in states.items()}
         self._pages |= {
-            path: Reply(200, body, kind.encode(), more=_PAGE) for path, (kind, body) in pages.items()
+            path: Reply(200, body, kind.encode(), more=(*_PAGE, *_ANY_PAGE))
+            for path, (kind, body) in pages.items()
         }
 
     def admit(self, request: Request) -> bool:
@@ -487,11 +491,11 @@ class _Messages:
         try:
             body = self.party.answers[request.path](request.body)
         except PartyError as error:
-            return Refused(_STATUS[error.code], error.code, str(error)).reply
+            return Refused(_STATUS[error.code], error.code, str(error), more=self._more).reply
         except Exception as error:  # noqa: BLE001  (its text may be private; its kind is for the log)
             _LOG.error("%s failed to answer: %s", self.party.name, type(error).__name__)
             return Refused(500, "internal", f"{self.party.name} failed; its own log says how").reply
-        return Reply(200, body, b"application/octet-stream")
+        return Reply(200, body, b"application/octet-stream", more=self._more)
 
 
 class PartyServer:

@@ -175,7 +175,7 @@ const hexadecimal = (value, digits) => typeof value === "string" && value.length
 
 function checkedTask(taskText, trust, round) {
   const task = JSON.parse(taskText);
-  if (task.ostraka_task !== 1 || task.trust !== trust) throw new Error(`this needs a task that trusts ${trust}`);
+  if (task.ostraka_task !== ("question" in task ? 2 : 1) || task.trust !== trust) throw new Error(`this needs a task that trusts ${trust}`);
   const keys = [task.tally, ...(task.enrolment === null ? [] : [task.enrolment])];
   const shares = [task.colluding, task.missing], kept = trust === "keepers";
   if (!keys.every((key) => hexadecimal(key, 64)) || !task.keepers.every((key) => hexadecimal(key, 128))) throw new Error("a key of the task is malformed");
@@ -645,49 +645,14 @@ export async function send(base, value, { expected = null, ready = null, certify
   return one.sha;
 }
 
-// The page itself
+// What a tally says beside its task, signed: what of the budget is spent, and in the end the result
 
-const HIDDEN = {
-  keepers: "Your value is masked on this device. The server adds up masked reports and learns a noisy sum only, "
-    + "as long as one of the keepers is honest.",
-  clients: "Your value is masked on this device together with other clients. The server learns the sum only. "
-    + "Keep this page open until it says that your value was received.",
-};
-const WAITING = {
-  share: "Joined. Waiting for the other clients. Keep this page open.",
-  mask: "Waiting for the other clients' shares. Keep this page open.",
-  confirm: "Your masked value was sent. Waiting for the set of survivors. Keep this page open.",
-  unmask: "Your masked value was sent. Waiting for the last exchange. Keep this page open.",
-};
-
-async function start() {
-  const base = new URL(".", location.href).href.replace(/\/$/, "");
-  const at = (id) => document.getElementById(id), said = at("said");
-  let one = await prepared(base);
-  const show = () => { at("claim").textContent = one.claim; };
-  show();
-  at("task").textContent = JSON.stringify(one.task.encoding);
-  at("sha").textContent = one.sha;
-  at("hidden").textContent = HIDDEN[one.task.trust];
-  at("enrolment").hidden = one.task.enrolment === null;
-  const onStage = (stage) => { said.textContent = WAITING[stage]; };
-  const certify = () => fromHex(at("certificate").value.trim());
-
-  at("form").addEventListener("submit", async (event) => {
-    event.preventDefault();
-    const field = at("value"), button = event.target.querySelector("button");
-    button.disabled = true;
-    try {
-      await send(base, JSON.parse(field.value), { expected: one.sha, ready: one, certify, onStage });
-      field.value = "";
-      said.textContent = "Received. It will be counted once.";
-    } catch (error) {
-      said.textContent = `Not sent: ${error.message}`;
-      field.disabled = one.message !== null; // the same message is sent again, which counts once
-      button.disabled = false;
-      if (one.client?.used) { one = await prepared(base); show(); }
-    }
-  });
+export async function noticeOf(base, { task, sha }) {
+  const sealed = await asked(base, "notice", new Uint8Array(0));
+  if (!sealed.length) return null;
+  const body = sealed.slice(64);
+  if (!await signedBy(fromHex(task.tally), "notice", sealed.slice(0, 64), body)) throw new Error("the tally did not sign its notice");
+  const notice = JSON.parse(new TextDecoder().decode(body));
+  if (notice.task !== sha) throw new Error("the notice is for another task");
+  return notice;
 }
-
-if (typeof document !== "undefined" && document.getElementById("form")) start();

@@ -1,0 +1,339 @@
+"""Released sums as answers: a sentence, a table and a picture, for the terminal and for a page.
+
+Everything is computed from a record of ``ostraka collect tally`` (or ``simulate``), which is public, so
+looking costs nothing. Intervals cover the noise, and not who took part.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ostraka.collect import estimate
+from ostraka.collect.encodings import Grid, Histogram, Pairs, Tree
+from ostraka.collect.task import Task
+from ostraka.core.axes import BLUE, RED
+from ostraka.core.files import environment
+from ostraka.report.figures import svg
+from ostraka.report.page import Figure, sentence
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+_MOST_BARS = 40
+_MOST_ROWS = 12
+_VAGUE = 0.5  # an interval over more of the range says little
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """A record of one round that was released. Public.
+
+    Parameters
+    ----------
+    record : mapping
+        With ``task``, ``sums``, ``variance``, ``n_survivors``, ``epsilon`` and ``delta``.
+
+    Raises
+    ------
+    ValueError
+        A field is missing, or the sums are not those of the task's encoding.
+    """
+
+    record: Mapping[str, Any]
+    task: Task = field(init=False)
+    sums: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        names = ("task", "sums", "variance", "n_survivors", "epsilon", "delta")
+        missing = [name for name in names if name not in self.record]
+        if missing:
+            raise ValueError(f"it lacks {', '.join(missing)}: name a file of 'ostraka collect tally --out'")
+        task, sums = (
+            Task.from_json(json.dumps(self.record["task"])),
+            np.asarray(self.record["sums"], np.float64),
+        )
+        if sums.shape != (task.encoding.cells,) or not np.isfinite(sums).all():
+            raise ValueError(f"its sums must be {task.encoding.cells} numbers, as many as the task has cells")
+        object.__setattr__(self, "task", task)
+        object.__setattr__(self, "sums", sums)
+
+    @classmethod
+    def of_file(cls, path: Path) -> Collected:
+        """Read a file of ``ostraka collect tally --out``; ValueError for anything else."""
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            record = None
+        try:
+            return cls(record if isinstance(record, dict) else {})
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+
+    @property
+    def variance(self) -> float:
+        """Of the noise in each cell."""
+        return float(self.record["variance"])
+
+    @property
+    def n(self) -> int:
+        """Clients that are summed."""
+        return int(self.record["n_survivors"])
+
+    def words(self, name: str, language: str = "en") -> str:
+        """A text of the question in a language, or in its first one; empty without a question."""
+        texts = getattr(self.task.question, name, {})
+        return str(texts.get(language) or next(iter(texts.values()), ""))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What the sums say: for people, for programs, and as a picture."""
+
+    title: str
+    sentences: tuple[str, ...]
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    values: Mapping[str, Any]  # for --json
+    draw: Callable[[Any], None]
+    alt: str
+
+
+def quantile(collected: Collected, q: float = 0.5) -> Answer:
+    """A quantile of numbers, with its interval; a Tree or a Histogram."""
+    options: dict[str, Any] = {"n_clients": collected.n, "variance": collected.variance}
+    value, low, high = estimate.quantile(collected.sums, collected.task, q, **options)
+    unit = collected.words("unit")
+    name = "median" if q == 0.5 else f"{100 * q:g} % quantile"
+    unit_behind = f" {unit}" if unit else ""
+    range_ = f"with 95 % probability it lies between {low:g} and {high:g}"
+    sentences = [f"The {name} is {value:g}{unit_behind}; {range_}."]
+    edges, counts, margins = _bars(collected)
+    if high - low > _VAGUE * (edges[-1] - edges[0]):
+        sentences.append(
+            f"This {name} is useless: its interval covers more than half of the range. Ask more people, or "
+            "spend more epsilon."
+        )
+    table = [(f"{q:g}", *(f"{number:g}" for number in (value, low, high)))]
+
+    def draw(axes: Any) -> None:
+        axes.bar(edges[:-1], counts, np.diff(edges), align="edge", color=BLUE, yerr=margins, ecolor="#868c95")
+        axes.axvspan(low, high, color=RED, alpha=0.2)
+        axes.axvline(value, color=RED, linewidth=2)
+        axes.set(xlabel=unit or "value", ylabel="people")
+
+    return Answer(
+        title=f"The {name}",
+        sentences=tuple(sentences),
+        columns=("quantile", "value", "from", "to"),
+        rows=tuple(table),
+        values={"quantile": q, "value": value, "low": low, "high": high, "unit": unit},
+        draw=draw,
+        alt=f"Bars of people by value, a line at the {name}, {value:g}, and a band from {low:g} to {high:g}.",
+    )
+
+
+def shares(collected: Collected, language: str = "en") -> Answer:
+    """How many gave each answer, with intervals; a Histogram or a Tree."""
+    encoding = collected.task.encoding
+    edges, counts, margins = _bars(collected)
+    question = collected.task.question
+    if question is not None and question.choices and isinstance(encoding, Histogram):
+        names = list(question.choices.get(language) or next(iter(question.choices.values())))
+    else:
+        names = [f"{low:g} to {high:g}" for low, high in itertools.pairwise(edges)]
+    low, high = np.maximum(counts - margins, 0.0), np.minimum(counts + margins, collected.n)
+    rows = [
+        (name, f"{count:.0f}", f"{below:.0f}", f"{above:.0f}", f"{100 * max(count, 0.0) / collected.n:.0f} %")
+        for name, count, below, above in zip(names, counts, low, high, strict=True)
+    ]
+    first = int(np.argmax(counts))
+    most = (
+        f"{counts[first]:.0f} of {collected.n} people, with 95 % probability between {low[first]:.0f} and "
+        f"{high[first]:.0f}"
+    )
+
+    def draw(axes: Any) -> None:
+        places = np.arange(len(names))
+        axes.barh(places, np.maximum(counts, 0.0), color=BLUE, xerr=margins, ecolor="#868c95")
+        axes.set_yticks(places, names)
+        axes.invert_yaxis()
+        axes.set(xlabel="people, with 95 % intervals", xlim=(0, None))
+
+    return Answer(
+        title="The answers",
+        sentences=(f"The most frequent answer is {names[first]}: {most}.",),
+        columns=("answer", "people", "from", "to", "share"),
+        rows=tuple(rows),
+        values={"answers": names, "people": counts.tolist(), "low": low.tolist(), "high": high.tolist()},
+        draw=draw,
+        alt="Bars: " + "; ".join(f"{row[0]}: {row[1]}" for row in rows[:_MOST_ROWS]) + ".",
+    )
+
+
+def heat_map(collected: Collected) -> Answer:
+    """People in each cell of a map, with intervals; a Grid."""
+    value, low, high = estimate.heat_map(collected.sums, collected.task, variance=collected.variance)
+    return _map(collected, value, low, high, title="The map", what="were in")
+
+
+def forecast(rounds: Sequence[Collected], *, alpha: float = 0.7) -> Answer:
+    """The next round, as an average of the past that favours what is newest; a Grid, a Histogram or a Tree.
+
+    ``rounds`` are in order, the oldest first, of one encoding.
+    """
+    newest = rounds[-1]
+    if any(one.task.encoding != newest.task.encoding for one in rounds):
+        raise ValueError("a forecast needs rounds of one encoding: name the files of one series")
+    variance = max(one.variance for one in rounds)
+    past = np.stack([one.sums for one in rounds])
+    value, low, high = (
+        np.maximum(part, 0.0) for part in estimate.forecast(past, alpha=alpha, variance=variance)
+    )
+    encoding, many = newest.task.encoding, f"the forecast from {len(rounds)} rounds"
+    if isinstance(encoding, Grid):
+        shape = encoding.shape
+        parts = (part.reshape(shape) for part in (value, low, high))
+        return _map(newest, *parts, title="The next round", what=f"will be, by {many}, in")
+    total = dict(newest.record, sums=value.tolist(), variance=variance)
+    answer = shares(Collected(total))
+    return Answer(
+        title="The next round",
+        sentences=(f"This is {many}.", *answer.sentences),
+        columns=answer.columns,
+        rows=answer.rows,
+        values={**answer.values, "rounds": len(rounds), "alpha": alpha},
+        draw=answer.draw,
+        alt=answer.alt,
+    )
+
+
+def similar(collected: Collected, items: Sequence[int], *, n: int = 10) -> Answer:
+    """Items to recommend to who has ``items``, best first; Pairs."""
+    task, encoding = collected.task, collected.task.encoding
+    if not isinstance(encoding, Pairs):
+        raise ValueError(f"similar items need Pairs, got {type(encoding).__name__}")  # noqa: TRY004
+    options: dict[str, Any] = {"n_clients": collected.n, "variance": collected.variance}
+    best = estimate.similar_items(collected.sums, task, list(items), n=n, **options)
+    likelihood = estimate.similarity(collected.sums, encoding, collected.n, collected.variance)
+    score = likelihood[list(items)].sum(axis=0)[best] if len(items) else np.diag(likelihood)[best]
+
+    def draw(axes: Any) -> None:
+        axes.barh(np.arange(len(best)), score, color=BLUE)
+        axes.set_yticks(np.arange(len(best)), [f"item {item}" for item in best])
+        axes.invert_yaxis()
+        axes.set(xlabel="likelihood beside the given items, in sum")
+
+    given = ", ".join(str(item) for item in items) or "nothing"
+    return Answer(
+        title="Similar items",
+        sentences=(f"Who has {given} is likeliest to want item {best[0]}.",),
+        columns=("place", "item", "likelihood"),
+        rows=tuple(
+            (f"{k + 1}", f"{item}", f"{one:.3f}")
+            for k, (item, one) in enumerate(zip(best, score, strict=True))
+        ),
+        values={"items": best.tolist(), "likelihood": score.tolist()},
+        draw=draw,
+        alt="Bars: "
+        + "; ".join(f"item {item}: {one:.3f}" for item, one in zip(best, score, strict=True))
+        + ".",
+    )
+
+
+def summary(collected: Collected) -> dict[str, Any] | None:
+    """Return the usual answer of the sums for pages of clients: a median, or people by answer; else None."""
+    encoding, question = collected.task.encoding, collected.task.question
+    if isinstance(encoding, Tree):
+        return dict(quantile(collected).values)
+    if isinstance(encoding, Histogram):
+        return dict((shares if question is not None and question.choices else quantile)(collected).values)
+    return None
+
+
+def page(answer: Answer, collected: Collected, *, language: str = "en") -> str:
+    """Return the answer as a self-contained page of HTML, without scripts."""
+    record = collected.record
+    cost = sentence(
+        epsilon=float(record["epsilon"]), delta=float(record["delta"]), unit=str(record.get("unit", "client"))
+    )
+    question = collected.task.question
+    figure = Figure(title=answer.title, caption="", alt=answer.alt, svg=svg(answer.draw))
+    return (
+        environment()
+        .get_template("collect.html.j2")
+        .render(
+            title=collected.words("title", language) or answer.title,
+            question=collected.words("text", language),
+            purpose=collected.words("purpose", language),
+            controller="" if question is None else f"{question.controller}, {question.contact}",
+            answer=answer,
+            figure=figure,
+            n=collected.n,
+            cost=cost,
+            simulation=bool(record.get("simulation")),
+            fingerprint=collected.task.sha256,
+        )
+    )
+
+
+def _map(collected: Collected, value: Any, low: Any, high: Any, *, title: str, what: str) -> Answer:
+    encoding = collected.task.encoding
+    if not isinstance(encoding, Grid):
+        raise ValueError(f"a map needs a Grid, got {type(encoding).__name__}")  # noqa: TRY004
+    busiest = np.argsort(-value, axis=None, kind="stable")[:_MOST_ROWS]
+    places = [
+        np.linspace(*limits, cells + 1)
+        for limits, cells in ((encoding.x, encoding.shape[0]), (encoding.y, encoding.shape[1]))
+    ]
+
+    def named(cell: int) -> tuple[str, str]:
+        across, up = divmod(int(cell), encoding.shape[1])
+        return (
+            f"{places[0][across]:.4g} to {places[0][across + 1]:.4g}",
+            f"{places[1][up]:.4g} to {places[1][up + 1]:.4g}",
+        )
+
+    rows = tuple(
+        (*named(cell), *(f"{part.ravel()[cell]:.0f}" for part in (value, low, high))) for cell in busiest
+    )
+
+    def draw(axes: Any) -> None:
+        image = axes.pcolormesh(places[0], places[1], value.T, cmap="Blues", vmin=0.0)
+        axes.set(xlabel="x", ylabel="y", aspect="auto")
+        axes.figure.colorbar(image, ax=axes, label="people")
+
+    x, y, count, below, above = rows[0]
+    range_ = f"with 95 % probability between {below} and {above}"
+    return Answer(
+        title=title,
+        sentences=(f"{count} people {what} the busiest cell (x {x}, y {y}); {range_}.",),
+        columns=("x", "y", "people", "from", "to"),
+        rows=rows,
+        values={"people": value.tolist(), "low": low.tolist(), "high": high.tolist()},
+        draw=draw,
+        alt=f"A map of {encoding.shape[0]} by {encoding.shape[1]} cells; the busiest are in the table.",
+    )
+
+
+def _bars(collected: Collected) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return edges, counts and 95 % margins of at most 40 bars of neighbouring values."""
+    encoding = collected.task.encoding
+    if isinstance(encoding, Tree):
+        leaves = estimate.consistent(collected.sums, encoding.sizes, encoding.fanout, total=collected.n)[-1]
+    elif isinstance(encoding, Histogram):
+        leaves = collected.sums
+    else:
+        raise ValueError(f"this needs a Tree or a Histogram, got {type(encoding).__name__}")  # noqa: TRY004
+    together = -(-len(leaves) // _MOST_BARS)
+    starts = np.arange(0, len(leaves), together)
+    edges = np.append(starts, len(leaves)) * (encoding.high - encoding.low) / len(leaves) + encoding.low
+    many = np.diff(np.append(starts, len(leaves)))
+    margins = 1.96 * math.sqrt(collected.variance) * np.sqrt(many)
+    return edges, np.add.reduceat(leaves, starts), margins

@@ -1,0 +1,378 @@
+"""The question of a task: every word is in its fingerprint, its price is true, and pages show it."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from ostraka.cli import app
+from ostraka.collect import Client, Grid, Histogram, Keeper, Pairs, Question, Tally, Task, Tree
+from ostraka.collect import plan as _plan
+from ostraka.collect.show import Collected, summary
+from ostraka.secure.keys import Identity
+from ostraka.secure.rounds import PartyError
+from ostraka.secure.wire import PartyServer
+from tests.collect.test_page import FILLED
+from tests.collect.test_page_among_clients import node
+
+SIGMA = 10.0  # of one round at epsilon 1
+TEXTS = {
+    "text": {
+        "en": "How do you get to work?",
+        "de": "Wie kommen Sie zur Arbeit?",
+        "fr": "Comment y allez-vous ?",
+    },
+    "title": {"en": "Ways to work", "de": "Wege zur Arbeit", "fr": "Chemins du travail"},
+    "purpose": {"en": "To plan buses.", "de": "Um Busse zu planen.", "fr": "Pour planifier les bus."},
+}
+CHOICES = {"en": ["by bus", "on foot"], "de": ["mit dem Bus", "zu Fuß"], "fr": ["en bus", "à pied"]}
+UNIT = {"en": "minutes", "de": "Minuten", "fr": "minutes"}
+
+
+def question(**changes):
+    fields = {
+        **TEXTS, "controller": "City of Example", "contact": "data@example.org",
+        "epsilon": 1.0, "series": 2.0, "delta": 1e-6, "keep_days": 30,
+    }  # fmt: skip
+    return Question(**{**fields, **changes})
+
+
+def task(encoding=None, *, me=None, others=(), **changes):
+    fields = {
+        "sigma": SIGMA, "tally": (me or Identity.fresh()).public_key,
+        "keepers": [Keeper.key(one) for one in others], "question": question(choices=CHOICES),
+    }  # fmt: skip
+    return Task(encoding or Histogram(0, 2, cells=2), **{**fields, **changes})
+
+
+@pytest.fixture(scope="module")
+def asked():
+    """A round of choices and one of numbers, with their tallies."""
+
+    def made(encoding, words):
+        me, others = Identity.fresh(), [Identity.fresh() for _ in range(2)]
+        sigma = _plan.sigma_for(encoding, epsilon=1.0, delta=1e-6)
+        one = task(encoding, me=me, others=others, sigma=sigma, question=question(**words))
+        return Tally(one, me, keepers=[Keeper(one, other) for other in others])
+
+    return made
+
+
+def test_tasks_without_a_question_keep_their_fingerprints():
+    """Written by the version before questions: regression values."""
+    keepers = ["cd" * 32 + "01" * 32, "ef" * 32 + "02" * 32]
+    cases = {
+        "040a6ad9852683f38c34e3e8c077fcd62d0d34a4224e72d2ecac55e5557b8c3a": (
+            Tree(0, 240), {"keepers": keepers, "honest": 2},
+        ),
+        "39ada7e8983955c2ad992975e5f922f02313ace3cd3d95c2d25b1e7fcb639a4b": (Histogram(0, 6, cells=3), {}),
+        "77b96d38c3970ffec7cc5765d1b5aa9d6442ca40650191ef1e690e8c318f05e2": (
+            Grid(x=(0, 1), y=(0, 2.5), shape=(3, 4)), {"lying": True, "enrolment": "12" * 32},
+        ),
+    }  # fmt: skip
+    for sha256, (encoding, options) in cases.items():
+        assert Task(encoding, sigma=24.0, tally="ab" * 32, least=100, **options).sha256 == sha256
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"text": {**TEXTS["text"], "fr": "Autre ?"}},
+        {"title": {**TEXTS["title"], "de": "Anders"}},
+        {"purpose": {**TEXTS["purpose"], "en": "For profit."}},
+        {"controller": "Somebody else"},
+        {"contact": "else@example.org"},
+        {"epsilon": 1.5},
+        {"series": 3.0},
+        {"delta": 1e-5},
+        {"keep_days": 31},
+        {"unit": UNIT},
+        {"choices": {**CHOICES, "en": ["on foot", "by bus"]}},
+    ],
+)
+def test_every_word_is_in_the_fingerprint_and_comes_back(change):
+    usual = task(me=Identity(bytes(32)))
+    other = task(me=Identity(bytes(32)), question=question(**{"choices": CHOICES, **change}))
+    assert other.sha256 != usual.sha256
+    assert Task.from_json(other.to_json()) == other
+    assert Task.from_json(other.to_json()).sha256 == other.sha256
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"text": {}}, "text must have"),
+        ({"title": {"en": "one"}}, "languages of the question"),
+        ({"purpose": {**TEXTS["purpose"], "fr": " "}}, "purpose must be a text"),
+        ({"text": {"english": "x"}}, "language must be written"),
+        ({"controller": "two\nlines"}, "one line"),
+        ({"contact": "x" * 2001}, "2,000 letters"),
+        ({"choices": {**CHOICES, "fr": ["en bus"]}}, "choices must be"),
+        ({"choices": {**CHOICES, "fr": ["en bus", "en bus"]}}, "differ"),
+        ({"series": 0.5}, "series must not be below"),
+        ({"epsilon": 0.0}, "epsilon"),
+        ({"keep_days": -1}, "keep_days"),
+        ({"protects": "row"}, "protects"),
+    ],
+)
+def test_what_nobody_can_agree_to_is_refused(change, why):
+    with pytest.raises(ValueError, match=why):
+        question(**change)
+
+
+def test_a_question_cannot_understate_the_price_of_a_round_or_of_all_rounds():
+    price = task().mechanism.curve()
+    exact = price.epsilon(delta=1e-6)
+    words = {"choices": CHOICES, "series": 9.0}
+    assert task(question=question(**words, epsilon=exact))
+    with pytest.raises(ValueError, match="states epsilon"):
+        task(question=question(**words, epsilon=0.999 * exact))
+    three = (3 * price).epsilon(delta=1e-6)
+    assert task(rounds=3, question=question(choices=CHOICES, series=three))
+    with pytest.raises(ValueError, match="states series"):
+        task(rounds=3, question=question(choices=CHOICES, series=max(1.0, 0.999 * three)))
+
+
+def test_choices_are_the_cells_of_the_encoding_and_answers_their_texts_or_numbers():
+    one = task()
+    for number, texts in enumerate(zip(*CHOICES.values(), strict=True)):
+        for answer in (number, *texts):
+            assert one.encoded(answer).nonzero()[0].tolist() == [number]
+    for answer in (2, -1, 0.5, True, "by car", None):
+        with pytest.raises(ValueError, match="must be") as caught:
+            one.encoded(answer)
+        assert "car" not in str(caught.value)
+    with pytest.raises(ValueError, match="2 choices needs the encoding"):
+        task(Tree(0, 2))
+    with pytest.raises(ValueError, match="a question has the fields"):
+        Task.from_json(one.to_json().replace('"keep_days"', '"keep"'))
+
+
+def test_javascript_takes_a_question_and_its_answer_is_that_of_python(asked):
+    tally = asked(Histogram(0, 2, cells=2), {"choices": CHOICES})
+    with PartyServer(tally, pages=tally.pages) as server:
+        script = "const main = ({ url }) => collect.send(url, 1);\n"
+        assert node(script, {"url": server.url}) == tally.task.sha256
+    for answer in ("by bus", "zu Fuß", 1):
+        tally.receive(Client(tally.task).report(answer))
+    plain = tally.close().open()
+    assert np.abs(plain - [1, 3]).max() < 10 * tally.variance**0.5
+
+
+SHOWN = "document.querySelector('ostraka-question').innerText"
+TYPED = """
+(() => { const field = document.getElementById("value"); field.value = "%s";
+  field.dispatchEvent(new Event("input", { bubbles: true }));
+  return document.getElementById("clipped").textContent; })()
+"""
+LANGUAGE = """
+(() => { const choice = document.getElementById("language"); choice.value = "%s";
+  choice.dispatchEvent(new Event("change")); return document.querySelector("ostraka-question").lang; })()
+"""
+WIDE = "document.documentElement.scrollWidth"
+SMALL = """
+[...document.querySelectorAll("button, select, .choice, input:not([type=radio])")]
+  .map((one) => one.getBoundingClientRect().height)
+"""
+
+
+def test_the_page_asks_in_words_says_what_is_clipped_and_shows_the_signed_result(asked, browser):
+    tally = asked(Tree(0, 241), {"unit": UNIT})
+    tally.announce(spent=0.5, budget=2.0)
+    with PartyServer(tally, pages=tally.pages) as server:
+        browser.open(server.url, width=360)
+        browser.ask(FILLED % "sha")
+        text = browser.ask(SHOWN)
+        for words in (
+            "How do you get to work?", "To plan buses.", "City of Example, data@example.org", "30 days",
+            "Numbers from 0 to 240 minutes", "2.72 (ε = 1)", "1 : 1,000,000", "1.5 remains",
+            tally.task.sha256,
+        ):  # fmt: skip
+            assert words in text
+        assert "{" not in text
+        assert browser.ask(WIDE) <= 360
+        assert min(browser.ask(SMALL)) >= 44
+        assert min(ratio for ratio, _ in browser.contrasts()) >= 4.5
+        assert browser.ask(TYPED % "999") == "999 counts as 240."
+        assert browser.ask(TYPED % "-3") == "-3 counts as 0."
+        assert browser.ask(TYPED % "30") == ""
+        for language, words in (("de", "Zahlen von 0 bis 240 Minuten"), ("fr", "Nombres de 0 à 240 minutes")):
+            assert browser.ask(LANGUAGE % language) == language
+            assert words in browser.ask(SHOWN)
+        assert browser.ask(LANGUAGE % "en") == "en"
+        browser.ask(TYPED % "999")
+        browser.ask("document.getElementById('form').requestSubmit()")
+        assert browser.ask(FILLED % "said") == "Received. It will be counted once."
+        for minutes in (10, 20, 30):
+            tally.receive(Client(tally.task).report(minutes))
+        assert tally.n_clients == 4
+        tally.announce(spent=1.5, budget=2.0, result={"value": 34, "low": 30, "high": 40})
+        browser.open(server.url, width=360, dark=True)
+        browser.ask(FILLED % "result")
+        text = browser.ask(SHOWN)
+        assert "The median is 34 minutes; with 95 % probability it lies between 30 and 40." in text
+        assert "0.5 remains" in text
+        assert min(ratio for ratio, _ in browser.contrasts()) >= 4.5
+        good = tally._notice  # somebody else's words are not shown
+        tally._notice = Identity.fresh().seal("notice", good[64:])
+        browser.open(server.url)
+        browser.ask(FILLED % "sha")
+        assert "34" not in browser.ask("document.getElementById('result').textContent")
+
+
+def test_choices_are_buttons_for_fingers_and_keys_and_one_is_sent(asked, browser):
+    tally = asked(Histogram(0, 2, cells=2), {"choices": CHOICES})
+    with PartyServer(tally, pages=tally.pages) as server:
+        browser.open(server.url, width=360)
+        browser.ask(FILLED % "sha")
+        assert min(browser.ask(SMALL)) >= 44
+        browser.ask("document.getElementById('form').requestSubmit()")
+        assert browser.ask(FILLED % "said") == "Choose one answer first."
+        assert browser.ask("document.activeElement.type") == "radio"
+        browser.do(
+            "Input.dispatchKeyEvent",
+            type="keyDown",
+            key="ArrowDown",
+            code="ArrowDown",
+            windowsVirtualKeyCode=40,
+        )
+        browser.do(
+            "Input.dispatchKeyEvent",
+            type="keyUp",
+            key="ArrowDown",
+            code="ArrowDown",
+            windowsVirtualKeyCode=40,
+        )
+        assert browser.ask("document.querySelector('input:checked').value") == "1"
+        browser.ask("document.getElementById('said').textContent = ''")
+        browser.ask("document.getElementById('form').requestSubmit()")
+        assert browser.ask(FILLED % "said") == "Received. It will be counted once."
+    assert tally.n_clients == 1
+
+
+# from a question to an answer by commands
+
+
+def typed(*words):
+    return CliRunner().invoke(app, ["collect", *map(str, words)], standalone_mode=False)
+
+
+@pytest.fixture(scope="module")
+def survey(tmp_path_factory):
+    """A question of numbers, and its answer by 200 invented people: two commands."""
+    folder = tmp_path_factory.mktemp("survey")
+    made = typed(
+        "new", folder / "s", "--question", "How many minutes do you travel?", "--range", "0:240",
+        "--unit", "minutes", "--clients", 200, "--epsilon", 4, "--controller", "City of Example",
+    )  # fmt: skip
+    assert made.exception is None, made.exception
+    ran = typed("simulate", folder / "s" / "task.json", "--clients", 200, "--out", folder / "out.json")
+    assert ran.exception is None, ran.exception
+    return folder
+
+
+def test_three_commands_lead_from_a_question_to_a_page_with_a_median(survey, tmp_path):
+    shown = typed("show", "median", survey / "out.json", "--html", tmp_path / "median.html")
+    assert shown.exception is None, shown.exception
+    assert "The median is" in shown.stdout
+    page = (tmp_path / "median.html").read_text()
+    for words in (
+        "The median is",
+        "minutes; with 95 % probability",
+        "<svg",
+        "Simulation",
+        "200 people took part",
+    ):
+        assert words in page
+    assert "<script" not in page
+    answer = json.loads(typed("show", "median", survey / "out.json", "--json").stdout)
+    assert answer["low"] <= answer["value"] <= answer["high"] <= 240
+    secrets = {path.name for path in (survey / "s").iterdir()}
+    assert secrets == {"task.json", "tally.key", "keeper-1.key", "keeper-2.key"}
+    assert all((survey / "s" / name).stat().st_mode & 0o077 == 0 for name in secrets - {"task.json"})
+
+
+def test_a_plan_for_few_people_says_that_the_median_will_be_useless(tmp_path):
+    for clients, useless in ((40, True), (20_000, False)):
+        told = typed("plan", "tree:0:241", "--clients", clients, "--epsilon", 1)
+        assert ("the median will be useless" in told.stdout) is useless
+    made = typed("new", tmp_path / "s", "--question", "How many?", "--range", "0:240", "--clients", 40)
+    assert "the median will be useless" in made.stderr
+
+
+def collected(encoding, values, **changes):
+    """What would be released without noise."""
+    one = task(encoding, sigma=SIGMA, noise="tally", question=None)
+    sums = np.sum([encoding.encode(value).astype(np.int64) for value in values], axis=0)
+    return {
+        "task": json.loads(one.to_json()), "sums": sums.tolist(), "variance": 1.0, "n_survivors": len(values),
+        "epsilon": 1.0, "delta": 1e-6, **changes,
+    }  # fmt: skip
+
+
+def test_each_kind_of_answer_is_shown_with_its_interval(tmp_path):
+    cases = {
+        "median": (Tree(0, 64), [*range(20, 41)], {"value": 30}),
+        "quantile": (Tree(0, 64), [*range(20, 41)], {"quantile": 0.9, "value": 38}),
+        "answers": (Histogram(0, 3, cells=3), [0] * 5 + [2] * 9, {"people": [5.0, 0.0, 9.0]}),
+        "map": (Grid(x=(0, 2), y=(0, 1), shape=(2, 1)), [(0.5, 0.5)] * 7, {"people": [[7.0], [0.0]]}),
+        "similar": (Pairs(items=4, at_most=2), [[0, 1]] * 9 + [[2, 3]] * 5, {"items": [1, 2, 3]}),
+    }
+    for kind, (encoding, values, expected) in cases.items():
+        file = tmp_path / f"{kind}.json"
+        file.write_text(json.dumps(collected(encoding, values)))
+        words = ["show", kind, file, "--json", "--html", tmp_path / f"{kind}.html"]
+        words += {"quantile": ["--q", 0.9], "similar": ["--items", "0"]}.get(kind, [])
+        shown = typed(*words)
+        assert shown.exception is None, (kind, shown.exception)
+        answer = json.loads(shown.stdout)
+        assert {name: answer[name] for name in expected} == expected
+        assert "<svg" in (tmp_path / f"{kind}.html").read_text()
+    for kind in ("median", "map", "similar", "answers"):
+        wrong = tmp_path / ("map.json" if kind != "map" else "median.json")
+        assert "need" in str(typed("show", kind, wrong).exception)
+
+
+def test_a_forecast_weighs_the_rounds_of_a_series(tmp_path):
+    grid = Grid(x=(0, 1), y=(0, 1), shape=(1, 2))
+    for name, n in (("a", 4), ("b", 8)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(collected(grid, [(0.5, 0.1)] * n)))
+    words = ("show", "forecast", tmp_path / "a.json", tmp_path / "b.json", "--alpha", 0.5, "--json")
+    assert json.loads(typed(*words).stdout)["people"][0][0] == pytest.approx((4 * 0.5 + 8) / 1.5)
+    assert "takes one FILE" in str(typed("show", "map", tmp_path / "a.json", tmp_path / "b.json").exception)
+    (tmp_path / "c.json").write_text(json.dumps(collected(Tree(0, 9), [1, 2, 3])))
+    mixed = typed("show", "forecast", tmp_path / "a.json", tmp_path / "c.json")
+    assert "rounds of one encoding" in str(mixed.exception)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"sums": [1, 2]}, "as many as the task has cells"),
+        ({"variance": ...}, "lacks variance"),
+        ({"task": 3}, "task"),
+    ],
+)
+def test_a_file_that_is_no_record_is_refused_by_name(tmp_path, change, why):
+    record = collected(Tree(0, 9), [1, 2, 3], **change)
+    file = tmp_path / "wrong.json"
+    file.write_text(json.dumps({name: value for name, value in record.items() if value is not ...}))
+    refused = str(typed("show", "median", file).exception)
+    assert "wrong.json" in refused
+    assert why in refused
+
+
+def test_what_pages_are_told_of_a_result_is_the_usual_answer():
+    assert summary(Collected(collected(Tree(0, 64), [*range(20, 41)])))["value"] == 30
+    assert summary(Collected(collected(Grid(x=(0, 1), y=(0, 1), shape=(2, 2)), [(0.1, 0.1)] * 3))) is None
+
+
+def test_a_value_in_words_that_is_no_choice_is_refused_before_anything_is_sent(asked):
+    tally = asked(Histogram(0, 2, cells=2), {"choices": CHOICES})
+    client = Client(tally.task)
+    with pytest.raises(ValueError, match="must be one of the choices"):
+        client.report("by car")
+    assert client.report("by bus")
+    with pytest.raises(PartyError, match="reported once"):
+        client.report("by bus")
