@@ -12,7 +12,7 @@ REPORTS, LOG, TASK = "collect/messages.py", "secure/log.py", "collect/task.py"
 ENCODINGS, SKETCHES = "collect/encodings.py", "collect/encodings.py"
 SKELLAM = "core/mechanisms/skellam.py"
 BY_CLIENTS, BY_KEEPERS, BY_GRAPH = (f"collect/test_{name}.py::" for name in ("clients", "keepers", "graph"))
-BY_QUESTION = "collect/test_question.py::"
+BY_QUESTION, BY_SERIES = "collect/test_question.py::", "collect/test_series.py::"
 
 MUTANTS = [
     Mutant(
@@ -239,5 +239,26 @@ MUTANTS = [
         "        tally=me.public_key,\n        keepers=tuple",
         "        tally=task.tally,\n        keepers=tuple",
         BY_QUESTION + "test_three_commands_lead_from_a_question_to_a_page_with_a_median",
+    ),
+    Mutant(
+        "a round of a series is charged without a name, and again when it is released",
+        "collect/series.py",
+        "simulation=False, key=self.key(round_)",
+        "simulation=False, key=None",
+        BY_SERIES + "test_each_round_is_charged_before_it_opens_and_released_once",
+    ),
+    Mutant(
+        "a client does not count what rounds cost it",
+        "collect/client.py",
+        "    if ledger is not None:\n        key =",
+        "    if ledger is not None and not value:\n        key =",
+        BY_SERIES + "test_one_ledger_of_a_client_counts_all_series_that_it_joined",
+    ),
+    Mutant(
+        "a client believes a notice that the tally did not sign",
+        "collect/client.py",
+        'unseal(task.tally, "notice", sealed)',
+        "sealed[64:]",
+        BY_SERIES + "test_clients_answer_each_round_once_and_stop_when_their_own_ledger_is_spent",
     ),
 ]

@@ -23,6 +23,7 @@ from rigs import (
     edges,
     faults,
     fuzz,
+    hourly,
     kills,
     mistakes,
     model,
@@ -83,6 +84,7 @@ RIGS: dict[str, Callable[[float], Finding]] = {
     "client": lambda scale: dripping.find_client(times=round(10 * scale)),
     "container": lambda _: container.find(),
     "page": lambda scale: page.find(entries=round(10**6 * scale), questions=500),
+    "series": lambda scale: hourly.find(rounds=round(168 * scale), kills=round(20 * scale)),
     "soak": lambda scale: soak.find(seconds=7_200 * scale),
     "big": lambda scale: big.find(entries=round(10**7 * scale)),
 }

@@ -16,6 +16,8 @@ from ostraka.core.imports import face
 if TYPE_CHECKING:
     from ostraka.collect import estimate as estimate
     from ostraka.collect.client import Client as Client
+    from ostraka.collect.client import results as results
+    from ostraka.collect.client import send as send
     from ostraka.collect.encodings import CountMin as CountMin
     from ostraka.collect.encodings import CountSketch as CountSketch
     from ostraka.collect.encodings import Grid as Grid
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from ostraka.collect.encodings import Tree as Tree
     from ostraka.collect.keeper import Keeper as Keeper
     from ostraka.collect.question import Question as Question
+    from ostraka.collect.series import Series as Series
     from ostraka.collect.tally import Tally as Tally
     from ostraka.collect.task import Task as Task
 
@@ -36,10 +39,13 @@ __all__ = [
     "Keeper",
     "Pairs",
     "Question",
+    "Series",
     "Tally",
     "Task",
     "Tree",
     "estimate",
+    "results",
+    "send",
 ]
 
 __getattr__, __dir__ = face(__name__, __file__)

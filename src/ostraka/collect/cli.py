@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from dataclasses import dataclass
@@ -15,7 +16,6 @@ from ostraka import console
 from ostraka.console import argument, option, options
 
 if TYPE_CHECKING:
-    from ostraka.collect.tally import Tally
     from ostraka.collect.task import Task
 
 app = typer.Typer(help="Private statistics: sums of many people's values that nobody can take apart.")
@@ -264,6 +264,7 @@ def simulate(
     import numpy as np
 
     from ostraka.collect.demo import invented, simulated
+    from ostraka.collect.show import record_of
     from ostraka.core.door import release
     from ostraka.core.ledger.budget import Budget
     from ostraka.core.ledger.ledger import Ledger
@@ -281,24 +282,9 @@ def simulate(
     with Ledger(":memory:", budget=Budget(epsilon=1e6, delta=delta, adaptive=False)) as ledger:
         answer = release(agreed.mechanism, sums, ledger=ledger)
         epsilon = ledger.spent().epsilon(delta=delta)
-    record = _record(role, answer, epsilon=epsilon, delta=delta, task=agreed) | {"simulation": True}
+    record = record_of(role, answer, epsilon=epsilon, delta=delta, task=agreed) | {"simulation": True}
     out.write_text(json.dumps(record), encoding="utf-8")
     typer.echo(f"{out}: {len(answers)} invented people, epsilon {epsilon:.4g}", err=True)
-
-
-def _record(role: Tally, answer: Any, *, epsilon: float, delta: float, task: Task) -> dict[str, Any]:
-    """What 'show' reads: the task and the released sums of one round."""
-    return {
-        "task": json.loads(task.to_json()),
-        "round": role.round,
-        "n_clients": role.n_clients,
-        "n_survivors": role.n_survivors,
-        "variance": role.variance,
-        "sums": answer.tolist(),
-        "epsilon": epsilon,
-        "delta": delta,
-        "unit": "client",
-    }
 
 
 class Kind(StrEnum):
@@ -449,7 +435,7 @@ def tally(
     Example: ostraka collect tally task.json --identity tally.key --folder tally --clients 1000 --seconds 600
     """
     from ostraka.collect.client import run_exchanges
-    from ostraka.collect.show import Collected, summary
+    from ostraka.collect.show import Collected, record_of, summary
     from ostraka.collect.tally import Tally
     from ostraka.core.door import release
     from ostraka.core.ledger.budget import Budget
@@ -470,13 +456,99 @@ def tally(
         sums = role.close()
         answer = release(role.task.mechanism, sums, ledger=ledger, key=f"{role.task.sha256}/{role.round}")
         spent = ledger.spent().epsilon(delta=delta)
-        record = _record(role, answer, epsilon=spent, delta=delta, task=role.task)
+        record = record_of(role, answer, epsilon=spent, delta=delta)
         if out is not None:
             out.write_text(json.dumps(record), encoding="utf-8")
         if out is None or as_json:
             typer.echo(json.dumps(record))
         role.announce(spent=spent, budget=epsilon, result=summary(Collected(record)))
         time.sleep(stay)
+
+
+@app.command()
+def series(
+    task: Annotated[Path, _TASK],
+    *,
+    identity: Annotated[Path, _KEY],
+    folder: Annotated[Path, _FOLDER],
+    every: Annotated[float, typer.Option(help="Seconds from one round to the next.", min=0)],
+    clients: Annotated[int, typer.Option(help="Close a round when so many have reported.")],
+    seconds: Annotated[
+        float | None, typer.Option(help="Close each exchange after so many seconds at the latest.")
+    ] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="The ledger's budget, if it is new. Default: the question's.")
+    ] = None,
+    delta: Annotated[float, typer.Option(help="The delta of that.")] = 1e-6,
+    keeper: Annotated[
+        list[str] | None, typer.Option(help="Address of a keeper, in the task's order.")
+    ] = None,
+    stay: Annotated[float, typer.Option(help="Show the last result for so many seconds.", min=0)] = 0.0,
+    port: Annotated[int, _PORT] = 0,
+    host: Annotated[str, _HOST] = "127.0.0.1",
+) -> None:
+    """Serve the page and collect all rounds of a task, each charged before it opens; go on after a kill."""
+    from ostraka.collect.series import Series
+    from ostraka.core.ledger.budget import Budget
+    from ostraka.secure.keys import Identity
+    from ostraka.secure.wire import PartyServer
+
+    with console.usage():
+        agreed = _task(task)
+        question = agreed.question
+        if epsilon is None and question is None:
+            raise ValueError("the task has no question that states what all rounds cost: type --epsilon")
+        budget = Budget(
+            epsilon=question.series if epsilon is None and question is not None else float(epsilon or 0.0),
+            delta=delta if question is None else question.delta,
+            adaptive=False,
+        )
+        role = Series(
+            agreed,
+            Identity.kept_at(identity),
+            folder=folder,
+            budget=budget,
+            every=every,
+            keepers=keeper or (),
+        )
+    try:
+        with PartyServer(role, port=port, host=host, pages=role.pages) as server:
+            typer.echo(server.url)
+            role.run(n_clients=clients, seconds=seconds)
+            time.sleep(stay)
+        for number, outcome in enumerate(role.outcomes):
+            typer.echo(f"round {number}: {outcome}", err=True)
+    finally:
+        role.end()
+
+
+@app.command()
+def mine(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Of 'send --budget'.", show_default=False)],
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
+) -> None:
+    """Say what all collections that you joined have cost you, and what is left of your own budget."""
+    from ostraka.collect.client import OWN_LEDGER
+    from ostraka.core.ledger.ledger import Ledger
+
+    path = folder / OWN_LEDGER
+    if not path.exists():
+        raise typer.BadParameter(
+            f"{path} does not exist: name the --folder of 'ostraka collect send --budget'"
+        )
+    with Ledger(path) as ledger:
+        budget = ledger.budget
+        spent, left = ledger.spent().epsilon(delta=budget.delta), ledger.left()
+    if as_json:
+        typer.echo(
+            json.dumps({"spent": spent, "left": left, "budget": budget.epsilon, "delta": budget.delta})
+        )
+        return
+    typer.echo(
+        f"spent in all collections: epsilon {spent:.4g} of {budget.epsilon:g} (delta {budget.delta:g})"
+    )
+    typer.echo(f"left: epsilon {left:.4g}")
 
 
 @app.command()
@@ -490,6 +562,12 @@ def send(
     folder: Annotated[
         Path | None, typer.Option(help="Remembers that this client has answered.", metavar="FOLDER")
     ] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(
+            help="Most epsilon that all collections may cost you; counted in --folder.", metavar="NATS"
+        ),
+    ] = None,
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
     """Report one value, through all exchanges of the task.
@@ -498,6 +576,7 @@ def send(
 
     Example: ostraka collect send http://127.0.0.1:8100 42 --folder me
     """
+    from ostraka.collect.client import own_ledger
     from ostraka.collect.client import send as report
 
     def certify(claim: str) -> bytes:
@@ -508,8 +587,13 @@ def send(
         read = json.loads(value)
     except ValueError:
         raise typer.BadParameter("the value must be a number or a list in JSON") from None
-    with console.usage():
-        fingerprint = report(url, read, sha256=sha256, folder=folder, certify=certify)
+    with console.usage(), contextlib.ExitStack() as stack:
+        ledger = None
+        if budget is not None:
+            if folder is None:
+                raise ValueError("--budget needs --folder, where it is counted")
+            ledger = stack.enter_context(own_ledger(folder, epsilon=budget))
+        fingerprint = report(url, read, sha256=sha256, folder=folder, certify=certify, ledger=ledger)
     console.say({"sha256": fingerprint}, f"reported to the task {fingerprint}", as_json=as_json)
 
 

@@ -16,12 +16,14 @@ from ostraka.collect.masking import Masking
 from ostraka.collect.messages import Report, certified, known_round, masks_for
 from ostraka.collect.task import Task
 from ostraka.core import files
-from ostraka.secure.keys import KEY_BYTES, HoldsSecrets, exchange_key, exchange_secret, new_secret
-from ostraka.secure.rounds import PartyError, refused
+from ostraka.core.ledger.budget import Budget
+from ostraka.core.ledger.ledger import Ledger
+from ostraka.secure.keys import KEY_BYTES, HoldsSecrets, exchange_key, exchange_secret, new_secret, unseal
+from ostraka.secure.rounds import PartyError, refused, strict_object
 from ostraka.secure.wire import Remote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from os import PathLike
 
     from ostraka.collect.keeper import Enrolment
@@ -142,7 +144,7 @@ class Client(HoldsSecrets):
         secret, self._secret = self._secret, None
         if secret is not None and self._folder is not None:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path = self._folder / f"client-{self.task.sha256[:16]}-{self.round}.answered"
+            path = _answered(self._folder, self.task, self.round)
             if files.create(path, self.key.encode()) != self.key.encode():
                 secret = None
         if secret is None:
@@ -152,8 +154,59 @@ class Client(HoldsSecrets):
     def __repr__(self) -> str:
         return f"Client(task={self.task.sha256[:16]!r}, round={self.round})"
 
+    @classmethod
+    def auto(
+        cls,
+        url: str,
+        answer: Callable[[int], Any],
+        *,
+        folder: str | PathLike[str],
+        ledger: Ledger | None = None,
+        sha256: str | None = None,
+        certify: Callable[[str], bytes] | None = None,
+        timeout: float = 600.0,
+        pause: float = 10.0,
+    ) -> Iterator[int]:
+        """Answer each round of a series once, when it is open; yield the round after each.
 
+        Parameters
+        ----------
+        url : str
+            Of the tally.
+        answer : function
+            Takes the number of a round, returns the value to report. Called once a round.
+        folder : path
+            Where it is written which rounds were answered, before a report leaves.
+        ledger : Ledger, optional
+            The client's own, over all series that it joined: :func:`own_ledger`. None: nothing is counted.
+        sha256, certify, timeout
+            As of :func:`send`.
+        pause : float, seconds, default 10
+            Between two looks for the next round.
+
+        Raises
+        ------
+        BudgetExceeded
+            The client's own ledger does not pay for the next round; nothing of it was sent.
+        PartyError
+            The tally is out of reach, or refuses.
+        """
+        task = fetch_task(url, sha256=sha256)
+        options: dict[str, Any] = {"sha256": task.sha256, "folder": folder, "ledger": ledger}
+        while True:
+            round_ = open_round(url, task, timeout=timeout)
+            if not _answered(Path(folder), task, round_).exists():
+                value = answer(round_)
+                send(url, value, round_=round_, certify=certify, timeout=timeout, **options)
+                yield round_
+            if round_ == task.rounds - 1:
+                return
+            time.sleep(pause)
+
+
+OWN_LEDGER = "own.ledger"
 _MOST_TASK = 2**16
+_MOST_NOTICE = 2**20
 _PAUSE = 0.05  # seconds between two looks
 
 
@@ -166,22 +219,99 @@ def fetch_task(url: str, *, sha256: str | None = None, timeout: float = 30.0) ->
     return task
 
 
+def _answered(folder: Path, task: Task, round_: int) -> Path:
+    """The file that says that a client has answered a round."""
+    return folder / f"client-{task.sha256[:16]}-{round_}.answered"
+
+
+def own_ledger(folder: str | PathLike[str], *, epsilon: float, delta: float = 1e-6) -> Ledger:
+    """Open the ledger of a client over all series that it joins; made with this budget if it is new."""
+    Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+    return Ledger(Path(folder) / OWN_LEDGER, budget=Budget(epsilon=epsilon, delta=delta))
+
+
+def results(url: str, *, sha256: str | None = None, timeout: float = 30.0) -> dict[str, Any]:
+    """Return what a tally signed beside its task.
+
+    Parameters
+    ----------
+    url : str
+        Of the tally.
+    sha256 : str, optional
+        The fingerprint that was agreed on; another task is refused.
+    timeout : float > 0, seconds, default 30
+
+    Returns
+    -------
+    dict
+        ``round`` is open, or was the last; ``spent`` of ``budget`` epsilon is what the ledger has charged;
+        ``result`` is the released answer, or None.
+
+    Raises
+    ------
+    ValueError
+        Another task than that of ``sha256``, or a notice that the task's tally did not sign.
+    """
+    return _notice(url, fetch_task(url, sha256=sha256, timeout=timeout), timeout=timeout)
+
+
+def _notice(url: str, task: Task, *, timeout: float) -> dict[str, Any]:
+    sealed = Remote("the tally", url, timeout=timeout).ask("notice", b"", _MOST_NOTICE, again=True)
+    names = {"task", "round", "spent", "budget", "result"}
+    notice = strict_object(unseal(task.tally, "notice", sealed), names)
+    if notice["task"] != task.sha256:
+        raise ValueError("the notice is for another task")
+    return notice
+
+
+def open_round(url: str, task: Task, *, timeout: float = 30.0) -> int:
+    """Return the round that the tally says is open; 0 where the task has no other."""
+    return 0 if task.rounds == 1 else known_round(task, _notice(url, task, timeout=timeout)["round"])
+
+
 def send(
     url: str,
     value: Any,
     *,
     sha256: str | None = None,
     folder: str | PathLike[str] | None = None,
-    round_: int = 0,
+    round_: int | None = None,
     certify: Callable[[str], bytes] | None = None,
+    ledger: Ledger | None = None,
     timeout: float = 600.0,
 ) -> str:
     """Report one value to a tally through all exchanges of its task; return the task's fingerprint.
 
-    ``certify`` returns the enrolment's signature of this client's claim, where the task asks for one.
+    Parameters
+    ----------
+    url : str
+        Of the tally.
+    value : number, list or str
+        What the encoding takes, or the text or number of a choice. Private: it is encoded and masked here.
+    sha256 : str, optional
+        The fingerprint that was agreed on; another task is refused.
+    folder : path, optional
+        Where it is written that this client has answered, before the message leaves.
+    round_ : int, optional
+        None: the one that the tally says is open.
+    certify : function, optional
+        Returns the enrolment's signature of this client's claim, where the task asks for one.
+    ledger : Ledger, optional
+        The client's own: what the round costs is charged to it before anything is sent.
+    timeout : float > 0, seconds, default 600
+
+    Raises
+    ------
+    ValueError
+        Another task; a value that is refused, before anybody counts on this client.
+    BudgetExceeded
+        The client's own ledger does not pay for the round; nothing was sent.
+    PartyError
+        The tally refuses, is out of reach, or this client has answered.
     """
     task = fetch_task(url, sha256=sha256)
     remote, limit = Remote("the tally", url, timeout=timeout), 8 * MOST_CELLS
+    round_ = open_round(url, task) if round_ is None else round_
     client = Client(task, round=round_, folder=folder)
     task.encoded(value)  # a value that is refused is refused before anybody counts on this client
     if task.enrolment is not None:
@@ -190,14 +320,17 @@ def send(
         client.certificate = certify(client.claim)
         if not certified(task, bytes.fromhex(client.claim), client.certificate, round_=client.round):
             raise ValueError("the enrolment did not sign the claim of this client")
+    if ledger is not None:
+        key = f"{task.sha256}/{client.round}"
+        ledger.charge(task.mechanism, uses=1, unit="client", simulation=False, key=key)
     if task.trust == "keepers":
         remote.ask("report", client.report(value), limit, again=True)
         return task.sha256
-    key, until = bytes.fromhex(client.key), time.monotonic() + timeout
+    own, until = bytes.fromhex(client.key), time.monotonic() + timeout
     remote.ask("message", client.join(), limit, again=True)
     last = b""
     for stage in ("share", "mask", *(("confirm",) if task.lying else ()), "unmask"):
-        while (message := remote.ask("outbox", key, limit, again=True)) in (b"", last):
+        while (message := remote.ask("outbox", own, limit, again=True)) in (b"", last):
             if time.monotonic() > until:
                 raise PartyError(
                     "the round did not go on in time", code="unreachable", parties=("the tally",)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from ostraka.collect.tally import Tally
+
 _MOST_BARS = 40
 _MOST_ROWS = 12
 _VAGUE = 0.5  # an interval over more of the range says little
@@ -245,6 +247,26 @@ def similar(collected: Collected, items: Sequence[int], *, n: int = 10) -> Answe
         + "; ".join(f"item {item}: {one:.3f}" for item, one in zip(best, score, strict=True))
         + ".",
     )
+
+
+def record_of(
+    tally: Tally, answer: np.ndarray, *, epsilon: float, delta: float, task: Task | None = None
+) -> dict[str, Any]:
+    """Return the record of a released round; ``task`` if it is not the tally's own, as in a trial.
+
+    ``epsilon`` is what the ledger has spent in all.
+    """
+    return {
+        "task": json.loads((task or tally.task).to_json()),
+        "round": tally.round,
+        "n_clients": tally.n_clients,
+        "n_survivors": tally.n_survivors,
+        "variance": tally.variance,
+        "sums": answer.tolist(),
+        "epsilon": epsilon,
+        "delta": delta,
+        "unit": "client",
+    }
 
 
 def summary(collected: Collected) -> dict[str, Any] | None:

@@ -639,6 +639,11 @@ class Tally(HoldsSecrets):
             total -= np.frombuffer(body[KEY_BYTES:], dtype="<u4") - cover
         return self._plausible(total.view(np.int32).astype(np.int64))
 
+    def end(self) -> None:
+        """Close the files of the round; what they hold is kept."""
+        if self._log is not None:
+            self._log.close()
+
     def _plausible(self, sums: np.ndarray) -> Private:
         """Return the sums if they are plausible; masks left over would make them look random."""
         task, n = self.task, self.n_survivors

@@ -630,8 +630,9 @@ async function exchanged(base, { task, client }, value, certificate, { pause = 5
 
 export async function prepared(base) { // a client with its keys, and the claim that an enrolment signs
   const taskText = await (await fetch(`${base}/task.json`)).text(), task = JSON.parse(taskText);
-  const one = { taskText, task, sha: toHex(await sha256(text(taskText))), message: null };
-  if (task.trust === "clients") one.client = new Masking(taskText); else one.own = await newSecret();
+  const one = { taskText, task, sha: toHex(await sha256(text(taskText))), message: null, round: 0 };
+  if (task.rounds > 1) one.round = (await noticeOf(base, one))?.round ?? 0;
+  if (task.trust === "clients") one.client = new Masking(taskText, one.round); else one.own = await newSecret();
   return { ...one, claim: toHex(one.client ? await one.client.claim() : one.own.key) };
 }
 
@@ -641,7 +642,7 @@ export async function send(base, value, { expected = null, ready = null, certify
   if (task.enrolment !== null && !certify) throw new Error("this task needs an enrolled client: the enrolment must sign its claim");
   const certificate = task.enrolment === null ? new Uint8Array(0) : await certify(one.claim);
   if (one.client) await exchanged(base, one, value, certificate, options);
-  else await asked(base, "report", one.message ??= await report(taskText, value, { own, certificate }));
+  else await asked(base, "report", one.message ??= await report(taskText, value, { own, certificate, round: one.round }));
   return one.sha;
 }
 

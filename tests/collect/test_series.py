@@ -1,0 +1,263 @@
+"""Rounds under one ledger: each charged once and released once, wherever the scheduler is killed."""
+
+import itertools
+import json
+import threading
+import time
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from ostraka import Budget, BudgetExceeded, Ledger
+from ostraka.cli import app
+from ostraka.collect import Client, Histogram, Keeper, Series, Task, results, send
+from ostraka.collect import series as _series
+from ostraka.collect.client import own_ledger
+from ostraka.collect.show import Collected
+from ostraka.core import files
+from ostraka.secure.keys import Identity
+from ostraka.secure.log import Log, LogError
+from ostraka.secure.rounds import PartyError
+from ostraka.secure.wire import PartyServer
+from tests.collect.test_page_among_clients import node
+
+SIGMA, EVERY = 6.0, 100.0
+
+
+class Clock:
+    """Time that passes when somebody sleeps."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+class Hourly:
+    """A series with keepers in this process, which can be killed at any step and started again."""
+
+    def __init__(self, folder, *, rounds=4, epsilon=99.0):
+        self.me, self.others, self.folder = Identity.fresh(), [Identity.fresh() for _ in range(2)], folder
+        self.task = Task(
+            Histogram(0, 3, cells=3), sigma=SIGMA, tally=self.me.public_key, rounds=rounds,
+            keepers=[Keeper.key(one) for one in self.others],
+        )  # fmt: skip
+        self.budget, self.clock, self.series = (
+            Budget(epsilon=epsilon, delta=1e-6, adaptive=False),
+            Clock(),
+            None,
+        )
+        self.sent = 0
+        self.restart()
+
+    def restart(self):
+        if self.series is not None:
+            self.series.end()
+        keepers = [
+            Keeper(self.task, one, folder=self.folder / f"k{place}") for place, one in enumerate(self.others)
+        ]
+        self.series = Series(
+            self.task, self.me, folder=self.folder / "t", budget=self.budget, every=EVERY, keepers=keepers,
+            clock=self.clock,
+        )  # fmt: skip
+
+    def report(self, monkeypatch, n=5):
+        """Clients report to each round while it is open."""
+
+        def exchanges(tally, *, n_clients, seconds):
+            for number in range(tally.n_clients, n):
+                tally.receive(Client(self.task, round=tally.round).report(number % 3))
+            self.clock.sleep(1.0)
+
+        monkeypatch.setattr("ostraka.collect.series.run_exchanges", exchanges)
+
+    def run(self):
+        self.series.run(n_clients=5, sleep=self.clock.sleep)
+
+    def files(self):
+        return {
+            path.name: json.loads(path.read_text()) for path in sorted((self.folder / "t").glob("round-*"))
+        }
+
+
+def test_each_round_is_charged_before_it_opens_and_released_once(tmp_path, monkeypatch):
+    one = Hourly(tmp_path)
+    one.report(monkeypatch)
+    one.run()
+    assert one.series.outcomes == ["released"] * 4
+    exact = (4 * one.task.mechanism.curve()).epsilon(delta=1e-6)
+    assert one.series.ledger.spent().epsilon(delta=1e-6) == pytest.approx(exact)
+    records = one.files()
+    assert [record["round"] for record in records.values()] == [0, 1, 2, 3]
+    assert list(records.values())[-1]["epsilon"] == pytest.approx(exact)
+    for record in records.values():
+        assert np.abs(Collected(record).sums - [2, 2, 1]).max() < 10 * record["variance"] ** 0.5
+    one.run()  # nothing is left to do
+    assert one.files() == records
+
+
+STEPS = {
+    "charged": (Ledger, "charge"),
+    "opened": (_series, "Tally"),
+    "collected": (_series, "run_exchanges"),
+    "closed": (_series.Tally, "close"),
+    "kept": (Log, "once"),
+    "released": (_series, "release"),
+    "written": (files, "write"),
+}
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_scheduler_killed_at_any_step_goes_on_and_nothing_is_paid_or_released_twice(
+    tmp_path, monkeypatch, step, after
+):
+    one = Hourly(tmp_path)
+    one.report(monkeypatch)
+    owner, name = STEPS[step]
+    usual, number = getattr(owner, name), itertools.count()
+
+    def killed(*args, **options):
+        last = next(number) == 1
+        done = usual(*args, **options) if after or not last else None
+        if last:
+            raise KeyboardInterrupt
+        return done
+
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, name, killed)
+        with pytest.raises(KeyboardInterrupt):
+            one.run()
+    before = one.files()
+    one.restart()
+    one.run()
+    assert one.series.outcomes == ["released"] * 4
+    exact = (4 * one.task.mechanism.curve()).epsilon(delta=1e-6)
+    assert one.series.ledger.spent().epsilon(delta=1e-6) == pytest.approx(exact)
+    records = one.files()
+    assert {name: records[name]["sums"] for name in before} == {
+        name: record["sums"] for name, record in before.items()
+    }
+    one.series.end()
+
+
+def test_rounds_that_passed_while_nothing_ran_cost_nothing_and_failed_ones_are_said(tmp_path, monkeypatch):
+    one = Hourly(tmp_path)
+    one.clock.sleep(2.5 * EVERY)
+    one.report(monkeypatch, n=2)  # too few
+    one.run()
+    assert one.series.outcomes == ["missed", "missed", "failed", "failed"]
+    assert one.series.ledger.spent().epsilon(delta=1e-6) == pytest.approx(
+        (2 * one.task.mechanism.curve()).epsilon(delta=1e-6)
+    )
+    assert not one.files()
+
+
+def test_a_round_that_the_ledger_does_not_pay_for_is_not_opened(tmp_path, monkeypatch):
+    two = (2 * Hourly(tmp_path / "other").task.mechanism.curve()).epsilon(delta=1e-6)
+    one = Hourly(tmp_path / "own", epsilon=1.0001 * two)
+    one.report(monkeypatch)
+    with pytest.raises(BudgetExceeded):
+        one.run()
+    assert one.series.outcomes == ["released", "released", None, None]
+    assert len(one.files()) == 2
+
+
+def test_a_second_scheduler_of_one_series_is_refused(tmp_path):
+    one = Hourly(tmp_path)
+    with pytest.raises(LogError, match="open elsewhere"):
+        Series(
+            one.task, one.me, folder=tmp_path / "t", budget=one.budget, every=EVERY,
+            keepers=[Keeper(one.task, other) for other in one.others],
+        )  # fmt: skip
+
+
+def test_clients_answer_each_round_once_and_stop_when_their_own_ledger_is_spent(tmp_path):
+    one = Hourly(tmp_path, rounds=3)
+    two, three = ((n * one.task.mechanism.curve()).epsilon(delta=1e-6) for n in (2, 3))
+    budget = (two + three) / 2  # an adaptive ledger costs a little more
+    one.series.open(0)
+    with PartyServer(one.series, pages=one.series.pages) as server:
+        with own_ledger(tmp_path / "me", epsilon=budget) as ledger:
+            rounds = Client.auto(
+                server.url, lambda round_: round_ % 3, folder=tmp_path / "me", ledger=ledger, pause=0.0
+            )
+            assert next(rounds) == 0
+            with pytest.raises(PartyError, match="answered this round"):
+                send(server.url, 1, folder=tmp_path / "me")
+            for value in (0, 1):
+                send(server.url, value)
+            assert one.series.tally.n_clients == 3
+            one.series.close(one.series.tally)
+            told = results(server.url, sha256=one.task.sha256)
+            assert (told["round"], told["result"]["quantile"]) == (0, 0.5)
+            assert told["spent"] == pytest.approx(one.task.mechanism.curve().epsilon(delta=1e-6))
+            one.series.open(1)
+            assert next(rounds) == 1
+            one.series.open(2)
+            with pytest.raises(BudgetExceeded):
+                next(rounds)
+            assert one.series.tally.n_clients == 0
+            spent = ledger.spent().epsilon(delta=1e-6)
+        shown = CliRunner().invoke(
+            app, ["collect", "mine", str(tmp_path / "me"), "--json"], standalone_mode=False
+        )
+        assert json.loads(shown.stdout)["spent"] == pytest.approx(spent)
+        assert json.loads(shown.stdout)["left"] < three - two
+        # a page reports to the round that is open
+        assert (
+            node("const main = ({ url }) => collect.send(url, 1);\n", {"url": server.url}) == one.task.sha256
+        )
+        assert one.series.tally.n_clients == 1
+        good = one.series.tally._notice
+        one.series.tally._notice = Identity.fresh().seal("notice", good[64:])
+        with pytest.raises(ValueError, match="signature"):
+            results(server.url)
+
+
+def test_one_ledger_of_a_client_counts_all_series_that_it_joined(tmp_path):
+    ours = [Hourly(tmp_path / name, rounds=2) for name in "ab"]
+    with own_ledger(tmp_path / "me", epsilon=3.0) as ledger:
+        for one in ours:
+            one.series.open(0)
+            with PartyServer(one.series, pages=one.series.pages) as server:
+                send(server.url, 1, ledger=ledger)
+                with pytest.raises(ValueError, match="must be"):
+                    send(server.url, "x", ledger=ledger)  # refused before it is charged
+        price = ours[0].task.mechanism.curve()
+        assert ledger.spent().epsilon(delta=1e-6) >= (2 * price).epsilon(delta=1e-6) * 0.999
+
+
+def test_a_series_among_clients_over_http(tmp_path):
+    me = Identity.fresh()
+    task = Task(
+        Histogram(0, 1, cells=4), sigma=2.0, noise="tally", tally=me.public_key, least=5, most=12, rounds=2
+    )
+    series = Series(
+        task, me, folder=tmp_path, budget=Budget(epsilon=50.0, delta=1e-6, adaptive=False), every=6.0
+    )
+    with PartyServer(series, pages=series.pages) as server:
+        running = threading.Thread(target=series.run, kwargs={"n_clients": 6})
+        running.start()
+        clients = [
+            threading.Thread(
+                target=lambda k=k: list(
+                    Client.auto(server.url, lambda _: k / 6, folder=tmp_path / f"c{k}", pause=0.2)
+                )
+            )
+            for k in range(6)
+        ]
+        while not series.answers:
+            time.sleep(0.01)
+        for thread in clients:
+            thread.start()
+        for thread in (running, *clients):
+            thread.join(60)
+    assert series.outcomes == ["released", "released"]
+    assert len(list(tmp_path.glob("round-*.json"))) == 2
+    series.end()
