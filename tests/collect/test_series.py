@@ -168,6 +168,15 @@ def test_a_round_that_the_ledger_does_not_pay_for_is_not_opened(tmp_path, monkey
     assert len(one.files()) == 2
 
 
+def test_a_report_that_comes_when_its_round_has_ended_is_refused_in_words(tmp_path):
+    one = Hourly(tmp_path)
+    tally = one.series.open(0)
+    late = Client(one.task).report(1)
+    one.series.open(1)
+    with pytest.raises(PartyError, match="the round is closed"):
+        tally.receive(late)
+
+
 def test_a_second_scheduler_of_one_series_is_refused(tmp_path):
     one = Hourly(tmp_path)
     with pytest.raises(LogError, match="open elsewhere"):

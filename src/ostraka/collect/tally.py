@@ -454,7 +454,7 @@ class Tally(HoldsSecrets):
         self._total = np.zeros(task.encoding.cells, dtype=np.uint32)
         self._closing: tuple[Closing, bytes] | None = None
         self._log: Log | None = None
-        self._notice = b""
+        self._notice, self._ended = b"", False
         self._gathering = Gathering(task, round_=self.round) if task.trust == "clients" else None
         if folder is not None:
             name = f"tally-{task.sha256[:16]}-{self.round}"
@@ -553,6 +553,8 @@ class Tally(HoldsSecrets):
         return digest[:_RECEIPT]
 
     def _record(self, record: bytes) -> None:
+        if self._ended:
+            raise refused(self.name, "the round is closed")
         if self._log is not None:
             self._log.append(record)
 
@@ -640,9 +642,11 @@ class Tally(HoldsSecrets):
         return self._plausible(total.view(np.int32).astype(np.int64))
 
     def end(self) -> None:
-        """Close the files of the round; what they hold is kept."""
-        if self._log is not None:
-            self._log.close()
+        """Close the files of the round, and so the round; what they hold is kept."""
+        with self._lock:
+            self._ended = True
+            if self._log is not None:
+                self._log.close()
 
     def _plausible(self, sums: np.ndarray) -> Private:
         """Return the sums if they are plausible; masks left over would make them look random."""
