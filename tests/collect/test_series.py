@@ -117,7 +117,7 @@ STEPS = {
 def test_a_scheduler_killed_at_any_step_goes_on_and_nothing_is_paid_or_released_twice(
     tmp_path, monkeypatch, step, after
 ):
-    one = Hourly(tmp_path)
+    one = Hourly(tmp_path, rounds=2)
     one.report(monkeypatch)
     owner, name = STEPS[step]
     usual, number = getattr(owner, name), itertools.count()
@@ -136,8 +136,8 @@ def test_a_scheduler_killed_at_any_step_goes_on_and_nothing_is_paid_or_released_
     before = one.files()
     one.restart()
     one.run()
-    assert one.series.outcomes == ["released"] * 4
-    exact = (4 * one.task.mechanism.curve()).epsilon(delta=1e-6)
+    assert one.series.outcomes == ["released"] * 2
+    exact = (2 * one.task.mechanism.curve()).epsilon(delta=1e-6)
     assert one.series.ledger.spent().epsilon(delta=1e-6) == pytest.approx(exact)
     records = one.files()
     assert {name: records[name]["sums"] for name in before} == {
@@ -242,6 +242,7 @@ def test_one_ledger_of_a_client_counts_all_series_that_it_joined(tmp_path):
         assert ledger.spent().epsilon(delta=1e-6) >= (2 * price).epsilon(delta=1e-6) * 0.999
 
 
+@pytest.mark.slow  # two rounds of six seconds; with keepers and without HTTP above
 def test_a_series_among_clients_over_http(tmp_path):
     me = Identity.fresh()
     task = Task(
