@@ -24,7 +24,7 @@ from rigs.finding import Finding
 
 __all__ = ["find"]
 
-EVERY = 0.5  # seconds between rounds, instead of an hour
+EVERY = 2.0  # seconds between rounds, instead of an hour
 CLIENTS = 4
 BUDGET = Budget(epsilon=1e4, delta=1e-6, adaptive=False)
 

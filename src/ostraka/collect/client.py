@@ -251,6 +251,18 @@ def results(url: str, *, sha256: str | None = None, timeout: float = 30.0) -> di
     ------
     ValueError
         Another task than that of ``sha256``, or a notice that the task's tally did not sign.
+
+    Examples
+    --------
+    >>> from ostraka.collect import Tally, Task, Tree
+    >>> from ostraka.secure.keys import Identity
+    >>> from ostraka.secure.wire import PartyServer
+    >>> me = Identity.fresh()
+    >>> tally = Tally(Task(Tree(0, 16), sigma=9.0, noise="tally", tally=me.public_key), me)
+    >>> tally.announce(spent=0.25, budget=1.0)
+    >>> with PartyServer(tally, pages=tally.pages) as server:
+    ...     results(server.url)["spent"]
+    0.25
     """
     return _notice(url, fetch_task(url, sha256=sha256, timeout=timeout), timeout=timeout)
 
@@ -308,6 +320,18 @@ def send(
         The client's own ledger does not pay for the round; nothing was sent.
     PartyError
         The tally refuses, is out of reach, or this client has answered.
+
+    Examples
+    --------
+    >>> from ostraka.collect import Keeper, Tally, Task, Tree
+    >>> from ostraka.secure.keys import Identity
+    >>> from ostraka.secure.wire import PartyServer
+    >>> me, two = Identity.fresh(), [Identity.fresh() for _ in range(2)]
+    >>> task = Task(Tree(0, 16), sigma=9.0, tally=me.public_key, keepers=[Keeper.key(one) for one in two])
+    >>> tally = Tally(task, me, keepers=[Keeper(task, one) for one in two])
+    >>> with PartyServer(tally, pages=tally.pages) as server:
+    ...     send(server.url, 11) == task.sha256
+    True
     """
     task = fetch_task(url, sha256=sha256)
     remote, limit = Remote("the tally", url, timeout=timeout), 8 * MOST_CELLS
