@@ -367,7 +367,10 @@ def send(
 
 
 def approve_roster(url: str, enrolment: Enrolment, *, n_clients: int, seconds: float) -> int:
-    """Approve the roster of a tally once so many enrolled clients have joined, or after a time limit; say how many have."""
+    """Approve the roster of a tally once so many enrolled clients have joined, or after a time limit.
+
+    Return how many have joined.
+    """
     remote, until = Remote("the tally", url, timeout=seconds + 30), time.monotonic() + seconds
     limit = 4 * KEY_BYTES * enrolment.task.limit
     while enrolment.n_enrolled(entries := remote.ask("entries", b"", limit, again=True)) < n_clients:
