@@ -143,12 +143,16 @@ class NewOptions:
     trust: Trust = option(Trust.KEEPERS, "Who hides the values, and adds the noise.")
     keeper: list[str] | None = option(None, "A keeper's public key; several times. Default: two are made.")
     least: int | None = option(None, "Fewer clients are refused. Default: 80 %.")
+    as_json: bool = option(False, "Print JSON on stdout.", name="--json")
 
 
 @app.command()
 @options(NewOptions)
 def new(wanted: NewOptions) -> None:
-    """Make a task of a question: its words, its noise, its keys. All of it is in one fingerprint."""
+    """Make a task of a question: its words, its noise, its keys. All of it is in one fingerprint.
+
+    Example: ostraka collect new survey --question "How do you travel?" --range 0:240 --clients 2000
+    """
     from ostraka.collect.keeper import Keeper
     from ostraka.collect.plan import parsed
     from ostraka.collect.plan import plan as planned
@@ -203,7 +207,8 @@ def new(wanted: NewOptions) -> None:
     path.write_text(task.to_json(), encoding="utf-8")
     if "advice" in prediction:
         typer.echo(str(prediction["advice"]), err=True)
-    typer.echo(f"{path}: fingerprint {task.sha256}")
+    made = {"task": str(path), "sha256": task.sha256, "advice": prediction.get("advice")}
+    console.say(made, f"{path}: fingerprint {task.sha256}", as_json=wanted.as_json)
 
 
 def _texts(wanted: NewOptions) -> dict[str, Any]:
@@ -259,8 +264,12 @@ def simulate(
         Path | None, typer.Option(help="A JSON list of answers, instead of invented ones.", metavar="FILE")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the invented answers, not of the noise.")] = 0,
+    as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Try a task: a round of invented people in one process, with keys of its own. It spends nothing."""
+    """Try a task: a round of invented people in one process, with keys of its own. It spends nothing.
+
+    Example: ostraka collect simulate survey/task.json --out trial.json
+    """
     import numpy as np
 
     from ostraka.collect.demo import invented, simulated
@@ -284,7 +293,8 @@ def simulate(
         epsilon = ledger.spent().epsilon(delta=delta)
     record = record_of(role, answer, epsilon=epsilon, delta=delta, task=agreed) | {"simulation": True}
     out.write_text(json.dumps(record), encoding="utf-8")
-    typer.echo(f"{out}: {len(answers)} invented people, epsilon {epsilon:.4g}", err=True)
+    words = f"{out}: {len(answers)} invented people, epsilon {epsilon:.4g}"
+    console.say({"out": str(out), "clients": len(answers), "epsilon": epsilon}, words, as_json=as_json)
 
 
 class Kind(StrEnum):
@@ -321,7 +331,10 @@ class ShowOptions:
 @app.command()
 @options(ShowOptions)
 def show(wanted: ShowOptions) -> None:
-    """Show released sums: a sentence with an interval, a table, and with --html a page with a picture."""
+    """Show released sums: a sentence with an interval, a table, and with --html a page with a picture.
+
+    Example: ostraka collect show median out.json --html median.html
+    """
     from ostraka.collect import show as shown
 
     if wanted.html is not None:
@@ -486,8 +499,12 @@ def series(
     stay: Annotated[float, typer.Option(help="Show the last result for so many seconds.", min=0)] = 0.0,
     port: Annotated[int, _PORT] = 0,
     host: Annotated[str, _HOST] = "127.0.0.1",
+    as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Serve the page and collect all rounds of a task, each charged before it opens; go on after a kill."""
+    """Serve the page and collect all rounds of a task, each charged before it opens; go on after a kill.
+
+    Example: ostraka collect series task.json --identity tally.key --folder run --every 3600 --clients 1000
+    """
     from ostraka.collect.series import Series
     from ostraka.core.ledger.budget import Budget
     from ostraka.secure.keys import Identity
@@ -513,11 +530,11 @@ def series(
         )
     try:
         with PartyServer(role, port=port, host=host, pages=role.pages) as server:
-            typer.echo(server.url)
+            typer.echo(server.url, err=as_json)
             role.run(n_clients=clients, seconds=seconds)
             time.sleep(stay)
-        for number, outcome in enumerate(role.outcomes):
-            typer.echo(f"round {number}: {outcome}", err=True)
+        words = "\n".join(f"round {number}: {outcome}" for number, outcome in enumerate(role.outcomes))
+        console.say({"outcomes": role.outcomes}, words, as_json=as_json)
     finally:
         role.end()
 
@@ -526,9 +543,12 @@ def series(
 def mine(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Of 'send --budget'.", show_default=False)],
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
+    as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Say what all collections that you joined have cost you, and what is left of your own budget."""
+    """Say what all collections that you joined have cost you, and what is left of your own budget.
+
+    Example: ostraka collect mine me
+    """
     from ostraka.collect.client import OWN_LEDGER
     from ostraka.core.ledger.ledger import Ledger
 
@@ -540,15 +560,9 @@ def mine(
     with Ledger(path) as ledger:
         budget = ledger.budget
         spent, left = ledger.spent().epsilon(delta=budget.delta), ledger.left()
-    if as_json:
-        typer.echo(
-            json.dumps({"spent": spent, "left": left, "budget": budget.epsilon, "delta": budget.delta})
-        )
-        return
-    typer.echo(
-        f"spent in all collections: epsilon {spent:.4g} of {budget.epsilon:g} (delta {budget.delta:g})"
-    )
-    typer.echo(f"left: epsilon {left:.4g}")
+    record = {"spent": spent, "left": left, "budget": budget.epsilon, "delta": budget.delta}
+    total = f"epsilon {spent:.4g} of {budget.epsilon:g} (delta {budget.delta:g})"
+    console.say(record, f"spent in all collections: {total}\nleft: epsilon {left:.4g}", as_json=as_json)
 
 
 @app.command()
