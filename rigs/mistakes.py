@@ -72,8 +72,10 @@ def example(command: Any) -> list[str]:
 
 
 def mistakes(name: str, command: Any) -> Iterator[Mistake]:
-    """The example of a command, typed wrongly in every way we know."""
+    """The example of a command, typed wrongly in every way we know; nothing where there is none."""
     words, depth = example(command), len(name.split())
+    if not words:
+        return
     verb, rest = words[:depth], words[depth:]
 
     def typed(*tail: str, hints: Sequence[str]) -> Mistake:

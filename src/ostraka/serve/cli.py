@@ -87,11 +87,15 @@ class PageOptions:
         None, "Folder of the ledgers of tables. Default: ostraka-ledgers, beside FILE.", "FOLDER"
     )
     port: int = option(0, "Of this machine. Default: any free one.", "N", min=0, max=65535)
+    as_json: bool = option(False, "Print the link as JSON.", name="--json")
 
 
 @options(PageOptions)
 def ui(given: PageOptions) -> None:
-    """Check, plan and learn on a page of this machine. Prints its link, which works once."""
+    """Check, plan and learn on a page of this machine. Prints its link, which works once.
+
+    Example: ostraka ui --port 8080
+    """
     import asyncio
 
     from ostraka.secure.server import listening
@@ -106,7 +110,7 @@ def ui(given: PageOptions) -> None:
     sock = listening("127.0.0.1", given.port)
     link = bench.opened(sock.getsockname()[1])
     typer.echo("open this link; it works once, and on this machine only. Ctrl-C ends it.", err=True)
-    typer.echo(link)
+    console.say({"url": link}, link, as_json=given.as_json)
     asyncio.run(server.serve(bench, sock, started=server.take_signals))
 
 
