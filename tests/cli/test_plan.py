@@ -8,7 +8,7 @@ import pytest
 
 import ostraka.cli
 from ostraka import GNMax, Threshold
-from ostraka.voters.named import TABLES
+from ostraka.voters.named import Way
 
 FEW = ("--public-rows", 60, "--columns", 4)  # worlds that are small, and tried at once
 
@@ -41,7 +41,7 @@ def test_json_holds_every_plan_and_none_is_expected_to_beat_what_is_recommended_
     ways = {way["way"]: way for way in record["ways"]}
     expected = {name: way["accuracy"]["best"] for name, way in ways.items() if way["accuracy"]}
     best = record["recommended"]
-    assert expected[best] >= expected[TABLES.way]
+    assert expected[best] >= expected[Way.FILTER]
     assert expected[best] >= max(expected.values()) - 0.01
     assert record["learn"] == ways[best]["learn"]
     assert all(way["epsilon"] <= epsilon for way in ways.values() if way["epsilon"])
