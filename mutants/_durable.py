@@ -239,4 +239,11 @@ MUTANTS = [
         "self._session = secrets.token_urlsafe(32)",
         "service/test_ui.py::test_the_link_works_once_and_gives_a_cookie_that_scripts_do_not_see",
     ),
+    Mutant(
+        "the first price of an object is that of its later uses",
+        "core/ledger/commit.py",
+        '        if not getattr(parameters, "frozen", False):',
+        "        if parameters is not None and not parameters.frozen:",
+        "ledger/test_ledger.py::TestCharge::test_a_mechanism_that_changes_pays_its_price_of_the_moment",
+    ),
 ]

@@ -116,7 +116,7 @@ def test_wrong_rows_of_the_observer_are_refused():
     X, y = np.random.default_rng(0).normal(size=(20, 2)), np.arange(20) % 2
     with pytest.raises(ValueError, match="fitted first"):
         attack.statistics(run)
-    with pytest.raises(ValueError, match="1 classes are missing, 0 rows have another"):
+    with pytest.raises(ValueError, match="all 10 rows of with_property are among"):
         attack.fit(run, (X[y == 0], y[y == 0]), (X, y))
     with pytest.raises(ValueError, match="all 20 rows of with_property are among"):
         attack.fit(run, (X, y), (X, y))

@@ -105,6 +105,19 @@ class TestCharge:
         assert ledger.epsilon() == 0.0
         assert ledger.entries()[0].uses == 0
 
+    def test_a_mechanism_that_changes_pays_its_price_of_the_moment(self, ledger):
+        class Changing:
+            promise, sigma = Adjacency.one_ballot(), 40.0
+
+            def curve(self):
+                return Curve.gaussian(sensitivity=1.0, sigma=self.sigma, moves="ballot")
+
+        mechanism = Changing()
+        ledger.charge(mechanism, uses=1, **ASK)
+        mechanism.sigma = 8.0
+        ledger.charge(mechanism, uses=1, **ASK)
+        assert ledger.spent().mu_squared == pytest.approx(1 / 1600 + 1 / 64, rel=1e-12)
+
     def test_only_publishable_costs_are_charged(self, ledger, priced):
         private = priced(Curve((2.0,), (0.1,), publishable=False))
         for uses in (0, 1):

@@ -350,6 +350,7 @@ class TestOutOfReach:
             db.execute("SET session_replication_role = DEFAULT")
             db.execute("ALTER TABLE ostraka_budget DROP COLUMN name")
             db.execute("ALTER TABLE ostraka_entry DROP COLUMN at")
+            db.execute("DROP INDEX ostraka_entry_other")
             db.execute("SELECT pg_advisory_lock_shared(('ostraka_budget'::regclass)::oid::bigint)")
             with pytest.raises(LedgerError, match="has an older format, and is in use"):
                 Ledger(where)

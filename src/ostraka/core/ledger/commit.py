@@ -82,6 +82,9 @@ class PriceList:
     def quote(self, mechanism: Priced) -> Quote:
         """Return name, unit, orders and cost of a mechanism whose curve is publishable."""
         name = repr(mechanism)  # equal mechanisms may have two names: sigma=40 and sigma=40.0
+        parameters = getattr(type(mechanism), "__dataclass_params__", None)
+        if not getattr(parameters, "frozen", False):  # its price may change while it stays the same object
+            return self._quoted(mechanism, name)
         try:
             return self._quotes[mechanism, name]
         except (KeyError, TypeError):  # new, or not hashable

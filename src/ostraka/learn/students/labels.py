@@ -465,7 +465,7 @@ class MultiStage(LabelStudent):
         return np.where((self.stage_ < last) & unlikely, NOT_YET, self.answers_)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Priors:
     """The prior of each stage: predictions of a network that is trained on the answers so far.
 
