@@ -72,18 +72,16 @@ class TestResiduals:
     def test_no_row_moves_it_further_by_enumeration(self, seed):
         rng = np.random.default_rng(seed)
         coef = rng.normal(size=(3, 3)) * 10
-        spread = [np.array(each) for each in itertools.product((-1e9, -0.3, 0.0, 2.0), repeat=3)]
-        furthest = longest = 0.0
-        parts = [
-            residual_sums(
-                voter().cells.lines([row]), np.array([label]), coef, resolution=20, clip=0.5, parts=4
-            )
-            for row in spread
-            for label in range(3)
-        ]
-        for one in parts:
-            longest = max(longest, float(np.linalg.norm(one)))
-            furthest = max(furthest, *(float(np.linalg.norm(one - other)) for other in parts))
+        rows = np.array(list(itertools.product((-1e9, -0.3, 0.0, 2.0), repeat=3)))
+        parts = np.array(
+            [
+                residual_sums(line[None], np.array([label]), coef, resolution=20, clip=0.5, parts=4).ravel()
+                for line in voter().cells.lines(rows)
+                for label in range(3)
+            ]
+        )
+        longest = np.linalg.norm(parts, axis=1).max()
+        furthest = np.linalg.norm(parts[:, None] - parts, axis=2).max()
         assert 0.6 * 4 * 20 < longest <= 4 * 20
         assert longest < furthest <= 2 * 4 * 20
 
