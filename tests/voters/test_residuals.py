@@ -99,7 +99,7 @@ class TestResiduals:
     def test_a_row_counts_the_same_in_another_batch(self, monkeypatch):
         coef = RNG.normal(size=(3, 3))
         whole = table(coef)
-        monkeypatch.setattr("ostraka.voters.rows._ROWS", 7)
+        monkeypatch.setattr("ostraka.voters.rows.ROWS", 7)
         np.testing.assert_array_equal(table(coef), whole)
 
     @pytest.mark.parametrize("coef", [1e300, 1.7e308, -1.7e308])
