@@ -183,7 +183,7 @@ def test_names_are_not_kinds(tmp_path):
 
 def test_a_label_of_quantities_is_refused(tmp_path):
     private = "age,ill\n" + "".join(f"1,{k}.5\n" for k in range(1001))
-    with pytest.raises(ValueError, match="must hold classes"):
+    with pytest.raises(ValueError, match="to learn a number, type --target ill --bounds LOW:HIGH"):
         tables(tmp_path, private=private, public="age\n1\n", person=None, text=(), drop=())
 
 

@@ -15,9 +15,9 @@ from tests.cli.learning import CANARY, COMMON, charges, csv, learn, person, rows
 @pytest.mark.parametrize(
     ("change", "code", "words"),
     [
-        (("--epsilon", "nan"), 2, "epsilon must be finite and > 0"),
+        (("--epsilon", "nan"), 2, "--epsilon must be a number that is finite"),
         (("--epsilon", "-1"), 2, "epsilon must be finite and > 0"),
-        (("--sigma", "nan"), 2, "sigma must be finite and > 0"),
+        (("--sigma", "nan"), 2, "--sigma must be a number that is finite"),
         (("--sigma", "-4"), 2, "sigma must be finite and > 0"),
         (("--screen", "20", "0"), 2, "sigma must be finite and > 0"),
         (("--delta", "0.01"), 2, "delta must be below 1 / 300 units"),

@@ -12,7 +12,6 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from ostraka.serve import clock
 from ostraka.serve.keys import Keyring
 from tests.service.conftest import ONE, PATIENCE, PEPPER, deploy, serving
 
@@ -64,14 +63,6 @@ def test_an_approval_counts_once_whoever_repeats_it_and_wherever(owners, saved, 
     again = post(owners, "petra", path, {})
     assert (again.status_code, again.json()["code"], cap(owners)) == (409, "proposal_ended", 1.0)
     assert post(owners, "petra", f"/v1/grants/0{proposal}", {}).status_code == 409  # the same number
-
-
-def test_a_proposal_ends_after_a_day(owners, monkeypatch):
-    proposal = post(owners, "olga", "/v1/grants", {"client": "alice", "epsilon": 3}).json()["proposal"]
-    now = clock.now()
-    monkeypatch.setattr(clock, "now", lambda: now + clock.DAY + 5)
-    assert post(owners, "petra", f"/v1/grants/{proposal}", {}).json()["code"] == "proposal_ended"
-    assert cap(owners) is None
 
 
 @pytest.mark.parametrize(

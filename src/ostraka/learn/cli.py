@@ -197,11 +197,11 @@ def _task(given: LearnOptions) -> Task:
 
 def _require_delta(given: LearnOptions, private: Path) -> None:
     """Refuse a delta that no table of this size allows, before a row of a Parquet file is read."""
+    if given.delta is None or given.person is not None or given.drop_unlabelled:
+        return  # units are counted when they are read
     from ostraka.data import parquet
     from ostraka.learn.ways.plan import require_delta
 
-    if given.delta is None or given.person is not None or given.drop_unlabelled:
-        return  # units are counted when they are read
     if not (private.is_dir() or private.suffix.lower() in parquet.ENDINGS):
         return
     try:

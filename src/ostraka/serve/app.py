@@ -221,7 +221,7 @@ async def receipt(app: Application, request: Request) -> Reply:
 
 
 async def propose(app: Application, request: Request) -> Reply:
-    """Propose a client's cap. It changes when another owner approves it, within a day."""
+    """Propose a client's cap. It changes when another owner approves it."""
     proposal = await _in_time(app, app.deployment.grants.propose, request.who, request.body)
     return Reply.json(proposal, status=202)
 

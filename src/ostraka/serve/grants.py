@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from ostraka.core.ledger.budget import KeyConflict
 from ostraka.core.ledger.chain import ChargeRequest
-from ostraka.serve import clock
 from ostraka.serve.answering import Reserved
 from ostraka.serve.keys import CLIENT
 from ostraka.serve.requests import Refused, strict
@@ -48,7 +47,7 @@ class Grants:
         self._account, self._unit, self._free = account, unit, Reserved(each=reserve, uses=0)
 
     def propose(self, who: Holder, body: bytes) -> dict[str, Any]:
-        """Write down what an owner proposes; another owner must approve it within a day."""
+        """Write down what an owner proposes; it counts when another owner approves it."""
         content = strict(body)
         if not isinstance(content, dict) or content.keys() != {"client", "epsilon"}:
             raise Refused(400, "bad_schema", _SHAPE)
@@ -67,21 +66,21 @@ class Grants:
         proposal = self._proposal(number)
         if proposal is None:
             raise Refused(404, "not_found", "there is no such proposal")
-        epsilon, client, proposer, at = proposal
+        epsilon, client, proposer = proposal
         if proposer == who.name:
             raise Refused(403, "same_owner")
-        if at is None or clock.now() - at > clock.DAY or not self._first(number):
+        if not self._first(number):
             raise Refused(409, "proposal_ended")
         seq = self._ledger.grant(client, budget_epsilon=epsilon, by=f"{proposer} and {who.name}")
         return {"seq": seq, "client": client, "epsilon": epsilon, "by": [proposer, who.name]}
 
-    def _proposal(self, number: str) -> tuple[float, str, str, int | None] | None:
+    def _proposal(self, number: str) -> tuple[float, str, str] | None:
         if not (number.isascii() and number.isdigit() and len(number) <= 18 and int(number) >= 1):
             return None
         for entry in self._ledger.entries(after=int(number) - 1, limit=1):
             form = _PROPOSAL.fullmatch(entry.key or "")
             if entry.kind == "note" and entry.seq == int(number) and form:
-                return float(form[1]), form[2], form[3], entry.at
+                return float(form[1]), form[2], form[3]
         return None
 
     def _first(self, number: str) -> bool:

@@ -35,7 +35,7 @@ WORDS = {
     "forbidden": "this key's role may not do this",
     "no_certificate": "an owner's key needs a connection with a client certificate in the owner's name",
     "same_owner": "whoever proposed a grant may not approve it: another owner must",
-    "proposal_ended": "this proposal was approved before, or is older than a day: propose it again",
+    "proposal_ended": "this proposal was approved before: propose it again",
     "key_conflict": "this Idempotency-Key was used for another question: use a new one",
     "too_fast": "too many rows a second: wait as long as Retry-After says",
     "unavailable": "the ledger cannot be written now; nothing was answered: try again, with the same "
@@ -50,7 +50,7 @@ ADVICE = {
     "forbidden": "a client's key was used for an owner's page, or an owner's for questions",
     "no_certificate": "somebody has an owner's key and no certificate of --owner-ca in that owner's name",
     "same_owner": "one owner tried to propose and to approve a cap",
-    "proposal_ended": "a proposal was approved twice, or after a day",
+    "proposal_ended": "a proposal was approved twice",
     "too_fast": "the client asks above --rate and --burst",
     "too_many": "one address asks without a valid key; name your own proxy with --proxy",
     "key_conflict": "the client's program uses one Idempotency-Key for two questions",
