@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 
 _PATIENCE = 120.0  # seconds until the service of the copy must be ready
 _TRY = 2.0  # seconds of asking between two looks whether it still runs
+_STAGES = {
+    "backup": "ledgers backed up and verified",
+    "restore": "copies restored and verified",
+    "start": "services started from the copy",
+}
 _PROGRAM = "from ostraka.cli import main; main()"
 
 
@@ -72,22 +77,28 @@ def drill(wanted: DrillOptions) -> None:
         secret = secret_in(os.environ, "OSTRAKA_LEDGER_SECRET") or (place / "ledger.secret").read_bytes()
     with Ledger(file, secret=secret, read_only=True) as ledger:
         charged = ledger.count()
-    with tempfile.TemporaryDirectory(dir=wanted.scratch, prefix="ostraka-drill-") as scratch:
+    with (
+        tempfile.TemporaryDirectory(dir=wanted.scratch, prefix="ostraka-drill-") as scratch,
+        console.Stages(_STAGES) as tell,
+    ):
         copy, run = Path(scratch) / "backup.sqlite", Path(scratch) / "run"
         clock = [time.perf_counter()]
         backup.back_up(file, copy, secret=secret)
         clock.append(time.perf_counter())
+        tell("backup", 1, 1)
         unwanted = shutil.ignore_patterns("ledger.sqlite*", "ledger.anchor", "keys.json", "*.lock")
         shutil.copytree(wanted.folder, run, ignore=unwanted)
         service = run / folder.SERVICE
         restored = backup.restore(copy, service / "ledger.sqlite", secret=secret, anchor=f"{copy}.anchor")
         shutil.copyfile(f"{copy}.anchor", service / "ledger.anchor")
         clock.append(time.perf_counter())
+        tell("restore", 1, 1)
         typed = [] if wanted.sigma is None else ["--sigma", str(wanted.sigma)]
         typed += [] if wanted.screen is None else ["--screen", *map(str, wanted.screen)]
         typed += [word for name in wanted.trust or () for word in ("--trust", name)]
         with _ready(run, typed):
             clock.append(time.perf_counter())
+        tell("start", 1, 1)
     seconds = [round(end - start, 2) for start, end in itertools.pairwise(clock)]
     lost = max(0, charged - restored.entries)
     record = {
