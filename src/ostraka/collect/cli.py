@@ -139,7 +139,9 @@ class NewOptions:
     epsilon: float = option(1.0, "What one round may cost a person.")
     delta: float = option(1e-06, "The delta of that.")
     rounds: int = option(1, "How often it is asked.", min=1)
-    keep_days: int = option(30, "Masked reports are deleted after so many days.", min=0)
+    keep_days: int = option(
+        30, "You promise to delete reports after so many days; nothing does it for you.", min=0
+    )
     trust: Trust = option(Trust.KEEPERS, "Who hides the values, and adds the noise.")
     keeper: list[str] | None = option(None, "A keeper's public key; several times. Default: two are made.")
     least: int | None = option(None, "Fewer clients are refused. Default: 80 %.")

@@ -6,7 +6,7 @@ import { fromHex, noticeOf, prepared, send } from "./collect.js";
 const WORDS = {
   en: {
     title: "Answer privately", language: "Language", send: "Send once", value: "Your answer", x: "First number", y: "Second number",
-    items: "Numbers of your items, with commas between them", purpose: "What for", controller: "Responsible", kept: "Deleted after",
+    items: "Numbers of your items, with commas between them", purpose: "What for", controller: "Responsible", kept: "Whoever is responsible promises to delete reports after",
     days: (n) => `${n} days`, protection: "How you are protected", price: "What it costs you",
     keepers: "Your answer is masked on this device. The server adds up masked answers and learns a noisy sum only, as long as one of the keepers is honest.",
     clients: "Your answer is masked on this device together with those of other people. The server learns the sum only. Keep this page open until it says that your answer was received.",
@@ -28,7 +28,7 @@ const WORDS = {
   },
   de: {
     title: "Vertraulich antworten", language: "Sprache", send: "Einmal senden", value: "Ihre Antwort", x: "Erste Zahl", y: "Zweite Zahl",
-    items: "Nummern Ihrer Dinge, durch Kommas getrennt", purpose: "Wozu", controller: "Verantwortlich", kept: "Gelöscht nach",
+    items: "Nummern Ihrer Dinge, durch Kommas getrennt", purpose: "Wozu", controller: "Verantwortlich", kept: "Die Verantwortlichen versprechen, Antworten zu löschen nach",
     days: (n) => `${n} Tagen`, protection: "Wie Sie geschützt sind", price: "Was es Sie kostet",
     keepers: "Ihre Antwort wird auf diesem Gerät maskiert. Der Server addiert maskierte Antworten und erfährt nur eine verrauschte Summe, solange einer der Hüter ehrlich ist.",
     clients: "Ihre Antwort wird auf diesem Gerät zusammen mit denen anderer Menschen maskiert. Der Server erfährt nur die Summe. Lassen Sie diese Seite offen, bis sie sagt, dass Ihre Antwort angekommen ist.",
@@ -50,7 +50,7 @@ const WORDS = {
   },
   fr: {
     title: "Répondre en privé", language: "Langue", send: "Envoyer une fois", value: "Votre réponse", x: "Premier nombre", y: "Second nombre",
-    items: "Numéros de vos articles, séparés par des virgules", purpose: "Pour quoi", controller: "Responsable", kept: "Effacé après",
+    items: "Numéros de vos articles, séparés par des virgules", purpose: "Pour quoi", controller: "Responsable", kept: "Le responsable promet d'effacer les réponses après",
     days: (n) => `${n} jours`, protection: "Comment vous êtes protégé", price: "Ce que cela vous coûte",
     keepers: "Votre réponse est masquée sur cet appareil. Le serveur additionne des réponses masquées et n'apprend qu'une somme bruitée, tant qu'un des gardiens est honnête.",
     clients: "Votre réponse est masquée sur cet appareil avec celles d'autres personnes. Le serveur n'apprend que la somme. Gardez cette page ouverte jusqu'à ce qu'elle dise que votre réponse est reçue.",
