@@ -38,7 +38,7 @@ class Question:
         The answers to choose from, by language. Then an answer is the number of a choice, from 0, and the
         task's encoding is ``Histogram(0, n, cells=n)``. Empty: the answer is what the encoding takes.
     keep_days : int >= 0, default 0
-        Masked messages are deleted after so many days.
+        After so many days the controller promises to delete masked messages; nothing here does it.
     protects : {"client"}
         The unit of protection: everything that one client answers.
 
