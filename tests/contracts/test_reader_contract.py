@@ -339,7 +339,7 @@ def test_what_is_declared_is_taken(folder):
 @pytest.mark.parametrize(
     "encoding", ["gbk", "shift_jis", "utf-7", "iso2022_jp", "utf-32", "cp037", "nowhere"]
 )
-def test_an_encoding_in_which_rows_depend_on_each_other_is_refused(encoding, folder):
+def test_an_encoding_in_which_rows_depend_on_each_other_is_refused(encoding, public, folder):
     with pytest.raises(ValueError, match="the encoding must be UTF-8, UTF-16 or a code page"):
         table.read(folder / "public.csv", public=False, form=table.Format(encoding=encoding))
 
