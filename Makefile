@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 CHROMIUM := chromium --headless --no-sandbox --disable-gpu --hide-scrollbars
 
-.PHONY: demo pictures test quick lint machine bench results reproduce soak check docs lock clean
+.PHONY: demo pictures test slow quick lint machine bench results reproduce soak check docs lock clean
 
 demo: $(SHOWN)  ## learn from made-up hospital visits, then from digits, at epsilon 1; writes demo-run/
 	rm -rf demo-run
@@ -32,11 +32,15 @@ pictures: demo  ## the pictures of the README and of the landing page, from the 
 # Three processes on two cores: many tests wait for services and their clocks. Kernels are compiled once, as
 # wheels have them: else every process waits for numba. Without a C compiler, numba it is. Tests are collected
 # once before, while types are checked: else each process rewrites the asserts of all files for itself.
-test: $(READY)  ## style, types, tests and doctests
+test: $(READY)  ## style, types, doctests and all tests but the slow ones
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy & types=$$!; $(BIN)/python hatch_build.py; $(BIN)/pytest --collect-only -qq >/dev/null; wait $$types
-	$(BIN)/pytest -n 3 --dist worksteal
+	$(BIN)/pytest -n 3 --dist worksteal -m "not slow"
+
+slow: $(READY)  ## the tests marked slow, each of which has a quick form that make test runs
+	$(BIN)/python hatch_build.py
+	$(BIN)/pytest -n 3 --dist worksteal -m slow
 
 quick: $(READY)  ## style and the fast tests, within a minute; types are checked by lint, before a commit and in test
 	$(BIN)/ruff format --check .
