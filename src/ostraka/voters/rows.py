@@ -688,13 +688,15 @@ class FeatureCells(FromPublicRows):
             if plain:
                 rows = np.where(np.isnan(rows), 0.0, rows)
         if isinstance(rows, np.ndarray):
-            return numbers(
-                row_by_row(self.transform_.transform, rows), "what transform returns", finite=False
-            )
+            return numbers(self._by_row(rows), "what transform returns", finite=False)
         # other rows in one go: neighbours share their number and places, and so how products are rounded
         with warnings.catch_warnings(), np.errstate(all="ignore"):  # which would tell of a private row
             warnings.simplefilter("ignore")
             return numbers(self.transform_.transform(rows), "what transform returns", finite=False)
+
+    def _by_row(self, rows: np.ndarray) -> np.ndarray:
+        """What the transformer makes of each row alone."""
+        return row_by_row(self.transform_.transform, rows)
 
     def _require_rows_by_themselves(self, X: Any, table: np.ndarray) -> None:
         head = self._transformed(_safe_indexing(X, np.arange(min(_FEW, len(table)))))

@@ -216,6 +216,12 @@ class Spectrum(FeatureCells):
             return kernel_features(X)
         return Interactions().fit(X) if self.interactions else Dictionary().fit(X)
 
+    def _by_row(self, rows: np.ndarray) -> np.ndarray:
+        # a dictionary looks numbers up and computes nothing, so all rows go at once
+        if isinstance(self.transform_, Dictionary) and rows.dtype.kind in "fiub":
+            return self.transform_.transform(rows)
+        return super()._by_row(rows)
+
     def _principal(self, apart: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The largest variances alone; of kernels, those of what no sum of functions of columns explains."""
         if not isinstance(self.transform_, Interactions):
@@ -241,9 +247,13 @@ class Spectrum(FeatureCells):
         """Some largest variances, rising, and their directions, among columns that differ between rows."""
         moving = np.flatnonzero(apart.any(axis=0))
         some = apart[:, moving]
-        least = max(0, len(moving) - most)
-        moments = some.T @ some / len(some)
-        values, part = eigh(moments, subset_by_index=[least, len(moving) - 1]) if len(moving) else ([], [])
+        wide = some.shape[1] > len(some)  # then products of rows have the same variances, and are fewer
+        moments = (some @ some.T if wide else some.T @ some) / len(some)
+        n = len(moments) if len(moving) else 0
+        values, part = eigh(moments, subset_by_index=[max(0, n - most), n - 1]) if n else ([], [])
+        if wide and n:
+            good = values > _LEAST_VARIANCE**2 * values.max()
+            values, part = values[good], some.T @ (part[:, good] / np.sqrt(len(some) * values[good]))
         vectors = np.zeros((apart.shape[1], len(values)))
         vectors[moving] = part
         return np.asarray(values), vectors
