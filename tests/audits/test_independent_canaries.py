@@ -2,13 +2,15 @@
 
 import math
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
 from scipy.stats import beta, binomtest, norm
 
 from ostraka import Curve
-from ostraka.audit.intervals import surest_tail
+from ostraka.audit.intervals import gaussian_end, surest_tail
+from ostraka.audit.one_run import sign_guesses
 from ostraka.audits import one_run_lower_bound
 from ostraka.scores import Scores
 from tests.audits.games import DELTA, gaussian_game, gaussian_mu, never_above
@@ -30,18 +32,35 @@ def test_independent_guesses_give_the_epsilon_of_their_share_by_other_libraries(
     assert gaussian_mu(claimed.epsilon) == pytest.approx(2 * norm.ppf(share), rel=1e-5)
 
 
+@cache
+def _end(right, guesses, n, error):
+    return gaussian_end(right, guesses, n, separate=True, delta=DELTA, error=error)
+
+
+def epsilons(games, *, confidence, guesses=None, rng=None):
+    """The bound of each game. It depends on the number of right guesses alone, so that each number's is
+    computed once; of the first game it is the public function's."""
+    made = [sign_guesses([game], guesses=guesses, half=True, rng=rng) for game in games]
+    (size,), n = made[0].numbers, made[0].n_canaries
+    found = [_end(int(record.right[0]), int(size), n, 1 - confidence) for record in made]
+    settings = {"curve": Curve.gaussian(sensitivity=1.0, sigma=1.0), "independent": True, "rng": rng}
+    if rng is None:  # else the lots would be others
+        first = one_run_lower_bound(games[0], delta=DELTA, confidence=confidence, guesses=guesses, **settings)
+        assert (first.epsilon, first.guesses) == (found[0], size)
+    return np.array(found)
+
+
+def centred(mu, n, *, seed):
+    """A game with its middle of both worlds at 0, above which a canary is guessed to be in."""
+    game = gaussian_game(mu, n, seed=seed)
+    return replace(game, values=game.values - mu / 2)
+
+
 @pytest.mark.statistical
 @pytest.mark.parametrize("epsilon", [1.0, 2.0])
 def test_independent_games_certify_more_of_a_gaussian_claim_and_err_as_seldom_as_said(epsilon):
-    mu = gaussian_mu(epsilon)
-    curve, found = Curve.gaussian(sensitivity=mu, sigma=1.0), []
-    for seed in range(100):
-        game = gaussian_game(mu, 5000, seed=seed)
-        # the middle of both worlds is known: above it, a canary is guessed to be in
-        middle = replace(game, values=game.values - mu / 2)
-        found.append(
-            one_run_lower_bound(middle, delta=DELTA, curve=curve, independent=True, confidence=0.9).epsilon
-        )
+    games = [centred(gaussian_mu(epsilon), 5000, seed=seed) for seed in range(100)]
+    found = epsilons(games, confidence=0.9)
     assert never_above(found, epsilon, confidence=0.9)
     assert max(found) > epsilon, "at confidence 0.9 a bound that never errs is too small"
     assert np.mean(found) > 0.7 * epsilon
@@ -49,21 +68,9 @@ def test_independent_games_certify_more_of_a_gaussian_claim_and_err_as_seldom_as
 
 @pytest.mark.statistical
 def test_the_surer_half_certifies_more_than_all_guesses():
-    mu = gaussian_mu(1.0)
-    curve, found = Curve.gaussian(sensitivity=mu, sigma=1.0), []
-    for seed in range(40):
-        game = gaussian_game(mu, 5000, seed=seed)
-        middle = replace(game, values=game.values - mu / 2)
-        found.append(
-            [
-                one_run_lower_bound(
-                    middle, delta=DELTA, curve=curve, independent=True, confidence=0.999, guesses=k
-                )
-                for k in (None, 2500, 5000)
-            ]
-        )
-    assert all(usual.epsilon == half.epsilon and usual.guesses == 2500 for usual, half, _ in found)
-    half, every = (np.array([row[k].epsilon for row in found]) for k in (1, 2))
+    games = [centred(gaussian_mu(1.0), 5000, seed=seed) for seed in range(40)]
+    usual, half, every = (epsilons(games, confidence=0.999, guesses=k) for k in (None, 2500, 5000))
+    assert (usual == half).all()
     assert never_above(half, 1.0, confidence=0.999)
     assert half.mean() > 0.59 > every.mean() - 0.01
     assert (half - every).mean() > 0
@@ -112,20 +119,16 @@ def test_the_surer_half_refutes_a_true_claim_as_often_as_said_and_hardly_less(ep
 @pytest.mark.statistical
 def test_which_of_equally_sure_guesses_are_made_is_drawn_by_lot():
     """Signs alone: all are equally sure, and members come first in every list. No bound is above."""
-    mu, found = gaussian_mu(1.0), []
+    games = []
     for seed in range(60):
-        game = gaussian_game(mu, 2000, seed=seed)
-        signs = Scores.of(
-            members=np.repeat(np.sign(game.values - mu / 2), game.members),
-            others=np.repeat(np.sign(game.values - mu / 2), game.others),
+        game = centred(gaussian_mu(1.0), 2000, seed=seed)
+        games.append(
+            Scores.of(
+                members=np.repeat(np.sign(game.values), game.members),
+                others=np.repeat(np.sign(game.values), game.others),
+            )
         )
-        curve = Curve.gaussian(sensitivity=mu, sigma=1.0)
-        rng = np.random.default_rng(seed)
-        found.append(
-            one_run_lower_bound(
-                signs, delta=DELTA, curve=curve, independent=True, confidence=0.9, rng=rng
-            ).epsilon
-        )
+    found = epsilons(games, confidence=0.9, rng=np.random.default_rng(0))
     assert never_above(found, 1.0, confidence=0.9)
     assert np.mean(found) < 0.6
 

@@ -458,10 +458,10 @@ def _tail_end(
 ) -> float:
     """The largest epsilon under which so many right guesses have probability at most ``error``."""
 
-    def refuted(epsilon: float) -> bool:
-        return tail(right, guesses, share_of(epsilon, n_candidates)) <= error
+    def excess(epsilon: float) -> float:
+        return error - tail(right, guesses, share_of(epsilon, n_candidates))
 
-    return largest_refuted(refuted, limit=_MOST) * _DOWN
+    return largest_refuted(excess, limit=_MOST) * _DOWN
 
 
 def _independent_ends(record: Guesses, *, delta: float, error: float) -> np.ndarray:

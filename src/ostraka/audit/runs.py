@@ -69,7 +69,7 @@ class RunLaws:
 
     def epsilon(self, delta: float) -> float:
         """The largest epsilon whose delta is certainly above ``delta``, from below; 0 if there is none."""
-        return largest_refuted(lambda epsilon: self.delta(epsilon) > delta, limit=700.0)
+        return largest_refuted(lambda epsilon: self.delta(epsilon) - delta, limit=700.0)
 
     def quantile_edges(self, tails: tuple[float, ...]) -> np.ndarray:
         """Scores near these upper quantiles of the first world, and lower quantiles of the second."""
@@ -449,4 +449,4 @@ def _epsilon(values: np.ndarray, chances: np.ndarray, move: np.ndarray, sigma: f
         over = loss > epsilon
         return float((chances[over] * -np.expm1(epsilon - loss[over])).sum()) * _DOWN
 
-    return largest_refuted(lambda epsilon: exact(epsilon) > delta, limit=float(loss.max()))
+    return largest_refuted(lambda epsilon: exact(epsilon) - delta, limit=float(loss.max()))
