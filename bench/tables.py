@@ -12,6 +12,8 @@ than two classes the mean over classes, each against the rest.
 - ebm: the explainable boosting machine with privacy of interpret, where it is installed, for rows that are
   left out; ranges of numbers from public rows.
 - logistic, boosting: scikit-learn without privacy.
+
+``OSTRAKA_BENCHMARK_FIGURE=ranks.svg`` draws the mean ranks, too, and which of them do not differ.
 """
 
 from __future__ import annotations
@@ -19,10 +21,12 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
+import os
 import sys
 import time
 import warnings
 from collections import defaultdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,7 +42,7 @@ from ostraka.accounting import calibrate
 from ostraka.mechanisms import NoisyCounts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from bench._tables import Split
 
@@ -235,6 +239,7 @@ def show(found: dict[tuple[Any, ...], dict[str, Any]]) -> None:
     """Print areas of every table, and differences from ours over tables with their standard errors."""
     means: dict[tuple[Any, ...], float] = {}
     seeds = defaultdict(list)
+    ranked: dict[str, tuple[dict[str, float], float]] = {}
     for (name, _, *what), result in found.items():
         seeds[(name, *what)].append(result["auc"])
     means = {run: float(np.mean(areas)) for run, areas in seeds.items()}
@@ -274,24 +279,68 @@ def show(found: dict[tuple[Any, ...], dict[str, Any]]) -> None:
                     for t in sum(GROUPS.values(), ())
                 ]
             )
-            print(f"\n{relation}, epsilon {epsilon:g}: {ranks(areas, names)}")
+            rank, apart, n_tables = ranks(areas)
+            if n_tables:
+                listed = ", ".join(f"{names[k]} {rank[k]:.2f}" for k in np.argsort(rank))
+                print(
+                    f"\n{relation}, epsilon {epsilon:g}: mean ranks {listed} over {n_tables} tables; "
+                    f"{apart:.2f} apart is significant"
+                )
+                ranked[f"{relation}, ε = {epsilon:g}"] = dict(zip(names, rank, strict=True)), apart
+    if (figure := os.environ.get("OSTRAKA_BENCHMARK_FIGURE")) and ranked:
+        draw(ranked, Path(figure))
 
 
-def ranks(areas: np.ndarray, names: Sequence[str]) -> str:
-    """Mean ranks over tables, best first, and how far two must be apart to differ (at 5 %, Nemenyi's test).
+def ranks(areas: np.ndarray) -> tuple[np.ndarray, float, int]:
+    """Mean ranks of methods over tables that have all of them, how far two must be apart, and these tables.
 
+    The distance is significant at 5 % (Nemenyi's test).
     Source: Demšar 2006, https://jmlr.org/papers/v7/demsar06a.html, Sec. 3.2.2.
 
-    >>> ranks(np.array([[0.9, 0.8], [0.9, 0.7], [0.8, 0.9], [0.9, 0.1]]), ["ours", "theirs"])
-    'mean ranks ours 1.25, theirs 1.75 over 4 tables; 0.98 apart is significant'
+    >>> rank, apart, n_tables = ranks(np.array([[0.9, 0.8], [0.9, 0.7], [0.8, 0.9], [0.9, 0.1]]))
+    >>> rank.tolist(), round(apart, 2), n_tables
+    ([1.25, 1.75], 0.98, 4)
     """
     whole = areas[np.isfinite(areas).all(axis=1)]
-    if not 2 <= len(names) <= len(_STUDENTIZED) + 1 or not len(whole):
-        return "no table has all methods"
-    means = rankdata(-whole, axis=1).mean(axis=0)
-    apart = _STUDENTIZED[len(names) - 2] * math.sqrt(len(names) * (len(names) + 1) / (6 * len(whole)))
-    listed = ", ".join(f"{names[k]} {means[k]:.2f}" for k in np.argsort(means))
-    return f"mean ranks {listed} over {len(whole)} tables; {apart:.2f} apart is significant"
+    n_methods, n_tables = areas.shape[1], len(whole)
+    if not 2 <= n_methods <= len(_STUDENTIZED) + 1 or not n_tables:
+        return np.full(n_methods, np.nan), math.nan, 0
+    apart = _STUDENTIZED[n_methods - 2] * math.sqrt(n_methods * (n_methods + 1) / (6 * n_tables))
+    return rankdata(-whole, axis=1).mean(axis=0), apart, n_tables
+
+
+def draw(ranked: dict[str, tuple[dict[str, float], float]], path: Path) -> None:
+    """Mean ranks, a line for each setting; bars join methods that do not differ significantly."""
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(
+        len(ranked), 1, figsize=(8, 1.5 * len(ranked)), layout="constrained", squeeze=False
+    )
+    for (setting, (rank, apart)), axis in zip(ranked.items(), axes[:, 0], strict=True):
+        order = sorted(rank, key=rank.__getitem__)
+        for place, name in enumerate(order):
+            axis.plot(rank[name], 0, "o", color="#123a5c")
+            above = 8 + 13 * (place % 2)  # names of near ranks do not cover each other
+            label = f"{name} {rank[name]:.2f}"
+            axis.annotate(label, (rank[name], 0), (0, above), textcoords="offset points", ha="center")
+        depth, last = 0.0, -1
+        for first, name in enumerate(order):
+            end = max(k for k in range(len(order)) if rank[order[k]] - rank[name] < apart)
+            if end > max(first, last):
+                depth, last = depth - 0.5, end
+                axis.plot([rank[name], rank[order[end]]], [depth, depth], color="#b03a2e", linewidth=4)
+        axis.set(
+            title=f"{setting}: {apart:.2f} apart is significant",
+            xlim=(0.8, len(order) + 0.2),
+            ylim=(-1.8, 3),
+        )
+        axis.set_yticks([])
+        axis.spines[["left", "right", "top"]].set_visible(False)
+    axes[-1, 0].set_xlabel("mean rank over tables: 1 is best")
+    figure.savefig(path)
 
 
 def _area(means: dict[tuple[Any, ...], float], *run: Any) -> str:
