@@ -81,6 +81,13 @@ MUTANTS = [
         "synth/test_tables.py::test_codes_that_nobody_has_are_hardly_in_the_copy",
     ),
     Mutant(
+        "a step of the particles that leads away from the counts is kept",
+        "core/mechanisms/particles.py",
+        "if self.misfit() <= before:",
+        "if self.misfit() <= 1e9 * before:",
+        "mechanisms/test_adaptive.py::test_a_step_that_leads_away_from_the_counts_is_taken_back",
+    ),
+    Mutant(
         "weights of particles are forgotten in samples",
         "core/mechanisms/particles.py",
         "below = np.cumsum(self.weights[order])",

@@ -138,6 +138,13 @@ MUTANTS = [
         BY_PLAN + "test_a_cost_that_is_not_known_does_not_pass_for_small",
     ),
     Mutant(
+        "noise is calibrated to a price that no ledger has rounded",
+        CALIBRATION,
+        "spent = float(total.epsilon(self._delta))",
+        "spent = float((self._n * cost).epsilon(self._delta))",
+        BY_PLAN + "test_what_was_calibrated_fits_the_ledger_that_pays_for_it",
+    ),
+    Mutant(
         "calibration returns the unsafe side",
         CALIBRATION,
         "return high[0]\n",

@@ -9,10 +9,11 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from ostraka import Adjacency, Budget, Confident, GNMax, LNMax, Private, Threshold
+from ostraka import Adjacency, Budget, Confident, GNMax, Ledger, LNMax, Private, Threshold
 from ostraka.core.accounting.calibration import calibrate
 from ostraka.core.accounting.plan import LearningCurve, propose
 from ostraka.core.curve import Curve
+from ostraka.mechanisms import NoisyCounts
 
 GOALS = [(1, 0.1, 1e-6), (100, 2.0, 1e-5), (1000, 6.0, 1e-5)]
 
@@ -26,6 +27,19 @@ def test_calibrated_gaussian_noise_fits_and_a_little_less_does_not(goal):
     n, epsilon, delta = goal
     sigma = calibrate(GNMax, n_answers=n, epsilon=epsilon, delta=delta)
     assert cost(GNMax(sigma=sigma), n, delta) <= epsilon < cost(GNMax(sigma=sigma * (1 - 2e-6)), n, delta)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 25.0, 30.0, 60.0])
+def test_what_was_calibrated_fits_the_ledger_that_pays_for_it(epsilon):
+    """Planted: the price before a ledger rounds it up, which weighs e^epsilon: 30 was recorded as 30.44."""
+
+    def counts(sigma):
+        return NoisyCounts(sigma=sigma, l2=1.0, relation="add-or-remove")
+
+    mechanism = counts(calibrate(counts, n_answers=1, epsilon=epsilon, delta=1e-5))
+    with Ledger(":memory:", budget=Budget(epsilon=epsilon, delta=1e-5, adaptive=False)) as ledger:
+        ledger.charge(mechanism, uses=1, unit="row", simulation=True)
+        assert min(epsilon, 30.5) < ledger.epsilon() * (1 + 1e-5) <= epsilon * (1 + 1e-5)
 
 
 @pytest.mark.parametrize("goal", GOALS)

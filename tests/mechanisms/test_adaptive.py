@@ -209,6 +209,28 @@ def test_the_model_is_of_maximal_entropy():
         assert np.abs(shares.sum(axis=3 - sum(columns)) - wanted).max() < 1e-4
 
 
+def test_a_step_that_leads_away_from_the_counts_is_taken_back(monkeypatch):
+    """Planted: it is kept. Steps at random stand in for a search that went astray."""
+    rng = np.random.default_rng(0)
+    model = Particles((3, 4), n_rows=1e4, n_particles=4000, rng=np.random.default_rng(1))
+    whole = 1e4 * rng.dirichlet(np.full(12, 2.0)).reshape(3, 4)
+    for columns, counts in (((0,), whole.sum(axis=1)), ((1,), whole.sum(axis=0)), ((0, 1), whole)):
+        model.add(columns, counts, sigma=5.0, pull=0.01)
+    model.start()
+    model.fit(rounds=3, steps=40)
+    near = model.misfit()
+    assert near < 0.1 * 3e4  # three tables of 10,000 rows
+
+    def astray(model, steps):
+        step = 8.0 * rng.normal(size=model.theta.size)
+        model.theta, model.weights = model.theta + step, model._weighted(step)
+        return True, 1.0
+
+    monkeypatch.setattr(Particles, "solve", astray)
+    model.fit(rounds=8, steps=1)
+    assert model.misfit() < 0.1 * 3e4
+
+
 def test_a_sweep_draws_each_column_from_its_law_given_the_others():
     model = Particles((2, 3), n_rows=1e4, n_particles=60_000, rng=np.random.default_rng(2))
     model.add((0,), np.array([5e3, 5e3]), sigma=1.0, pull=1.0)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ostraka.core import check
 from ostraka.core.curve import gaussian_delta
+from ostraka.core.ledger import chain
 from ostraka.core.mechanisms.law import classic_curve
 
 if TYPE_CHECKING:
@@ -96,7 +97,11 @@ class Goal:
 
     def excess(self, noise: float) -> float:
         """Return log(shift / goal), which is not positive if the cost fits."""
-        spent = float((self._n * self._made(noise).curve()).epsilon(self._delta))
+        cost = self._made(noise).curve()
+        # as a ledger records it, rounded up: what is rounded weighs e^epsilon, so above 20 it counts
+        orders, units = chain.price(cost)
+        total = chain.to_curve(chain.fold(None, units, uses=self._n), cost.moves, orders)
+        spent = float(total.epsilon(self._delta))
         if spent == math.inf:
             return math.inf
         log_ratio = math.log(gaussian_shift(spent, self._delta) / self._shift)

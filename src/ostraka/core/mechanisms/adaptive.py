@@ -13,7 +13,7 @@ import numpy as np
 from ostraka.core import check
 from ostraka.core.mechanisms import discrete
 from ostraka.core.mechanisms.marginals import NoisyMarginals, coded_rows
-from ostraka.core.mechanisms.particles import Particles, tallied
+from ostraka.core.mechanisms.particles import SAMPLING, Particles, tallied
 from ostraka.core.mechanisms.selection import Selection
 from ostraka.core.private import Adjacency, Private
 
@@ -33,7 +33,6 @@ _SINGLE = 0.0005  # the pull of tables of one column: hardly any
 _FIRST_ROUNDS, _ROUNDS = 4, 2
 _LAST_STEPS = 40
 _ABSOLUTE = math.sqrt(2 / math.pi)  # mean size of a normal number
-_SAMPLING = 0.8  # the same for the error of a count of particles
 ROWS, WEIGHTS, THETA = "rows", "weights", "theta"  # names of the model's arrays in a release
 
 
@@ -270,7 +269,7 @@ class AdaptiveMarginals:
         for k, (cells, particles) in enumerate(zip(truth, model.counts(candidates), strict=True)):
             expected = self.grain * rows * particles
             wrong = np.minimum(_ABSOLUTE * self.sigma, expected + self.grain).sum()
-            wrong += _SAMPLING * np.minimum(np.sqrt(self.grain * rows * expected), expected).sum()
+            wrong += SAMPLING * np.minimum(np.sqrt(self.grain * rows * expected), expected).sum()
             scores[k] = np.abs(cells - np.rint(expected).astype(np.int64)).sum() - int(wrong)
         return scores
 

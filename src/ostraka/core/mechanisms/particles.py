@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _LEAST_SHARE = 0.25  # of the particles: the effective sample below which a step is shortened
 _SHORTER, _MOST_SHORTENINGS = 0.7, 12
+_MOST_RETURNS = 3  # of a step that led away from the noisy counts
+SAMPLING = 0.8  # mean size of the error of a count of rows that are drawn, in its square roots
 _NEAR = 0.8  # effective sample at which rows need not be drawn anew
 _LARGEST = 12.0  # of a weight: no cell is more than e^12 times as likely for it
 _LEAST_SINGLE = 40.0  # of a code's own weight below 0: it outweighs all tables of a code that nobody has
@@ -98,18 +100,52 @@ class Particles:
             self.codes[:, table.columns[0]] = self.rng.permutation(drawn)
 
     def fit(self, *, rounds: int, steps: int) -> None:
-        """Fit the weights, draw the rows anew, and so on: at most so many rounds of so many steps."""
+        """Fit the weights, draw the rows anew, and so on: at most so many rounds of so many steps.
+
+        A step is taken back, and tried half as long, if its rows are farther from the noisy counts than those
+        before it by more than chance.
+        """
         for k in range(rounds):
+            start, codes = self.theta.copy(), self.codes
+            before = self.misfit() + self._sampling_error()
             whole, share = self.solve(steps)
-            self.resample(len(self.codes))
-            self.refresh()
+            step = self.theta - start
+            for tries in range(_MOST_RETURNS + 1):
+                self.resample(len(self.codes))
+                self.refresh()
+                if self.misfit() <= before:
+                    break
+                whole, self.codes = False, codes
+                if tries == _MOST_RETURNS:
+                    self.theta, self.weights = start, np.full(len(codes), 1 / len(codes))
+                else:
+                    step /= 2
+                    self.theta, self.weights = start + step, self._weighted(step)
             if whole and k and share > _NEAR:
                 break
+
+    def misfit(self) -> float:
+        """Sum of absolute differences, over all tables, of the rows' weighted counts and the noisy ones."""
+        held = np.empty(self.theta.size)
+        kernels.spread(self._cells(), self.weights, held)
+        return float(np.abs(self.n_rows * held - self.wanted).sum())
+
+    def _sampling_error(self) -> float:
+        """The misfit that rows drawn anew would have by chance alone, if their model were exact."""
+        held = np.maximum(self.wanted, _FLOOR)
+        return SAMPLING * float(np.sqrt(self.n_rows / len(self.codes) * held).sum())
+
+    def _weighted(self, step: np.ndarray) -> np.ndarray:
+        """Weights of the rows for a step of theta."""
+        logs = np.empty(len(self.codes))
+        most = kernels.logits(self._cells(), step, logs)
+        weights = np.exp(logs - most)
+        return np.asarray(weights / weights.sum())
 
     def solve(self, steps: int) -> tuple[bool, float]:
         """Fit the weights to the rows; whether the step was whole, and the share of the effective sample."""
         cells, start, n = self._cells(), self.theta.copy(), self.n_rows
-        held, logs = np.empty(start.size), np.empty(len(self.codes))
+        held = np.empty(start.size)
 
         # about the curvature of each weight: with it, all weights move alike
         scale = np.sqrt(np.clip(self.wanted, _FLOOR, None) + self.penalty)
@@ -143,9 +179,7 @@ class Particles:
         step = found.x / scale - start
         share = 0.0
         for tries in range(_MOST_SHORTENINGS):
-            most = kernels.logits(cells, step, logs)
-            weights = np.exp(logs - most)
-            weights /= weights.sum()
+            weights = self._weighted(step)
             share = 1 / float(weights @ weights) / len(weights)
             if share >= _LEAST_SHARE:
                 self.theta, self.weights = start + step, weights
