@@ -1,95 +1,161 @@
 """Other generators of tables on UCI Adult, each in an environment of its own, beside ours in the same run.
 
-AIM and MST by their authors' code (a checkout of ``ryan112358/private-pgm``), PATE-CTGAN of SmartNoise, and
-DP-EBM of InterpretML, which predicts and makes no copy. Private Evolution makes images and texts: it has no
-generator of tables, and ours (``method="evolution"``) stands for it. All see the same coded rows; a copy is
-judged by the same code as ours. seconds are of processor time, imports included. Without ``OSTRAKA_RIVALS``,
-a folder with the environments and the checkout (docs/synthetic.md says how it is made), only ours run.
+AIM by its authors' code of June 2024 and of today, MST by today's (checkouts of ``ryan112358/private-pgm``),
+PATE-CTGAN of SmartNoise, and DP-EBM of InterpretML, which predicts and makes no copy. Private Evolution makes
+images and texts: it has no generator of tables, and ours (``method="evolution"``) stands for it. All see the
+same coded rows; a copy is judged by the same code as ours. Seconds are of processor time, imports included;
+whoever needs more than MOST_SECONDS is stopped, which is printed.
+
+``OSTRAKA_RIVALS`` names a folder with the environments and checkouts (docs/synthetic.md says how it is made);
+without it only ours run. What was measured is kept there in ``measured.jsonl``, with versions, date and load,
+and is not run again: a command that was stopped goes on, and ``python -m bench.synth_rivals aim 1`` measures
+one generator at one epsilon.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
+import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
 from bench.synth import DELTA, TARGET, Adult, adult
+from ostraka import __version__
 from ostraka.synth import TableGenerator
 
-EPSILONS, SEED, MOST_SECONDS = (0.1, 1.0, 3.0), 0, 3600
-RIVALS = {"aim": "pgm", "mst": "pgm", "patectgan": "smartnoise", "dp_ebm": "interpret"}  # and environments
+EPSILONS, SEED, MOST_SECONDS = (1.0, 0.1, 3.0), 0, 900
+
+
+class Rival(NamedTuple):
+    """An environment, and a checkout that is read beside it: folders of ``OSTRAKA_RIVALS``."""
+
+    environment: str
+    checkout: str = ""
+
+
+RIVALS = {
+    "aim": Rival("pgm-2024", "private-pgm-2024"),
+    "aim_today": Rival("pgm", "private-pgm"),
+    "mst": Rival("pgm", "private-pgm"),
+    "patectgan": Rival("smartnoise"),
+    "dp_ebm": Rival("interpret"),
+}
 OURS = ("particles", "forest", "evolution")
 QUICK = {"EPSILONS": (1.0,), "RIVALS": {}, "OURS": ("forest",)}
-_FIGURES = "accuracy {:.4f}, AUC {:.4f}, pairs {:.4f} apart, triples {:.4f}; {:.1f} s"
 
 
-def main() -> None:
-    """All prices; ours, then the others."""
-    data = adult()
-    rivals = os.environ.get("OSTRAKA_RIVALS")
-    with TemporaryDirectory() as place:
-        folder = Path(place)
-        for table, rows in (
-            ("codes", data.codes),
-            ("real", data.real),
-            ("sizes", np.array([data.schema.sizes])),
-        ):
+class Kept:
+    """What was measured, a line of JSON for each generator at each epsilon; kept nowhere without a folder."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._path = folder and folder / "measured.jsonl"
+        lines = self._path.read_text().splitlines() if self._path and self._path.exists() else []
+        self._lines = {(line["name"], line["epsilon"]): line for line in map(json.loads, lines)}
+
+    def get(self, name: str, epsilon: float) -> dict[str, Any] | None:
+        """What is known of a generator at an epsilon."""
+        return self._lines.get((name, epsilon))
+
+    def add(self, name: str, epsilon: float, figures: dict[str, Any]) -> dict[str, Any]:
+        """Keep figures, with the date and the load of the machine."""
+        line = {"name": name, "epsilon": epsilon} | figures
+        line |= {"date": f"{datetime.now(UTC):%Y-%m-%d %H:%M}", "load": round(os.getloadavg()[1], 1)}
+        if self._path:
+            with self._path.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+        return line
+
+
+def main(words: list[str] | None = None) -> None:
+    """All prices, or those named; ours, then the others, or those named."""
+    words = words or []
+    epsilons = [float(word) for word in words if word[0].isdigit()] or EPSILONS
+    names = [word for word in words if not word[0].isdigit()] or [*OURS, *RIVALS]
+    data, place = adult(), os.environ.get("OSTRAKA_RIVALS")
+    folder = Path(place) if place else None
+    kept = Kept(folder)
+    with TemporaryDirectory() as temporary:
+        tables = Path(temporary)
+        sizes = np.array([data.schema.sizes])
+        for table, rows in (("codes", data.codes), ("real", data.real), ("sizes", sizes)):
             header = ",".join(data.train)
-            np.savetxt(folder / f"{table}.csv", rows, fmt="%d", delimiter=",", header=header, comments="")
-        for epsilon in EPSILONS:
-            for method in OURS:
-                rng, start = np.random.default_rng(SEED), time.process_time()
-                made = TableGenerator(data.schema, target=TARGET, epsilon=epsilon, delta=DELTA, method=method)
-                copy = made.fit(data.train, rng=rng).sample_codes(len(data.codes), rng=rng)
-                seconds = time.process_time() - start
-                print(
-                    f"  epsilon {epsilon:g}, {method}: {_FIGURES.format(*data.judged(copy), seconds)}",
-                    flush=True,
-                )
-            for name in RIVALS if rivals else ():
-                print(
-                    f"  epsilon {epsilon:g}, {name}: {rival(name, Path(str(rivals)), folder, epsilon, data)}",
-                    flush=True,
-                )
-    if not rivals:
+            np.savetxt(tables / f"{table}.csv", rows, fmt="%d", delimiter=",", header=header, comments="")
+        for epsilon in epsilons:
+            for name in names:
+                line = kept.get(name, epsilon)
+                if line is None and name in OURS:
+                    line = kept.add(name, epsilon, own(name, epsilon, data))
+                elif line is None and folder:
+                    line = kept.add(name, epsilon, rival(name, folder, tables, epsilon, data))
+                if line:
+                    print(f"  epsilon {epsilon:g}, {name}: {said(line)}", flush=True)
+    if folder is None:
         print("  no other generator was run: OSTRAKA_RIVALS names no folder (docs/synthetic.md)")
 
 
-def rival(name: str, rivals: Path, folder: Path, epsilon: float, data: Adult) -> str:
-    """Run one of the others, and say how it did, with its versions."""
-    python = rivals / RIVALS[name] / "bin" / "python"
+def said(line: dict[str, Any]) -> str:
+    """One line of the table, in words."""
+    when = f"{line['date']} UTC, load {line['load']}"
+    if "problem" in line:
+        return f"{line['problem']} ({when})"
+    far = "pairs {:.4f} apart, triples {:.4f}".format(*line["apart"]) if "apart" in line else "no copy"
+    versions = ", ".join(f"{name} {version}" for name, version in line["versions"].items())
+    return (
+        f"accuracy {line['accuracy']:.4f}, AUC {line['auc']:.4f}, {far}; {line['seconds']:.1f} s "
+        f"({versions}; {when})"
+    )
+
+
+def figures(data: Adult, copy: np.ndarray) -> dict[str, Any]:
+    """What the copy is worth."""
+    accuracy, auc, pairs, triples = data.judged(copy)
+    return {"accuracy": accuracy, "auc": auc, "apart": [pairs, triples]}
+
+
+def own(method: str, epsilon: float, data: Adult) -> dict[str, Any]:
+    """Run one of ours."""
+    rng, start = np.random.default_rng(SEED), time.process_time()
+    made = TableGenerator(data.schema, target=TARGET, epsilon=epsilon, delta=DELTA, method=method)
+    copy = made.fit(data.train, rng=rng).sample_codes(len(data.codes), rng=rng)
+    seconds = time.process_time() - start
+    return figures(data, copy) | {"seconds": seconds, "versions": {"ostraka": __version__}}
+
+
+def rival(name: str, folder: Path, tables: Path, epsilon: float, data: Adult) -> dict[str, Any]:
+    """Run one of the others, at most MOST_SECONDS of processor time."""
+    environment, checkout = RIVALS[name]
+    python = folder / environment / "bin" / "python"
     if not python.exists():
-        return f"not run, there is no {python}"
-    script = Path(__file__).with_name("_synth_rival.py")
-    words = [str(python), str(script), name, str(folder), f"{epsilon:g}", f"{DELTA:g}", str(SEED)]
-    try:
-        run = subprocess.run(
-            [*words, str(rivals / "private-pgm")],
-            capture_output=True,
-            text=True,
-            timeout=MOST_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return f"did not end within {MOST_SECONDS} s"
+        return {"problem": f"not run, there is no {environment}/bin/python in OSTRAKA_RIVALS"}
+    words = [name, tables, f"{epsilon:g}", f"{DELTA:g}", SEED, MOST_SECONDS]
+    words += [folder / checkout] if checkout else []
+    run = subprocess.run(
+        [str(python), str(Path(__file__).with_name("_synth_rival.py")), *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if run.returncode == -signal.SIGXCPU:
+        return {"problem": f"did not end in {MOST_SECONDS} s of processor time"}
     if run.returncode:
-        return f"failed: {run.stderr.strip().splitlines()[-1] if run.stderr.strip() else run.returncode}"
-    found = json.loads(run.stdout.strip().splitlines()[-1])
-    when = f"{found['versions']}, {datetime.now(UTC):%Y-%m-%d}"
-    made = np.loadtxt(folder / found["file"], delimiter=",", skiprows=1)
-    if made.ndim == 1:
-        right = np.mean((made > 0.5) == data.real[:, -1])
-        area = roc_auc_score(data.real[:, -1], made)
-        return f"accuracy {right:.4f}, AUC {area:.4f}, no copy; {found['seconds']:.1f} s ({when})"
-    return f"{_FIGURES.format(*data.judged(made.astype(np.int64)), found['seconds'])} ({when})"
+        return {"problem": f"failed: {(run.stderr.strip().splitlines() or [run.returncode])[-1]}"}
+    line = json.loads(run.stdout.strip().splitlines()[-1])
+    made = np.loadtxt(tables / line.pop("file"), delimiter=",", skiprows=1)
+    if made.ndim > 1:
+        return figures(data, made.astype(np.int64)) | line
+    label = data.real[:, -1]
+    right, area = np.mean((made > 0.5) == label), roc_auc_score(label, made)
+    return {"accuracy": float(right), "auc": float(area)} | line
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
