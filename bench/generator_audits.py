@@ -1,16 +1,22 @@
 """Lower bounds of many runs of each generator, by canaries of its own, beside the price; and null worlds.
 
 Each canary is in the private rows or not by a fair coin. White box: the noisy counts of a table, the noisy
-votes of an evolution. Black box: the distance to the nearest generated row of k-means and of mixtures of
-networks and of Gaussians. In the null worlds the same scores meet coins that decided nothing. Noise is
-seeded: a simulation.
+votes of an evolution, the noisy sums of k-means and of products, the noisy gradients of a network. Black box:
+the distance to the nearest generated row of k-means and of mixtures of networks and of Gaussians. In the null
+worlds the same scores meet coins that decided nothing. Noise is seeded: a simulation.
+
+``python -m bench.generator_audits FILE [NAME ...]`` keeps the scores of each run in FILE, so that a command
+which was stopped goes on; names are those printed.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 import time
-from functools import partial
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from unittest.mock import patch
@@ -18,18 +24,24 @@ from unittest.mock import patch
 import numpy as np
 from scipy.special import ndtr
 
+from bench._kept import Kept
 from ostraka import Curve
 from ostraka.audit.attacks.generators import marginal_scores, nearest_scores, sum_scores
 from ostraka.audits import one_run_lower_bound
+from ostraka.core.mechanisms import sums
 from ostraka.core.mechanisms.adaptive import columns_of, name_of
 from ostraka.core.mechanisms.particles import Particles
 from ostraka.core.mechanisms.sequences import FIRST, NEXT
+from ostraka.scores import Scores
 from ostraka.synth import DPGM, Evolution, PrivateKMeans, Schema, SequenceGenerator, TableGenerator
+from ostraka.synth.clusters import NoisyLloyd, size_weight
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ostraka.scores import Scores
+    import torch
+
+    from ostraka.synth.dpgm import Mixture, Spread
 
 DELTA, EPSILON = 1e-5, 1.0
 RUNS, TOGETHER = 1_000, 50  # so many runs together have 5,000 canaries
@@ -117,6 +129,101 @@ def votes(rng: np.random.Generator) -> Audited:
     return Audited(scores, null, Curve.gaussian(sensitivity=1.0, sigma=model.mechanism_.sigma))
 
 
+def noisy_sums(fit: Callable[[], Any]) -> list[np.ndarray]:
+    """All tables of sums that a fit drew noise for, with it, in their order."""
+    drawn, with_noise = [], sums.with_noise
+
+    def kept(*arguments: Any, **how: Any) -> np.ndarray:
+        drawn.append(with_noise(*arguments, **how))
+        return drawn[-1]
+
+    with patch.object(sums, "with_noise", kept):
+        fit()
+    return drawn
+
+
+def orthogonal(noisy: np.ndarray, claim: Curve, rng: np.random.Generator, included: np.ndarray) -> Audited:
+    """Scores of canaries, each of which adds 1 to a noisy number of its own."""
+    scores, null = (sum_scores(noisy, np.eye(CANARIES), each) for each in (included, coins(rng)))
+    return Audited(scores, null, claim)
+
+
+def centres(rng: np.random.Generator) -> Audited:
+    """Noisy sums of one cluster, of which each canary has a column of its own."""
+    included, n = coins(rng), CANARIES
+    model = PrivateKMeans(
+        1, n_iterations=1, start=np.zeros((1, n)), longest=1.0, epsilon=EPSILON, delta=DELTA
+    )
+    noisy = noisy_sums(lambda: model.fit(np.eye(n)[included], rng=rng))[-1]
+    stretch = math.hypot(1.0, size_weight(n))  # of a row beside its size
+    claim = Curve.gaussian(sensitivity=1 / stretch, sigma=model.mechanism_.sigma)
+    return orthogonal(noisy[0, :n] * stretch, claim, rng, included)
+
+
+def products(rng: np.random.Generator) -> Audited:
+    """Noisy sums of products of columns about a public centre; each canary has a column of its own."""
+    included, n = coins(rng), CANARIES
+    rows = np.eye(n, dtype=np.float32)[included]
+    at_zero = {"rows": np.zeros((1, n)), "sizes": np.array([n / 2]), "classes": np.zeros(1, dtype=np.int64)}
+    model = DPGM(n_clusters=1, generator="gaussian", epsilon=EPSILON, delta=DELTA)
+    clusters = (at_zero, rows, np.zeros(len(rows), dtype=np.int64))
+    with patch.object(NoisyLloyd, "release_and_assign", lambda *_, **__: clusters):
+        squares = noisy_sums(lambda: model.fit(rows, rng=rng))[-1]
+    one = float(cast("Spread", model.mechanism_).products(np.eye(n)[:1])[0, 0])
+    claim = Curve.gaussian(sensitivity=one, sigma=float(sums.CELLS))
+    return orthogonal(squares / one, claim, rng, included)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Directions:
+    """A network whose gradient at a row is the row, so that orthogonal canaries have orthogonal gradients."""
+
+    n_features: int
+
+    def modules(self, n_networks: int, *, seed: int) -> list[torch.nn.Module]:  # noqa: ARG002  (all alike)
+        """One weight for each column."""
+        import torch
+
+        return [torch.nn.Linear(self.n_features, 1, bias=False) for _ in range(n_networks)]
+
+    def losses(self, module: torch.nn.Module, rows: torch.Tensor) -> torch.Tensor:
+        """Sums of weighted columns; what stands beside a row of its centre is left out."""
+        return module(rows[:, : self.n_features]).squeeze(1)
+
+    def start(self, module: torch.nn.Module, middle: np.ndarray) -> None:
+        """First weights are as they are."""
+
+
+@lru_cache(maxsize=1)
+def mixture() -> Mixture:
+    """The mechanism of one network on all rows of four steps; to price it takes longer than to run it."""
+    settings = {"steps": 4, "sampling_rate": 1.0, "clip": 1.0, "epsilon": EPSILON, "delta": DELTA}
+    model = DPGM(n_clusters=1, generator=Directions(n_features=CANARIES), **settings)
+    return cast("Mixture", model.mechanism(n_features=CANARIES, n_classes=1))
+
+
+def gradients(rng: np.random.Generator) -> Audited:
+    """Noisy gradients of all steps of a mixture's network; each canary has a weight of its own."""
+    from ostraka.nets.private import PrivateTraining
+
+    included, drawn, step = coins(rng), [], PrivateTraining.step
+
+    def kept(training: PrivateTraining, sample: Any) -> torch.Tensor:
+        loss = step(training, sample)
+        (weights,) = training.modules[0].parameters()
+        drawn.append(np.array(weights.grad)[0] * max(float(training.expected[0]), 1.0))
+        return loss
+
+    mechanism, model = mixture(), DPGM()
+    with (
+        patch.object(DPGM, "mechanism", lambda *_, **__: mechanism),
+        patch.object(PrivateTraining, "step", kept),
+    ):
+        model.fit(np.eye(CANARIES)[included], rng=rng)
+    claim = Curve.gaussian(sensitivity=1.0, sigma=mechanism.training.sigma / math.sqrt(len(drawn)))
+    return orthogonal(np.mean(drawn, axis=0), claim, rng, included)
+
+
 def rows_and_canaries(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Rows close to one another, and canaries far from them."""
     width = CANARIES
@@ -156,6 +263,9 @@ KINDS: dict[str, Callable[[np.random.Generator], Audited]] = {
     "TableGenerator of a forest, white box": partial(tables, method="forest"),
     "SequenceGenerator, white box": linked,
     "Evolution, white box": votes,
+    "PrivateKMeans, white box": centres,
+    "DPGM of Gaussians, white box": products,
+    "DPGM of networks, white box": gradients,
     "PrivateKMeans, black box": clusters,
     "DPGM of networks, black box": networks,
     "DPGM of Gaussians, black box": gaussians,
@@ -174,10 +284,27 @@ def bound(scores: Scores | list[Scores], claim: Curve | None, confidence: float 
     return found.epsilon / EPSILON
 
 
-def audited(name: str, runs: int) -> None:
+def run(name: str, seed: int, kept: Kept) -> Audited:
+    """One run, or what was kept of it."""
+    line = kept.get(name, seed)
+    if line is None:
+        one = KINDS[name](np.random.default_rng(seed))
+        mu = None if one.claim is None else math.sqrt(one.claim.mu_squared)
+        parts = ("values", "members", "others")
+        sides = [{part: getattr(side, part).tolist() for part in parts} for side in (one.scores, one.null)]
+        line = kept.add(name, seed, mu=mu, scores=sides[0], null=sides[1])
+    scores, null = (
+        Scores(**{part: np.array(numbers) for part, numbers in line[side].items()})
+        for side in ("scores", "null")
+    )
+    claim = None if line["mu"] is None else Curve.gaussian(sensitivity=line["mu"], sigma=1.0)
+    return Audited(scores, null, claim)
+
+
+def audited(name: str, runs: int, kept: Kept) -> None:
     """Bounds of single runs, of runs together where canaries are independent, and of null worlds."""
     start = time.perf_counter()
-    found = [KINDS[name](np.random.default_rng(seed)) for seed in range(runs)]
+    found = [run(name, seed, kept) for seed in range(runs)]
     usual, strict = ([bound(each.scores, each.claim, c) for each in found] for c in (0.95, STRICT))
     null = [bound(each.null, each.claim) for each in found]
     print(
@@ -209,11 +336,13 @@ def audited(name: str, runs: int) -> None:
         )
 
 
-def main() -> None:
-    """All generators."""
-    for name in KINDS:
-        audited(name, RUNS)
+def main(words: list[str] | None = None) -> None:
+    """All generators, or those named after the file that keeps the scores."""
+    path, *names = words or [""]
+    kept = Kept(Path(path) if path else None, "name", "seed")
+    for name in names or KINDS:
+        audited(name, RUNS, kept)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

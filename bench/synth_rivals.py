@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
+from bench._kept import Kept
 from bench.synth import DELTA, TARGET, Adult, adult
 from ostraka import __version__
 from ostraka.synth import TableGenerator
@@ -53,28 +54,6 @@ OURS = ("particles", "forest", "evolution")
 QUICK = {"EPSILONS": (1.0,), "RIVALS": {}, "OURS": ("forest",)}
 
 
-class Kept:
-    """What was measured, a line of JSON for each generator at each epsilon; kept nowhere without a folder."""
-
-    def __init__(self, folder: Path | None) -> None:
-        self._path = folder and folder / "measured.jsonl"
-        lines = self._path.read_text().splitlines() if self._path and self._path.exists() else []
-        self._lines = {(line["name"], line["epsilon"]): line for line in map(json.loads, lines)}
-
-    def get(self, name: str, epsilon: float) -> dict[str, Any] | None:
-        """What is known of a generator at an epsilon."""
-        return self._lines.get((name, epsilon))
-
-    def add(self, name: str, epsilon: float, figures: dict[str, Any]) -> dict[str, Any]:
-        """Keep figures, with the date and the load of the machine."""
-        line = {"name": name, "epsilon": epsilon} | figures
-        line |= {"date": f"{datetime.now(UTC):%Y-%m-%d %H:%M}", "load": round(os.getloadavg()[1], 1)}
-        if self._path:
-            with self._path.open("a") as file:
-                file.write(json.dumps(line) + "\n")
-        return line
-
-
 def main(words: list[str] | None = None) -> None:
     """All prices, or those named; ours, then the others, or those named."""
     words = words or []
@@ -82,7 +61,7 @@ def main(words: list[str] | None = None) -> None:
     names = [word for word in words if not word[0].isdigit()] or [*OURS, *RIVALS]
     data, place = adult(), os.environ.get("OSTRAKA_RIVALS")
     folder = Path(place) if place else None
-    kept = Kept(folder)
+    kept = Kept(folder and folder / "measured.jsonl", "name", "epsilon")
     with TemporaryDirectory() as temporary:
         tables = Path(temporary)
         sizes = np.array([data.schema.sizes])
@@ -92,10 +71,14 @@ def main(words: list[str] | None = None) -> None:
         for epsilon in epsilons:
             for name in names:
                 line = kept.get(name, epsilon)
-                if line is None and name in OURS:
-                    line = kept.add(name, epsilon, own(name, epsilon, data))
-                elif line is None and folder:
-                    line = kept.add(name, epsilon, rival(name, folder, tables, epsilon, data))
+                if line is None and (folder or name in OURS):
+                    run = (
+                        own(name, epsilon, data)
+                        if name in OURS
+                        else rival(name, folder, tables, epsilon, data)
+                    )
+                    when = {"date": f"{datetime.now(UTC):%Y-%m-%d %H:%M}", "load": os.getloadavg()[1]}
+                    line = kept.add(name, epsilon, **run, **when)
                 if line:
                     print(f"  epsilon {epsilon:g}, {name}: {said(line)}", flush=True)
     if folder is None:
@@ -104,7 +87,7 @@ def main(words: list[str] | None = None) -> None:
 
 def said(line: dict[str, Any]) -> str:
     """One line of the table, in words."""
-    when = f"{line['date']} UTC, load {line['load']}"
+    when = f"{line['date']} UTC, load {line['load']:.1f}"
     if "problem" in line:
         return f"{line['problem']} ({when})"
     far = "pairs {:.4f} apart, triples {:.4f}".format(*line["apart"]) if "apart" in line else "no copy"
@@ -130,8 +113,9 @@ def own(method: str, epsilon: float, data: Adult) -> dict[str, Any]:
     return figures(data, copy) | {"seconds": seconds, "versions": {"ostraka": __version__}}
 
 
-def rival(name: str, folder: Path, tables: Path, epsilon: float, data: Adult) -> dict[str, Any]:
+def rival(name: str, folder: Path | None, tables: Path, epsilon: float, data: Adult) -> dict[str, Any]:
     """Run one of the others, at most MOST_SECONDS of processor time."""
+    assert folder is not None
     environment, checkout = RIVALS[name]
     python = folder / environment / "bin" / "python"
     if not python.exists():
@@ -147,7 +131,7 @@ def rival(name: str, folder: Path, tables: Path, epsilon: float, data: Adult) ->
     if run.returncode == -signal.SIGXCPU:
         return {"problem": f"did not end in {MOST_SECONDS} s of processor time"}
     if run.returncode:
-        return {"problem": f"failed: {(run.stderr.strip().splitlines() or [run.returncode])[-1]}"}
+        return {"problem": f"failed: {(run.stderr.strip().splitlines() or [str(run.returncode)])[-1]}"}
     line = json.loads(run.stdout.strip().splitlines()[-1])
     made = np.loadtxt(tables / line.pop("file"), delimiter=",", skiprows=1)
     if made.ndim > 1:
