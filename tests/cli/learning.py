@@ -51,10 +51,10 @@ def tables(folder: Path) -> Path:
     return folder
 
 
-def learn(*arguments: object) -> tuple[int, str, str]:
+def learn(*arguments: object, verb: str = "learn") -> tuple[int, str, str]:
     """Exit code, stdout and stderr, neither of which may hold a private cell."""
     out, err = io.StringIO(), io.StringIO()
-    words = ["learn", *map(str, arguments), "--yes"]
+    words = [verb, *map(str, arguments), "--yes"]
     with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as left:
         ostraka.cli.main(words)
     said = out.getvalue() + err.getvalue()

@@ -20,6 +20,7 @@ __all__ = ["main"]
 VERBS = {
     "check": "ostraka.learn.cli_check",
     "learn": "ostraka.learn.cli",
+    "labels": "ostraka.learn.cli_labels",
     "sample": "ostraka.data.cli",
     "synth": "ostraka.synth.cli",
     "write": "ostraka.text.cli",

@@ -3,8 +3,8 @@
 A wheel that was built for this platform holds machine code for the kernels that state their signatures
 (``hatch_build.py`` makes it). Its file name has a hash of the kernels' sources, so that other code is never
 run in their place. Arguments of other types, installations without machine code, and x86-64 processors
-without AVX2 go to numba, which is imported then. Kernels run without the GIL, and what numba compiles is
-cached on disk.
+without AVX2 go to numba (extra ``compile``), which is imported then. Kernels run without the GIL, and what
+numba compiles is cached on disk.
 
 Compiling costs about as much as the code is long, counted once more wherever it is called from another
 kernel. So: Python calls kernels one after the other where a call per query is cheap; loops rather than array
@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from ostraka.core import check
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,8 +118,8 @@ class Kernel:
     @functools.cached_property
     def jitted(self) -> Any:
         """Numba's dispatcher of the function."""
-        import numba  # noqa: PLC0415  (a third of a second, and not needed where machine code came along)
-
+        # a third of a second, and not needed where machine code came along
+        numba = check.require("numba", extra="compile")
         options = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, **self.options}
         try:
             return numba.njit(**options, cache=True)(self.function)

@@ -36,6 +36,7 @@ _SKETCH = 512  # smallest digests that are kept
 _SAME_PEOPLE, _SAME_ROWS = 0.05, 0.5  # shares of a sketch that two versions of one table have in common
 _UNBOUNDED = 1e6  # the ledger of a table counts; the ledger of a run refuses
 _VERSION = 1
+_OWNERS = {"row": ("person",), "label": ("row", "person")}  # units of which each of the others is a part
 
 
 class Units(NamedTuple):
@@ -316,12 +317,13 @@ def _alike(record: dict[str, Any], units: Units) -> bool:
 
 def _steps(promised: tuple[str, str], wanted: tuple[str, str]) -> int:
     """How many steps between neighbours of a kept promise make one of a wanted promise; 0: not known."""
-    if promised == wanted or (promised, wanted) == (("person", "replace-one"), ("row", "replace-one")):
-        return 1
     (unit, relation), (wanted_unit, wanted_relation) = promised, wanted
+    within = unit in _OWNERS.get(wanted_unit, ())
+    if promised == wanted or (within and relation == wanted_relation == "replace-one"):
+        return 1
     leaves_out = relation in {"zero-out", "add-or-remove"}
-    if leaves_out and (unit, wanted_unit) == ("person", "row"):
-        return 2  # both worlds are one step from the world without the person
+    if leaves_out and within:
+        return 2  # both worlds are one step from the world without the owner
     if leaves_out and unit == wanted_unit:
         return {"replace-one": 2, "zero-out": 1}.get(wanted_relation, 0)
     return 0

@@ -50,6 +50,7 @@ _TOPICS = 32
 _WIDE = 200  # columns of a sparse matrix, above which it is turned into few
 _SAVE = "np.savez('rows.npz', X=X, y=y)"
 UNLABELLED = "Which private rows have a label: those without one were left out before anything else."
+LABELS_HELD_OUT = "The labels of the held-out rows: they measure accuracy."
 HELD_OUT = "The held-out rows: their features are used as public questions, their labels to measure accuracy."
 
 
@@ -159,6 +160,8 @@ class Task:
         value or the first class. For the owner alone; not counted in folders.
     findings : tuple of Finding
         What is wrong or doubtful. Those about private rows are for the owner alone.
+    of_labels : bool
+        The features of the private table are public, and one label is the unit.
     """
 
     name: str
@@ -180,6 +183,7 @@ class Task:
     image_shape: tuple[int, int] | None = None
     unread: dict[str, int] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
+    of_labels: bool = False
 
     @property
     def shape(self) -> Shape:
@@ -189,7 +193,7 @@ class Task:
             n_rows=len(self.y_private),
             n_features=self.X_private.shape[1],
             n_public=len(self.X_public),
-            unit="row" if self.groups is None else "person",
+            unit="label" if self.of_labels else "row" if self.groups is None else "person",
             n_units=self.n_units,
             classes_declared=self.classes is not None or self.bounds is not None,
             bounds=self.bounds,
@@ -351,19 +355,144 @@ def of_tables(
     )
 
 
+def labelled(
+    private: Path, known: Path | None, *, columns: Columns, holdout: float | None, seed: int
+) -> Task:
+    """A table whose features are public and whose labels are private, and rows to measure accuracy with.
+
+    Parameters
+    ----------
+    private : Path
+    known : Path, optional
+        Rows whose labels may be known.
+    columns : Columns
+    holdout : float in (0, 1), optional
+        Instead: the share of rows whose labels are given up.
+    seed : int
+
+    Raises
+    ------
+    ValueError
+        The tables cannot be used: the message says what, where, and what to type.
+    """
+    if private.suffix.lower() == ".npz":
+        return _labelled_arrays(private, known, columns=columns, holdout=holdout, seed=seed)
+    if private.is_dir():
+        raise ValueError(f"{private} is a folder: type one file")
+    table = read(private, public=False, form=columns.form, missing=columns.missing)
+    names = _features(table, columns)
+    table, n_unlabelled = _labelled(table, columns)
+    remarks = _one_label_each(_found(table, columns, questions=None), columns)
+    require_settled(remarks)
+    measured = None
+    if holdout is not None:
+        chosen = _held_out(len(table), None, share=holdout, seed=seed)
+        table, measured = table.split(chosen)
+    elif known is not None:
+        measured = read(known, public=True, form=public_form(known, columns.form), missing=columns.missing)
+    rows = replace(table, public=True)
+    labels, strange, y = _learned(table, measured, columns)
+    if measured is not None and y is None:
+        raise ValueError(
+            f"{measured.path}: some rows have no label in column {columns.label!r}, and so no accuracy can "
+            "be measured: leave such rows out, or leave out --public"
+        )
+    unknown = _unknown_classes(y, labels, columns, where=known)
+    features, type_notes = encoding.understood(rows, names, as_text=columns.text, fill=columns.fill)
+    encoder = encoding.encoder(rows, features)
+    X = encoding.matrix(rows, features, encoder)
+    return Task(
+        name=private.name,
+        X_private=X,
+        y_private=labels,
+        groups=None,
+        X_public=X,
+        public_rows=table.numbering - 1,
+        X_test=None if measured is None else encoding.matrix(measured, features, encoder),
+        y_test=y,
+        classes=encoding.spelled(columns.classes, labels.dtype) if columns.classes else None,
+        encoder=encoder,
+        columns=names,
+        not_protected=((LABELS_HELD_OUT,) if holdout is not None else ())
+        + ((UNLABELLED,) if n_unlabelled else ()),
+        said=tuple(dict.fromkeys((*table.said, *unknown, *type_notes))),
+        shown=encoding.Shown.of(rows, features),
+        unread={columns.label: int(strange.sum())} if strange.any() else {},
+        findings=tuple(remarks),
+        of_labels=True,
+    )
+
+
+def _labelled_arrays(
+    private: Path, known: Path | None, *, columns: Columns, holdout: float | None, seed: int
+) -> Task:
+    """As :func:`labelled`, of ``.npz`` files."""
+    rows, measured = _arrays(private, columns, private=True), None
+    if holdout is not None:
+        chosen = _held_out(rows.X.shape[0], None, share=holdout, seed=seed)
+        rows, measured = rows.part(~chosen), rows.part(chosen)
+    elif known is not None:
+        measured = _arrays(known, columns, private=False)
+        if measured.labels is None:
+            raise ValueError(f"{known} has no array {columns.label!r}: no accuracy can be measured")
+    _checked(private, rows.name, rows.X, private=False)  # features are public
+    other, X, step = _dense(rows if measured is None else measured, rows)
+    labels, strange, remarks = _of_array(rows, columns)
+    y = None if measured is None or measured.labels is None else measured.labels.astype(labels.dtype)
+    return Task(
+        name=private.name,
+        X_private=X,
+        y_private=labels,
+        groups=None,
+        X_public=X,
+        public_rows=np.arange(len(X)),
+        X_test=None if measured is None else other,
+        y_test=y,
+        classes=encoding.spelled(columns.classes, labels.dtype) if columns.classes else None,
+        encoder=step,
+        columns=tuple(f"{rows.name}_{place}" for place in range(rows.X.shape[1])),
+        not_protected=(LABELS_HELD_OUT,) if holdout is not None else (),
+        said=_unknown_classes(y, labels, columns, where=known),
+        array=rows.name,
+        image_shape=rows.image_shape,
+        unread={columns.label: int(strange.sum())} if strange.any() else {},
+        findings=remarks,
+        of_labels=True,
+    )
+
+
+def _one_label_each(remarks: list[Finding], columns: Columns) -> list[Finding]:
+    """Findings with words for labels: who owns several of them pays for each."""
+    return [
+        replace(
+            remark,
+            text=f"column {remark.column!r} looks like an identifier that repeats: epsilon is for one label, "
+            "and whoever owns several pays it for each. Keep one row of each person, or accept that by "
+            "--rows-are-people",
+            options=("--rows-are-people",),
+        )
+        if remark.kind == "unit" and not columns.rows_are_people
+        else remark
+        for remark in remarks
+    ]
+
+
 def _learned(
-    table: Table, questions: Table, columns: Columns
+    table: Table, questions: Table | None, columns: Columns
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Private labels, which of them could not be read, and those of the public rows if all have one."""
     name = columns.label
     if columns.bounds is not None:
         numbers, strange = table.numbers(name)
-        known = questions.numbers(name)[0] if name in questions.names else np.array([np.nan])
+        has_numbers = questions is not None and name in questions.names
+        known = questions.numbers(name)[0] if questions is not None and has_numbers else np.array([np.nan])
         return numbers, strange, known if np.isfinite(known).all() else None
     codes, texts = table.kinds(name)
     where, same = f"{table.path}: column {name!r} (--label)", dict(columns.same)
     classes, unread = encoding.labels(where, texts, columns.classes, same=same, missing=columns.missing)
     labels = classes[codes]
+    if questions is None:
+        return labels, unread[codes], None
     y = encoding.public_labels(questions, name, like=labels, same=same, missing=columns.missing)
     return labels, unread[codes], y
 

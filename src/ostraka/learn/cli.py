@@ -34,8 +34,12 @@ if TYPE_CHECKING:
     from ostraka.data.findings import Finding
     from ostraka.data.task import Shape, Task
     from ostraka.learn.classifier import PATEClassifier
+    from ostraka.learn.cli_labels import LabelsOptions
     from ostraka.learn.regressor import PATERegressor
     from ostraka.learn.ways.plan import Planned
+    from ostraka.learn.ways.response import LabelEstimator
+
+    Estimator = PATEClassifier | PATERegressor | LabelEstimator
 
 
 def require_sensible(given: LearnOptions) -> None:
@@ -125,16 +129,13 @@ def learn(given: LearnOptions) -> None:
     """
     require_sensible(given)
     with imports.uncollected():
-        from ostraka.learn.run import learned_nothing
         from ostraka.learn.ways.choose import cells_of, way_of, way_of_rows
-        from ostraka.report import folder as _folder
-        from ostraka.report.page import at_most
 
     task = _task(given)
     for name, n_cells in task.unread.items():
         wrapped(_UNREAD.format(n_cells, name), on_stderr=True)
     with console.usage():
-        model: PATEClassifier | PATERegressor
+        model: Estimator
         plan: Planned
         rows: dict[str, Any] = {"X_public": task.X_public, "grouped": task.groups is not None}
         if task.bounds is not None:
@@ -156,11 +157,42 @@ def learn(given: LearnOptions) -> None:
             unit=task.shape.unit,
             epsilon=model.epsilon or 0.0,
         )
+    spend(
+        given,
+        task,
+        model,
+        plan,
+        relation=given.relation,
+        teacher=type(getattr(model, "estimator", None)).__name__,
+    )
+
+
+def spend(
+    given: LearnOptions | LabelsOptions,
+    task: Task,
+    model: Estimator,
+    plan: Planned,
+    *,
+    relation: Relation = Relation.REPLACE_ONE,
+    teacher: str = "",
+) -> None:
+    """Show the plan and ask; then learn, write the folder, and print what came out.
+
+    Raises
+    ------
+    typer.BadParameter
+        The folder holds another run, or nobody can be asked.
+    typer.Exit
+        The answer was no, or the model learned nothing.
+    """
+    from ostraka.learn.run import learned_nothing
+    from ostraka.learn.ways.choose import way_of
+    from ostraka.report.page import at_most
+
     budgets = None if given.private is None else _tables_of(given.private, given.ledger)
-    teacher = type(getattr(model, "estimator", None)).__name__
     show_plan(task.shape, plan, teacher=teacher, out=given.out)
     if budgets is not None:
-        _show_spent(budgets, given, task, unit=_protected(task, given.relation))
+        _show_spent(budgets, given, task, unit=_protected(task, relation))
     show_doubts(task.findings)
     if given.private is not None:
         what = f"Spend epsilon {at_most(plan.epsilon)} of {given.private}?"
@@ -175,7 +207,7 @@ def learn(given: LearnOptions) -> None:
     else:
         show_result(result)
         show_choice(result)
-    wrapped(_HANDED_OVER.format(given.out, *_folder.contents(given.out)), on_stderr=True)
+    wrapped(_HANDED_OVER.format(given.out, *folder.contents(given.out)), on_stderr=True)
     if why := learned_nothing(result):
         wrapped(_NOTHING_LEARNED.format(why, way_of(plan).advice), on_stderr=True)
         raise typer.Exit(console.NOTHING_LEARNED)
@@ -274,7 +306,7 @@ def _choose(model: PATEClassifier, task: Task) -> None:
 
 def _learn(
     task: Task,
-    model: PATEClassifier | PATERegressor,
+    model: Estimator,
     plan: Planned,
     out: Path,
     begun: dict[str, Any],
@@ -305,7 +337,8 @@ def _learn(
     ):
         model.set_params(ledger=ledger, manifest=out / _folder.MANIFEST, progress=stages)
         try:
-            model.fit(task.X_private, task.y_private, task.X_public, task.groups)
+            others = () if task.of_labels else (task.X_public, task.groups)
+            model.fit(task.X_private, task.y_private, *others)
         except ValueError:
             if not (going_on or ledger.count()):
                 _folder.forget(out)
@@ -314,7 +347,7 @@ def _learn(
         stages("audit", 1, 1)
         result = _record(task, model, begun)
         stages("record", 1, 1)
-    _write(task, model, result, out, keep_teachers=begun["keep_teachers"])
+    _write(task, model, result, out, keep_teachers=begun.get("keep_teachers", False))
     return result
 
 
@@ -331,7 +364,7 @@ def _protected(task: Task, relation: Relation) -> str:
     return unit if relation is Relation.REPLACE_ONE else f"{unit} ({relation.value})"
 
 
-def _show_spent(budgets: Tables, given: LearnOptions, task: Task, *, unit: str) -> None:
+def _show_spent(budgets: Tables, given: LearnOptions | LabelsOptions, task: Task, *, unit: str) -> None:
     """Say before anything is spent what was released from this table before."""
     from ostraka.report import folder as _folder
     from ostraka.report.page import of_table
@@ -346,27 +379,27 @@ def _show_spent(budgets: Tables, given: LearnOptions, task: Task, *, unit: str) 
         wrapped(f"{said}. This release comes on top", on_stderr=True)
 
 
-def _record(task: Task, model: PATEClassifier | PATERegressor, begun: dict[str, Any]) -> Result:
+def _record(task: Task, model: Estimator, begun: dict[str, Any]) -> Result:
     """Return the record with accuracies, if labels are known, and with facts that only the command knows."""
     import numpy as np
 
-    from ostraka.learn.regressor import PATERegressor
+    from ostraka.learn.classifier import PATEClassifier
 
     if task.X_test is None:
         unknown = ("r2",) if task.bounds is not None else ("student", "majority")
         result = replace(model.result_, utility={**dict.fromkeys(unknown), **model.result_.utility})
-    elif isinstance(model, PATERegressor):
-        result = model.evaluate(task.X_test, task.y_test)
-    else:
+    elif isinstance(model, PATEClassifier):
         here = isinstance(task.X_private, np.ndarray)  # not in files, too many to train one model on all
         X, y = (task.X_private, task.y_private) if here else (None, None)
         result = model.evaluate(task.X_test, task.y_test, X_private=X, y_private=y)
+    else:
+        result = model.evaluate(task.X_test, task.y_test)
     n_test = 0 if task.y_test is None else len(task.y_test)
     settings = {
         "data": task.name,
         "label": begun["label"],
         "target": begun.get("target"),
-        "person": begun["person"],
+        "person": begun.get("person"),
         "columns": task.columns,
         "n_measured": n_test,
         "date": dt.datetime.now(tz=dt.UTC).date().isoformat(),
@@ -378,9 +411,7 @@ def _record(task: Task, model: PATEClassifier | PATERegressor, begun: dict[str, 
     return replace(result, settings={**result.settings, **settings}, upper=protected, owner=owner)
 
 
-def _write(
-    task: Task, model: PATEClassifier | PATERegressor, result: Result, out: Path, *, keep_teachers: bool
-) -> None:
+def _write(task: Task, model: Estimator, result: Result, out: Path, *, keep_teachers: bool) -> None:
     """Write all files, the record last: it marks the run as finished."""
     import pyarrow as pa
     from pyarrow import parquet
@@ -388,9 +419,10 @@ def _write(
     from ostraka.core.mechanisms.law import ABSTAIN
     from ostraka.learn import handover
     from ostraka.learn.classifier import PATEClassifier
+    from ostraka.learn.regressor import PATERegressor
     from ostraka.report import folder as _folder
 
-    if not isinstance(model, PATEClassifier):
+    if isinstance(model, PATERegressor):
         table = pa.table({"row": task.public_rows, "number": model.predict(task.X_public)})
     else:
         answers = model.labels_[model.asked_]
@@ -410,7 +442,7 @@ def _write(
         typer.echo(f"\n{why_not}", err=True)
 
 
-def _plain_student(task: Task, model: PATEClassifier | PATERegressor) -> Any:
+def _plain_student(task: Task, model: Estimator) -> Any:
     """Return the student as a plain scikit-learn model, or unchanged if it cannot be converted."""
     from sklearn.pipeline import make_pipeline
 

@@ -267,6 +267,9 @@ def plain(student: Any, X: Any, labels: np.ndarray) -> Any:
     if isinstance(student, Pipeline):
         _require_sklearn(student)
         return student
+    network = getattr(student, "network_", getattr(student, "model_", None))
+    if isinstance(network, TorchClassifier) and not isinstance(student, Distilled):  # of private labels
+        return perceptron(network, student.classes_)
     if not isinstance(student, Distilled):  # a student of counts, if the model inside alone decides
         if len(student.classes_) == 1:
             rows = np.zeros((1, student.n_features_in_))
@@ -417,8 +420,9 @@ def table_model(student: Any) -> Any:
                 features = _turned(graph, step.components_.T, features)
     if isinstance(model, MLPRegressor):
         return _expected(graph, model, features)
-    if type(model).__name__ != "LogisticRegression":
-        raise ValueError(f"{type(model).__name__} is not linear")
+    if not isinstance(model, LogisticRegression | MLPClassifier):
+        why = f"{type(model).__name__} is neither linear nor a perceptron"
+        raise ValueError(why)  # noqa: TRY004  (all reasons are of one type)
     return _decided(graph, model, features)
 
 
@@ -572,15 +576,22 @@ def _with_kernel(graph: _Graph, kernel: Any, features: str) -> str:
     return graph.joined([features, kernels])
 
 
+def _layers(graph: _Graph, model: MLPRegressor | MLPClassifier, features: str) -> str:
+    """Add the layers of a perceptron."""
+    for weights, offsets in zip(model.coefs_, model.intercepts_, strict=True):
+        if weights is not model.coefs_[0]:
+            features = graph.add("Relu", features)
+        slopes = np.ascontiguousarray(weights, dtype=np.float64)
+        features = graph.add("MatMul", features, graph.constant(slopes))
+        features = graph.add("Add", features, graph.constant(np.asarray(offsets[None], dtype=np.float64)))
+    return features
+
+
 def _expected(graph: _Graph, model: MLPRegressor, features: str) -> Any:
     """Add the layers of a regressor, and return the whole model."""
     from onnx import TensorProto
 
-    for weights, offsets in zip(model.coefs_, model.intercepts_, strict=True):
-        if weights is not model.coefs_[0]:
-            features = graph.add("Relu", features)
-        features = graph.add("MatMul", features, graph.constant(np.ascontiguousarray(weights)))
-        features = graph.add("Add", features, graph.constant(offsets[None]))
+    features = _layers(graph, model, features)
     graph.add("Reshape", features, graph.constant(np.array([-1])), out="predicted")
     output = graph.helper.make_tensor_value_info("predicted", TensorProto.DOUBLE, ["n_rows"])
     return graph.model([output])

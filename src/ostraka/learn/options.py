@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,21 +21,14 @@ _MOST_CLASSES = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadOptions:
-    """Options about the tables: which columns there are, and how they are read."""
+class TableOptions:
+    """Options about tables with classes: which columns there are, and how they are read."""
 
     label: str | None = option(None, "Column of classes to learn.", "COLUMN")
-    target: str | None = option(None, "Instead of --label: column of numbers to learn.", "COLUMN")
-    bounds: str | None = option(
-        None,
-        "With --target: the lowest and highest number there can be, such as 0:20000. Public.",
-        "LOW:HIGH",
-    )
     public: Path | None = option(None, "Public rows, unlabelled, for the teachers to vote on.", "FILE")
     holdout: float | None = option(
         None, "Instead of --public: give up the privacy of this share of the rows.", "SHARE"
     )
-    person: str | None = option(None, "Column that says whom a row belongs to; protects people.", "COLUMN")
     rows_are_people: bool = option(False, "Each row is another person's, whatever a column looks like.")
     drop: list[str] | None = option(None, "Column to leave out; may be repeated.", "COLUMN")
     text: list[str] | None = option(
@@ -96,13 +89,10 @@ class ReadOptions:
         from ostraka.data.table import Format
         from ostraka.data.task import Columns
 
-        self.require_one_label()
         with usage():
             form = Format(self.delimiter, self.encoding, self.decimal, self.skip_lines, self.sheet).checked()
         return Columns(
-            label=self.label or self.target or "",
-            bounds=None if self.bounds is None else bounds_of(self.bounds),
-            person=self.person,
+            label=self.label or "",
             drop=self.drop or (),
             text=self.text or (),
             classes=classes_of(self.classes or ""),
@@ -112,6 +102,35 @@ class ReadOptions:
             same=[pair for text in self.same or () for pair in _spellings(text)],
             rows_are_people=self.rows_are_people,
             drop_unlabelled=self.drop_unlabelled,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions(TableOptions):
+    """Options about the tables of people, of whom a class or a number is learned."""
+
+    target: str | None = option(None, "Instead of --label: column of numbers to learn.", "COLUMN")
+    bounds: str | None = option(
+        None,
+        "With --target: the lowest and highest number there can be, such as 0:20000. Public.",
+        "LOW:HIGH",
+    )
+    person: str | None = option(None, "Column that says whom a row belongs to; protects people.", "COLUMN")
+
+    def columns(self) -> Columns:
+        """What these options say about columns and files.
+
+        Raises
+        ------
+        typer.BadParameter
+            One of them is not of its form, or they contradict each other.
+        """
+        self.require_one_label()
+        return replace(
+            TableOptions.columns(self),  # not super(): a class with slots is made twice
+            label=self.label or self.target or "",
+            bounds=None if self.bounds is None else bounds_of(self.bounds),
+            person=self.person,
         )
 
     def require_one_label(self) -> None:
@@ -133,6 +152,23 @@ class ReadOptions:
             raise typer.BadParameter("--bounds are of numbers: type --target and their column")
         if self.target is not None and (self.classes or self.same):
             raise typer.BadParameter("--classes and --same are for --label: leave them out")
+
+
+@dataclass(frozen=True, kw_only=True)  # without slots, so that it goes beside a class that has some
+class RunOptions:
+    """Options of a run that spends a budget and writes a folder."""
+
+    context: typer.Context
+    delta: float | None = option(None, "Default: 1e-5 or 0.1 / units, the smaller.", "P")
+    ledger: Path | None = option(
+        None, "Folder of the ledgers of tables. Default: ostraka-ledgers, beside FILE.", "FOLDER"
+    )
+    yes: bool = option(False, "Spend without being asked, as scripts do.")
+    out: Path = option(Path("run"), "Folder to write.", "FOLDER")
+    seed: int = option(0, "Of training and splitting; never of noise.", "N", min=0)
+    jobs: int | None = option(None, "Processes. Default: all cores.", "N")
+    as_json: bool = option(False, "Print the public record as JSON.", name="--json")
+    owner: bool = option(False, "With --json: the owner's part too.")
 
 
 def bounds_of(text: str) -> tuple[float, float]:
@@ -175,10 +211,9 @@ def _spellings(text: str) -> list[tuple[str, str]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LearnOptions(ReadOptions):
+class LearnOptions(RunOptions, ReadOptions):
     """Options of ``ostraka learn``, and the defaults that depend on the data."""
 
-    context: typer.Context
     private: Path | None = argument(
         None,
         "Private rows: CSV, Excel, .npz, Parquet (file or folder). Default: scikit-learn's digits.",
@@ -206,24 +241,14 @@ class LearnOptions(ReadOptions):
         "rounds or by the filter: a row is left out, which promises less and takes less noise.",
     )
     epsilon: float | None = option(None, "Budget. Default: 1; with argmax 2, or 3.2 for the digits.", "NATS")
-    delta: float | None = option(None, "Default: 1e-5 or 0.1 / units, the smaller.", "P")
     answers: int | None = option(None, "Questions to ask. Default: 100, or ten a class.", "N")
     sigma: float | None = option(None, "Noise, in votes. Default: what the budget pays for.", "VOTES")
     screen: tuple[float, float] | None = option(
         None, "Answer only where a noisy plurality reaches AT votes.", "AT SIGMA"
     )
     auto: bool = option(False, "Choose teachers, noise, screen and questions as 'ostraka plan' does.")
-    ledger: Path | None = option(
-        None, "Folder of the ledgers of tables. Default: ostraka-ledgers, beside FILE.", "FOLDER"
-    )
-    yes: bool = option(False, "Spend without being asked, as scripts do.")
-    out: Path = option(Path("run"), "Folder to write.", "FOLDER")
-    seed: int = option(0, "Of training and splitting; never of noise.", "N", min=0)
     keep_teachers: bool = option(False, "Also write the teachers, for 'ostraka serve'; they are private.")
     engine: Engine = option(Engine.JOBLIB, "Where the teachers train.")
-    jobs: int | None = option(None, "Processes. Default: all cores.", "N")
-    as_json: bool = option(False, "Print the public record as JSON.", name="--json")
-    owner: bool = option(False, "With --json: the owner's part too.")
 
     @property
     def defaults(self) -> Defaults:

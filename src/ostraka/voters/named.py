@@ -42,19 +42,27 @@ class Teacher(StrEnum):
     NEIGHBOUR = "neighbour"
     TREE = "tree"
     FOREST = "forest"
+    NETWORK = "network"
 
     def estimator(self, *, default: Teacher) -> Any:
-        """A scikit-learn classifier; ``auto`` is the default."""
+        """A classifier; ``auto`` is the default."""
         from sklearn.ensemble import RandomForestClassifier
         from sklearn.neighbors import KNeighborsClassifier
         from sklearn.tree import DecisionTreeClassifier
 
+        chosen = default if self is Teacher.AUTO else self
+        if chosen is Teacher.NETWORK:
+            from ostraka.core import check
+            from ostraka.networks import TorchClassifier
+
+            check.require("torch", extra="torch")
+            return TorchClassifier(epochs=40, batch_size=16, learning_rate=5e-3)
         return {
             Teacher.LOGISTIC: _logistic(),
             Teacher.NEIGHBOUR: KNeighborsClassifier(n_neighbors=1),
             Teacher.TREE: DecisionTreeClassifier(min_samples_leaf=3),
             Teacher.FOREST: RandomForestClassifier(n_estimators=20, min_samples_leaf=2),
-        }[default if self is Teacher.AUTO else self]
+        }[chosen]
 
 
 class Student(StrEnum):

@@ -263,12 +263,7 @@ class ALIBI(LabelStudent):
             check.one_of(allowed=_NAMED, mechanism=self.mechanism)
             if self.epsilon is None:
                 raise ValueError("epsilon must be given, or a mechanism with its own price")
-            check.positive(epsilon=self.epsilon)
-            by_name: dict[str, OneHotLaplace | RandomizedResponse] = {
-                "laplace": OneHotLaplace(n_classes=n_classes, scale=2 / self.epsilon),
-                "response": RandomizedResponse(n_classes=n_classes, epsilon=self.epsilon),
-            }
-            return by_name.get(self.mechanism) or min(by_name.values(), key=_entropy_after)
+            return response_of(self.mechanism, epsilon=self.epsilon, n_classes=n_classes)
         if self.epsilon is not None:
             raise ValueError(f"epsilon must be None if mechanism has its own price, got {self.epsilon!r}")
         if self.mechanism.n_classes != n_classes:
@@ -287,6 +282,20 @@ class ALIBI(LabelStudent):
         return lambda logits, rows: entropy(
             logits, posterior(log_likelihoods[rows], logits, temperature=self.temperature)
         )
+
+
+def response_of(name: str, *, epsilon: float, n_classes: int) -> OneHotLaplace | RandomizedResponse:
+    """The mechanism of this name; of ``"auto"``, the one with more information about a label.
+
+    >>> response_of("auto", epsilon=4.0, n_classes=10)
+    RandomizedResponse(n_classes=10, epsilon=4.0)
+    """
+    check.positive(epsilon=epsilon)
+    by_name: dict[str, OneHotLaplace | RandomizedResponse] = {
+        "laplace": OneHotLaplace(n_classes=n_classes, scale=2 / epsilon),
+        "response": RandomizedResponse(n_classes=n_classes, epsilon=epsilon),
+    }
+    return by_name.get(name) or min(by_name.values(), key=_entropy_after)
 
 
 def _entropy_after(mechanism: OneHotLaplace | RandomizedResponse) -> float:

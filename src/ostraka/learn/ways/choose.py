@@ -226,6 +226,10 @@ def way_of(plan: Planned) -> Way:
         "regression": Regression,
         "labels": Argmax,
     }
+    if plan.way == "response":
+        from ostraka.learn.ways.response import Response  # noqa: PLC0415  (it stands upon the classifier)
+
+        return Response(plan=plan)
     return ways[plan.way](plan=plan)
 
 

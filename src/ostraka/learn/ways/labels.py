@@ -7,17 +7,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ostraka.core.door import release
 from ostraka.core.mechanisms.law import ABSTAIN
-from ostraka.data.guards import row_digests
-from ostraka.learn.classifier import FittedClassifier
-from ostraka.learn.record import with_accuracies
-from ostraka.learn.session import Data, Seeds, begin, labels_of
 from ostraka.learn.students.fixmatch import FixMatch, default_network
 from ostraka.learn.ways.argmax import Argmax
 from ostraka.learn.ways.plan import Facts, LabelPlan
+from ostraka.learn.ways.response import FEATURES, LabelEstimator
 
 if TYPE_CHECKING:
     import os
@@ -27,16 +23,14 @@ if TYPE_CHECKING:
     from ostraka.core.mechanisms.law import Mechanism
     from ostraka.core.mechanisms.screen import Threshold
     from ostraka.core.private import Private
-    from ostraka.core.result import Result
     from ostraka.data.units import Manifest
-    from ostraka.learn.session import Session
+    from ostraka.learn.session import Data, Seeds, Session
     from ostraka.voters.teachers import TeacherEnsemble
 
-_FEATURES = "All features of all rows are public: they are not protected, and neither is that a row is there."
 _PARTITION = "The number of labels, and which shard each lies in, are treated as public."
 
 
-class PATEFM(FittedClassifier):
+class PATEFM(LabelEstimator):
     """A classifier from rows with public features and private labels, by the ballots of FixMatch teachers.
 
     Each teacher trains on the labels of its own shard and the features of all rows. They vote on
@@ -187,30 +181,10 @@ class PATEFM(FittedClassifier):
         for name in ("estimator", "student"):
             if not isinstance(getattr(self, name), FixMatch | None):
                 raise TypeError(f"{name} must be a FixMatch, got {type(getattr(self, name)).__name__}")
-        X = validate_data(self, X, dtype=np.float32)
-        y = labels_of(y, n_rows=len(X), declared=self.classes)
-        data = Data(X, y, None, X, None)
-        way = Labels(plan=self.plan(n_rows=len(y), n_classes=len(data.classes(self.classes))))
-        self._session = begin(self, data, way.plan, digests=row_digests(X))
-        return self._finish(way.learn(self, data, Seeds.of(self.random_state), self._session))
+        return super().fit(X, y)
 
-    def evaluate(self, X: Any, y: Any) -> Result:
-        """Measure on rows whose labels may be known; also kept in ``result_``.
-
-        Parameters
-        ----------
-        X, y : arrays
-            Rows, and their true labels, which are not protected.
-
-        Returns
-        -------
-        Result
-            ``utility`` has the student's accuracy; ``owner["utility"]`` that of the teachers'
-            plurality and of the mean teacher, as long as this estimator still has its teachers.
-        """
-        check_is_fitted(self, "student_")
-        self.result_ = with_accuracies(self._run, self.result_, np.asarray(X), np.asarray(y))
-        return self.result_
+    def _way(self, plan: LabelPlan) -> Labels:
+        return Labels(plan=plan)
 
 
 class _Shared(np.ndarray):
@@ -277,7 +251,7 @@ class Labels(Argmax):
             "teacher": "FixMatch",
             "asks": "random",
             "noise": "ChaCha20 keyed by the operating system",
-            "notes": (_FEATURES, *teachers.notes_, _PARTITION),
+            "notes": (FEATURES, *teachers.notes_, _PARTITION),
             "predicted": None,
             "public": None,
         }

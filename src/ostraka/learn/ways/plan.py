@@ -41,7 +41,7 @@ _DIGITS = 4  # of sigma, rounded up
 _FURTHER, _TRIES, _LARGEST = 5e-5, 4, 1e9  # of the search for it
 _SURELY = 0.9  # of the teachers: noise that seems to fit so far below them does
 _LEAST = 0.5  # votes; less noise than this has no use and a price nobody would pay
-MANY = {"row": "rows", "person": "people"}
+MANY = {"row": "rows", "person": "people", "label": "labels"}
 _SHOWN = 50  # numbers of answers in a record; each takes one to four milliseconds
 
 
