@@ -153,9 +153,16 @@ MUTANTS = [
     Mutant(
         "a release that protects rows counts as one that protects people",
         "data/budgets.py",
-        '(promised, wanted) == (("person", "replace-one"), ("row", "replace-one"))',
-        'kept[1] == wanted[1] == "replace-one"',
+        "within = unit in _OWNERS.get(wanted_unit, ())",
+        "within = True",
         "cli/test_budgets.py::test_a_release_that_protects_rows_promises_people_nothing",
+    ),
+    Mutant(
+        "a release that protects rows promises their labels nothing",
+        "data/budgets.py",
+        '"label": ("row", "person")',
+        '"label": ()',
+        "cli/test_labels.py::test_releases_of_rows_and_people_count_for_labels",
     ),
     Mutant(
         "what hides that a unit is left out counts once for one that is replaced",
