@@ -88,6 +88,13 @@ MUTANTS = [
         "mechanisms/test_adaptive.py::test_a_step_that_leads_away_from_the_counts_is_taken_back",
     ),
     Mutant(
+        "an interval of a question is half as wide as it says",
+        "synth/query.py",
+        "width = float(ndtri((1 + confidence) / 2))",
+        "width = float(ndtri((1 + confidence) / 2)) / 2",
+        "synth/test_query.py::test_intervals_hold_the_count_of_the_rows_as_often_as_they_say",
+    ),
+    Mutant(
         "weights of particles are forgotten in samples",
         "core/mechanisms/particles.py",
         "below = np.cumsum(self.weights[order])",

@@ -13,6 +13,13 @@ _ANSWERS = "text/test_answers.py::"
 
 MUTANTS = [
     Mutant(
+        "features of a document are scaled by the longest",
+        "text/evolution.py",
+        "return np.stack([unit(hashed_words(str(text))) for text in texts]).astype(np.float32)",
+        "return np.float32(np.stack([hashed_words(t) for t in texts]) / max(map(len, texts)))",
+        "text/test_evolution.py::test_features_of_a_document_are_its_own",
+    ),
+    Mutant(
         "candidates are those of a private prompt",
         "text/writer.py",
         "[answer] = self._answers([asked], tokens)",

@@ -5,9 +5,10 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from ostraka.core.mechanisms.particles import Particles
-from ostraka.synth import Column, Schema, TableGenerator
+from ostraka.synth import Column, Schema, TableGenerator, tables
 from ostraka.synth.query import _share, asked
 
 SCHEMA = Schema.from_dict(
@@ -163,3 +164,25 @@ def solved(model):
         if np.abs(step).max() < 1e-10:
             break
     model.weights = shares
+
+
+FALSE_ALARM = 1e-6
+RUNS = 150
+
+
+@pytest.mark.statistical
+def test_intervals_hold_the_count_of_the_rows_as_often_as_they_say():
+    """Planted: half as wide, which holds 59 % of the counts. One answer a run: runs are independent."""
+    private = rows(200)
+    truth = np.sum((private["age"] >= 20) & (private["ill"] == "yes"))
+    made = TableGenerator(SCHEMA, target="ill", method="forest", epsilon=0.3).fit(private)
+    coded, rng, held = tables.coded(SCHEMA, private, None, rng=None), np.random.default_rng(0), 0
+    for _ in range(RUNS):
+        made.counts_ = made.mechanism_.release(coded, rng=rng)
+        answers = made.query("age>=20, ill", confidence=0.9)
+        row = answers.rows[1]
+        assert (answers.source, row.group) == ("counts", ("yes",))
+        held += row.low <= truth <= row.high
+    low, high = binom.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], RUNS, 0.9)
+    assert low <= held <= high
+    assert binom.cdf(low - 1, RUNS, 0.59) > 0.999

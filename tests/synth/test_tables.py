@@ -4,6 +4,7 @@ import pytest
 from ostraka import Budget, BudgetExceeded, Ledger
 from ostraka.synth import Schema, TableGenerator, tables
 from ostraka.synth import fitting as _fitting
+from ostraka.synth.tables import METHODS
 
 SCHEMA = Schema.from_dict(
     {
@@ -218,6 +219,42 @@ def test_a_table_of_an_odd_shape_has_a_copy(schema, rows, target, epsilon):
     sample = made.sample(20, random_state=0)
     assert {len(column) for column in sample.values()} == {20}
     assert made.result_.upper["epsilon"] <= epsilon
+
+
+ONE = Schema.from_dict({"a": {"categories": ["x", "y"]}}), {"a": ["x", "y", "y"] * 20}
+CONSTANT = (
+    Schema.from_dict(
+        {"a": {"categories": ["x"]}, "b": {"edges": [0, 1, 2]}, "c": {"categories": ["u", "v"]}}
+    ),
+    {"a": ["x"] * 50, "b": [0.5] * 50, "c": ["u"] * 50},
+)
+
+
+@pytest.mark.parametrize("method", METHODS[1:])
+@pytest.mark.parametrize(
+    ("schema", "rows", "target", "refused"),
+    [
+        (*ONE, None, ()),
+        (*ONE, "a", ("forest", "kmeans", "dpgm")),  # which need a column beside the target
+        (*CONSTANT, "c", ()),
+        (*CONSTANT, None, ()),
+        (*wide(8, 50), "c0", ()),
+    ],
+    ids=["one column", "a target alone", "constant", "constant, no target", "50 rows"],
+)
+def test_each_method_has_a_copy_of_an_odd_table_or_refuses_before_the_charge(
+    schema, rows, target, refused, method
+):
+    with Ledger(":memory:", budget=Budget(epsilon=2.0, delta=1e-5, adaptive=False)) as ledger:
+        made = TableGenerator(schema, target=target, epsilon=2.0, method=method)
+        if method in refused:
+            with pytest.raises(ValueError, match="one column or more beside the target"):
+                made.fit(rows, ledger=ledger)
+            assert ledger.epsilon() == 0
+            return
+        sample = made.fit(rows, ledger=ledger).sample(20, random_state=0)
+        assert {len(column) for column in sample.values()} == {20}
+        assert 0 < ledger.epsilon() <= 2.0
 
 
 @pytest.mark.slow  # 60 columns have a quick test above

@@ -24,6 +24,7 @@ VERBS = {
     "sample": "ostraka.data.cli",
     "synth": "ostraka.synth.cli",
     "write": "ostraka.text.cli",
+    "evolve": "ostraka.text.cli_evolve",
     "collect": "ostraka.collect.cli",
     "parties": "ostraka.parties.cli",
     "account": "ostraka.cli.account",

@@ -509,7 +509,7 @@ class Writer:
         if self.paid is not None:
             raise ValueError("paid must be None for answers: each is paid in full")
         self._fitted()
-        features = _unit(self.features(question))
+        features = unit(self.features(question))
         self._public(self.asking.of(question), [])
         draw = self._draw(
             self.clip if self.clip is not None else self._calibrated(self.n_tokens, n_documents=retrieve),
@@ -729,7 +729,7 @@ class Writer:
     def _features_of(self, document: str) -> np.ndarray:
         """Those of a document; one for which there are none is near to nothing, and nobody is told."""
         try:
-            return _unit(self.features(document))
+            return unit(self.features(document))
         except Exception:  # noqa: BLE001  (its message may quote the document)
             return np.zeros(0)
 
@@ -853,7 +853,7 @@ def _hashing() -> Any:
     return HashingVectorizer(n_features=4096, alternate_sign=False, norm=None)
 
 
-def _unit(features: np.ndarray) -> np.ndarray:
+def unit(features: np.ndarray) -> np.ndarray:
     """Features of length 1; those that are all zero, or not finite, are near to nothing."""
     row = np.asarray(features, dtype=np.float64).ravel()
     length = float(np.sqrt(row @ row))

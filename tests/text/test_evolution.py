@@ -1,0 +1,77 @@
+"""Evolution of texts: documents vote for lines of a model that reads none of them."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from ostraka import Budget, Ledger
+from ostraka.cli import main
+from ostraka.text import models
+from ostraka.text.evolution import evolution, features
+from tests.text.conftest import Asked
+
+DOCUMENTS = ["the zebra is warm"] * 400
+SETTINGS = {"n_texts": 12, "n_rounds": 6, "n_tokens": 4, "epsilon": 8.0}
+
+
+def test_lines_come_near_to_the_documents_and_the_model_reads_none_of_them():
+    model = Asked()
+    made = evolution(model, prompt="A line:", **SETTINGS)
+    near = []
+    for documents in (DOCUMENTS, ["dull quartz"] * 400):
+        lines = made.fit(features(documents), rng=np.random.default_rng(0)).sample(50, random_state=0)
+        near.append(float(np.mean(features(lines) @ features(DOCUMENTS[:1])[0])))
+    assert near[0] > near[1] + 0.3
+    assert {prompt for prompts, _ in model.calls for prompt in prompts} == {"A line:"}
+    before = len(model.calls)
+    again = evolution(model, prompt="A line:", **SETTINGS)
+    assert (again.candidates == made.candidates).all()  # nothing of the lines is drawn from private noise
+    assert len(model.calls) > before
+
+
+def test_features_of_a_document_are_its_own():
+    """Planted: they are scaled by the longest document."""
+    alone = features(["warm plot"])[0]
+    assert (features(["warm plot", "the the the the acting is dull"])[0] == alone).all()
+    assert np.linalg.norm(alone) == pytest.approx(1.0)
+    assert not features([""]).any()
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "words"),
+    [
+        (Asked(refuses="A text"), {}, "does not answer the public prompt"),
+        (Asked(), {"n_tokens": 0}, "n_tokens must"),
+        (Asked(), {"temperature": 0.0}, "temperature must"),
+        (Asked(), {"epsilon": 1e-9}, "epsilon must be larger"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_the_charge(model, settings, words):
+    with Ledger(":memory:", budget=Budget(epsilon=9.0, delta=1e-5, adaptive=False)) as ledger:
+        with pytest.raises(ValueError, match=words):
+            evolution(model, **SETTINGS | settings).fit(features(DOCUMENTS), ledger=ledger)
+        assert ledger.epsilon() == 0
+
+
+def test_the_command_writes_texts_with_their_votes_and_charges_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(models, "open_model", lambda name, n_threads: Asked())
+    table, out = tmp_path / "notes.csv", tmp_path / "run"
+    table.write_text("body,who\n" + "".join(f"{text},{k // 2}\n" for k, text in enumerate(DOCUMENTS)))
+    words = ["evolve", str(table), "--text", "body", "--model", "tiny", "--person", "who", "--out", str(out)]
+    words += ["--texts", "8", "--rounds", "2", "--tokens", "4", "--epsilon", "4"]
+    with pytest.raises(SystemExit) as left:
+        main([*words, "--json"])
+    assert left.value.code == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["n_texts"], said["unit"]) == (8, "person")
+    with (out / "texts.csv").open() as file:
+        votes = [int(row["votes"]) for row in csv.DictReader(file)]
+    assert votes == sorted(votes, reverse=True)
+    assert sum(votes) == pytest.approx(200, abs=100)  # persons, with noise
+    with Ledger(out / "ledger.sqlite") as ledger:
+        assert ledger.epsilon() == pytest.approx(said["epsilon"], rel=1e-6)
+    with pytest.raises(SystemExit) as left:
+        main(words)
+    assert left.value.code == 2
