@@ -36,7 +36,7 @@ MUTANTS = [
     Mutant(
         "a store that is lost is not noticed: the same key gives other tokens at no price",
         "text/writer.py",
-        "documents = self._keyed(json.dumps([self._batches, self._whole])).hex()",
+        "documents = self._keyed(json.dumps([self._batches, self.documents_])).hex()",
         'documents = ""',
         _WRITER + "test_a_store_that_is_lost_and_other_documents_are_charged_anew",
     ),

@@ -148,23 +148,30 @@ def serving(service: Service, *, strangers=(20.0, 200), tls=None, **limits):
     ``tls``: paths of the certificate, its key, and the authority of owners' certificates.
     """
     app = Application(service.there, owner_certificates="authority" in (tls or {}))
-    sock, ready = listening("127.0.0.1", 0), threading.Event()
     app.limits = dataclasses.replace(app.limits, **limits)
     app.strangers = Buckets(rate=strangers[0], burst=strangers[1])
+    with running(app, **(tls or {})) as (service.url, service.server, service.loop):
+        yield service
+
+
+@contextlib.contextmanager
+def running(app, **tls):
+    """Serve an application from another thread of this process: its address, server and event loop."""
+    sock, ready, made = listening("127.0.0.1", 0), threading.Event(), []
 
     def started(server):
-        service.server, service.loop = server, asyncio.get_running_loop()
+        made.extend([server, asyncio.get_running_loop()])
         ready.set()
 
-    coroutine = _server.serve(app, sock, started=started, **(tls or {}))
+    coroutine = _server.serve(app, sock, started=started, **tls)
     thread = threading.Thread(target=uvloop.run, args=(coroutine,), daemon=True)
     thread.start()
     assert ready.wait(PATIENCE), "the service did not start in time"
-    service.url = f"http{'s' if tls else ''}://127.0.0.1:{sock.getsockname()[1]}"
+    server, loop = made
     try:
-        yield service
+        yield f"http{'s' if tls else ''}://127.0.0.1:{sock.getsockname()[1]}", server, loop
     finally:
-        service.loop.call_soon_threadsafe(service.server.stop)
+        loop.call_soon_threadsafe(server.stop)
         thread.join(PATIENCE)
 
 

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from ostraka import Budget, Ledger
+from ostraka.cli import main
 from ostraka.secure.server import Request
+from ostraka.serve import server
 from ostraka.serve.keys import Keyring
-from ostraka.serve.writing import WritingApplication
-from ostraka.text import Writer
-from tests.service.conftest import PEPPER
+from ostraka.serve.writing import ROUTES, WritingApplication
+from ostraka.text import Writer, models, saved
+from tests.service.conftest import PEPPER, client, running
 from tests.text.conftest import Asked
 
 NOTES = ["the plot is warm", "the acting is dull", "the plot is dull"] * 6
@@ -154,3 +156,80 @@ def test_a_client_sees_its_own_budget(service):
     assert (mine["client"], mine["epsilon"]) == ("alice", 25.0)
     assert 9.9 < mine["spent"] <= 10.0
     assert np.isclose(mine["left"], 25 - mine["spent"], rtol=0.2)
+
+
+def typed(*words, code=0):
+    with pytest.raises(SystemExit) as left:
+        main([str(word) for word in words])
+    assert left.value.code == code
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch, capsys):
+    """A folder of documents as the command line keeps it, and alice's key."""
+    for place in (models, saved):
+        monkeypatch.setattr(place, "open_model", lambda name, n_threads: Asked())
+    monkeypatch.setenv("OSTRAKA_PEPPER", PEPPER.hex())
+    table, run = tmp_path / "notes.csv", tmp_path / "run"
+    table.write_text("\n".join(["note", *NOTES]))
+    settings = ["--text", "note", "--model", "tiny", "--tokens", "3", "--epsilon", "10", "--out", run]
+    typed("write", table, *settings, "--keep-documents", "--retrieve", "4", "--near", "0.6")
+    assert "for the owner alone" in capsys.readouterr().out
+    typed("keys", "add", run, "alice", "--epsilon", "15", "--json")
+    return run, json.loads(capsys.readouterr().out)["key"]
+
+
+def test_kept_documents_are_served_over_http_and_what_is_refused_is_said_as_by_other_services(
+    kept, monkeypatch, capsys
+):
+    run, key = kept
+    assert (run / "documents" / saved.FILE).stat().st_mode & 0o077 == 0
+    typed("serve", run, "--epsilon", "30", "--delta", "1e-5", "--check", "--json")
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["documents"], facts["unit"], facts["left"]) == (len(NOTES), "document", 30.0)
+    apps = []
+    monkeypatch.setattr(server, "run", lambda app, **_: apps.append(app))
+    typed("serve", run, "--pace", "0.05")
+    said = capsys.readouterr().err
+    assert "epsilon 30 of 30 is left" in said
+    assert "plot" not in said
+    with running(apps[0]) as (url, *_), client(url, {"authorization": f"Bearer {key}"}) as http:
+        ask = {"headers": {"idempotency-key": "once"}, "json": {"question": "is the plot warm"}}
+        first, again = http.post("/v1/write", **ask), http.post("/v1/write", **ask)
+        assert first.status_code == 200
+        assert first.json() == again.json()
+        assert set(first.json()) == {"text", "receipt"}
+        assert 4.99 < float(first.headers["ostraka-left"]) < 5.1
+        late = http.post(
+            "/v1/write", headers={"idempotency-key": "two"}, json={"question": "is the acting dull"}
+        )
+        assert (late.status_code, late.json()["code"]) == (402, "budget_exceeded")
+        assert late.headers["ostraka-left"] == first.headers["ostraka-left"]
+        assert set(late.json()) == {"ok", "code", "error"}
+        document = http.get("/openapi.json").json()
+        assert {
+            (method.upper(), path) for path, methods in document["paths"].items() for method in methods
+        } == {(route.method, route.path) for route in ROUTES}
+        assert document["components"]["schemas"]["Question"]["required"] == ["question"]
+        assert {"402", "409", "429", "503"} < set(document["paths"]["/v1/write"]["post"]["responses"])
+        assert "/v1/write" in http.get("/docs").text
+
+
+@pytest.mark.parametrize(
+    "more", [("--sigma", "3"), ("--shared", "--db", "postgresql://x"), ("--two-owners",)]
+)
+def test_options_of_teachers_are_refused_for_documents(kept, capsys, more):
+    typed("serve", kept[0], "--epsilon", "30", "--delta", "1e-5", *more, code=2)
+    assert "is for teachers" in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_documents_that_others_can_read_or_that_are_damaged_are_refused_without_being_quoted(kept, capsys):
+    file = kept[0] / "documents" / saved.FILE
+    file.write_text(file.read_text().replace('"retrieve"', '"plot"'))
+    typed("serve", kept[0], "--epsilon", "30", "--delta", "1e-5", code=2)
+    told = capsys.readouterr().err
+    assert "--keep-documents" in told
+    assert "warm" not in told
+    file.chmod(0o644)
+    typed("serve", kept[0], "--epsilon", "30", "--delta", "1e-5", code=2)
+    assert "chmod 600" in capsys.readouterr().err

@@ -73,6 +73,7 @@ def test_a_person_is_protected_where_a_column_says_whose_document_it_is(folder, 
     [
         (("--label", "class", "--out", "x"), "--classes go together"),
         ((), "--out must name"),
+        (("--answer", "a"), "one of --texts, --answer"),
         (("--out", "x", "--ask", "{word}"), "must have the fields"),
         (("--out", "x", "--relation", "other"), "relation must"),
     ],
@@ -94,3 +95,39 @@ def test_a_budget_that_is_spent_refuses(folder, capsys):
         str(folder / "one" / "ledger.sqlite"),
         code=3,
     )
+
+
+def test_a_question_is_answered_at_its_price_and_the_same_one_again_for_nothing(folder, capsys):
+    asked = [
+        "--text",
+        "body",
+        "--model",
+        "tiny",
+        "--tokens",
+        "4",
+        "--epsilon",
+        "9",
+        "--out",
+        str(folder / "run"),
+    ]
+    answers = []
+    for _ in range(2):
+        with pytest.raises(SystemExit) as left:
+            main(
+                [
+                    "write",
+                    str(folder / "notes.csv"),
+                    *asked,
+                    "--answer",
+                    "the plot",
+                    "--near",
+                    "0.1",
+                    "--json",
+                ]
+            )
+        assert left.value.code == 0
+        answers.append(json.loads(capsys.readouterr().out))
+    assert answers[0] == answers[1]
+    assert 8.9 < answers[0]["epsilon"] <= 9
+    with Ledger(folder / "run" / "ledger.sqlite") as ledger:
+        assert len(ledger.entries()) == 1

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PLAN, MANIFEST, LEDGER = "plan.json", "manifest.json", "ledger.sqlite"
 STUDENT, ONNX = "student.skops", "student.onnx"
 LABELS, LABEL = "labels.parquet", "privacy-label.json"
-TEACHERS, SERVICE = "teachers", "service"  # folders for the owner alone
+TEACHERS, DOCUMENTS, SERVICE = "teachers", "documents", "service"  # folders for the owner alone
 RESULT, REPORT, PUBLIC_REPORT = "result.json", "report.html", "report-public.html"
 CARD = "model-card.md"
 SECRET = f"{LEDGER}.secret"  # the estimator's name for it, too

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ostraka.core.ledger.budget import LedgerError, LedgerUnavailable
 from ostraka.secure import server
@@ -27,18 +27,18 @@ _FIRST_PAGE = 5.0  # seconds that the first drawing of the owner's page may dela
 _ANSWER = 30.0  # seconds after which a client is told that the outcome is unknown
 _AT_ONCE = 4_096  # requests; questions are bounded by their rows
 _RATE, _BURST = 20.0, 200  # requests without a valid key a second, and at once, of one address
-_Value = TypeVar("_Value")
+_Value, _App = TypeVar("_Value"), TypeVar("_App")
 ANYONE = Holder("", "anyone")
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
-    """Method, path, allowed roles and handler of one route. A path may end in {seq}."""
+class Route(Generic[_App]):
+    """Method, path, allowed roles and handler of one route of an application. A path may end in {seq}."""
 
     method: str
     path: str
     roles: tuple[str, ...]
-    handler: Callable[[Application, Request], Awaitable[Reply]]
+    handler: Callable[[_App, Request], Awaitable[Reply]]
     summary: str
 
 
@@ -139,7 +139,7 @@ class Application:
         self.deployment.metrics.refused(client, refused.code)
         return refused.reply
 
-    def _route(self, method: str, path: str) -> tuple[Route, str]:
+    def _route(self, method: str, path: str) -> tuple[Route[Application], str]:
         route = self._exact.get((method, path))
         if route is not None:
             return route, ""
@@ -152,7 +152,7 @@ class Application:
             raise Refused(405, "bad_method", more=((b"allow", ", ".join(others).encode()),))
         raise Refused(404, "not_found")
 
-    def _who(self, route: Route, who: Holder | None) -> Holder:
+    def _who(self, route: Route[Application], who: Holder | None) -> Holder:
         """Return the holder of the request's key, if the route needs a key."""
         if not route.roles:
             return ANYONE

@@ -1,4 +1,4 @@
-"""``ostraka serve``: the voter of a run behind HTTP, for clients with keys and budgets.
+"""``ostraka serve``: the voter of a run, or its documents, behind HTTP, for clients with keys and budgets.
 
 It also prints configuration files: a systemd unit, an nginx server, and Prometheus alert rules.
 ``ostraka keys`` makes, lists and revokes the keys of a service.
@@ -14,7 +14,7 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,14 +26,19 @@ if TYPE_CHECKING:
     from ostraka.core.mechanisms.law import BallotMechanism
     from ostraka.serve.deployment import Deployment
     from ostraka.serve.keys import Keyring
+    from ostraka.serve.writing import WritingApplication
     from ostraka.voters.saved import SavedTeachers
+
+_NO_KEY = "there is no key yet: type 'ostraka keys add' in another terminal"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
     """Options of ``ostraka serve``."""
 
-    folder: Path = argument(..., "Of 'ostraka learn … --keep-teachers'.", "RUN")
+    folder: Path = argument(
+        ..., "Of 'ostraka learn … --keep-teachers', or 'ostraka write … --keep-documents'.", "RUN"
+    )
     epsilon: float | None = option(None, "All that this service may ever spend.", "NATS")
     delta: float | None = option(None, "Goes with --epsilon.", "P")
     db: str | None = option(None, "sqlite:///FILE or postgresql://…; a file in RUN/service otherwise.", "URL")
@@ -66,6 +71,9 @@ class ServeOptions:
     burst: int = option(1000, "Rows at once, for each client.", "N")
     most_bytes: int = option(65536, "Largest request body.", "N")
     most_rows: int = option(256, "Rows in one request.", "N")
+    pace: float = option(
+        60.0, "Of documents: answers leave at whole multiples, which all take one of.", "SECONDS"
+    )
     trust: list[str] | None = option(None, "A type that your teachers hold; may be repeated.", "TYPE")
     log_json: bool = option(False, "Logs as lines of JSON.")
     log_requests: bool = option(False, "Log each request.")
@@ -116,7 +124,7 @@ def ui(given: PageOptions) -> None:
 
 @options(ServeOptions)
 def serve(wanted: ServeOptions) -> None:
-    """Serve the teachers or another voter of a run over HTTP. Every answer is charged before it leaves.
+    """Serve the voter of a run, or answers from its documents, over HTTP. Each is charged before it leaves.
 
     Example: ostraka serve run --epsilon 2 --delta 1e-6
     """
@@ -160,6 +168,20 @@ def serve(wanted: ServeOptions) -> None:
         )
         pepper_, proxies = pepper(os.environ), networks(wanted.proxy or ())
     place, teachers = wanted.folder / _folder.SERVICE, wanted.folder / _folder.TEACHERS
+    where = f"{'https' if wanted.tls_cert else 'http'}://{wanted.host}:{wanted.port}"
+    process: dict[str, Any] = {
+        "host": wanted.host,
+        "port": wanted.port,
+        "cert": wanted.tls_cert,
+        "key": wanted.tls_key,
+        "authority": wanted.owner_ca,
+        "proxies": proxies,
+        "log_json": wanted.log_json,
+    }
+    if (wanted.folder / _folder.DOCUMENTS).is_dir():
+        if answers := _answers(wanted, place, pepper_, where):
+            server.run(answers, **process)
+        return
     if teachers.is_dir():
         recognise(SavedTeachers.name(teachers), place, os.environ)
     loaded = SavedTeachers.load(teachers, trusted=wanted.trust or (), processes=wanted.processes)
@@ -182,19 +204,72 @@ def serve(wanted: ServeOptions) -> None:
         _tell(deployment, as_json=wanted.as_json)
         deployment.ledger.close()
         return
-    _announce(deployment, f"{'https' if wanted.tls_cert else 'http'}://{wanted.host}:{wanted.port}")
+    _announce(deployment, where)
     app = Application(
         deployment, log_requests=wanted.log_requests, owner_certificates=wanted.owner_ca is not None
     )
-    server.run(
-        app,
-        host=wanted.host,
-        port=wanted.port,
-        cert=wanted.tls_cert,
-        key=wanted.tls_key,
-        authority=wanted.owner_ca,
-        proxies=proxies,
-        log_json=wanted.log_json,
+    server.run(app, **process)
+
+
+def _answers(wanted: ServeOptions, place: Path, pepper: bytes, where: str) -> WritingApplication | None:
+    """Open documents, a ledger and keys, and say so; None where everything was only to be checked."""
+    from ostraka.core.ledger.ledger import Ledger
+    from ostraka.report import folder as _folder
+    from ostraka.serve.deployment import secret_of, witnesses_at
+    from ostraka.serve.keys import Keyring
+    from ostraka.serve.writing import WritingApplication
+    from ostraka.text.saved import STORE, SavedDocuments
+
+    for name, is_typed in (
+        ("--sigma", wanted.sigma is not None),
+        ("--screen", wanted.screen is not None),
+        ("--processes", wanted.processes is not None),
+        ("--trust", bool(wanted.trust)),
+        ("--shared", wanted.shared),
+        ("--owner-ca", wanted.owner_ca is not None),
+        ("--two-owners", wanted.two_owners),
+    ):
+        if is_typed:
+            raise typer.BadParameter(f"{name} is for teachers, but {wanted.folder} holds documents")
+    place.mkdir(mode=0o700, exist_ok=True)
+    with console.usage():
+        saved = SavedDocuments.load(wanted.folder / _folder.DOCUMENTS)
+        writer = saved.writer(place / STORE)
+        budget = _budget(wanted.folder, wanted.epsilon, wanted.delta, adaptive=False)
+    keys = Keyring(place / "keys.json", pepper)
+    ledger = Ledger(
+        wanted.db or f"sqlite:///{place.resolve() / 'ledger.sqlite'}",
+        budget=budget,
+        secret=secret_of("ledger", place, os.environ),
+        anchor=wanted.anchor or place / "ledger.anchor",
+        witnesses=witnesses_at(wanted.witness or (), place, os.environ),
+    )
+    facts: dict[str, Any] = {
+        "documents": len(saved.documents),
+        "answer": saved.epsilon,
+        "epsilon": ledger.budget.epsilon,
+        "delta": ledger.budget.delta,
+        "left": ledger.left(),
+        "unit": saved.unit,
+        "head": ledger.head,
+    }
+    if wanted.check:
+        console.say(
+            facts, "\n".join(f"{name}: {value}" for name, value in facts.items()), as_json=wanted.as_json
+        )
+        ledger.close()
+        writer.close()
+        return None
+    left = f"epsilon {facts['left']:.4g} of {facts['epsilon']:g} is left at delta {facts['delta']:g}"
+    lines = [
+        f"answering from {facts['documents']} documents at {where} (interface: {where}/docs)",
+        f"{left}, for one {saved.unit}; an answer costs at most {saved.epsilon:g}",
+    ]
+    if not keys.kept:
+        lines.append(_NO_KEY)
+    typer.echo("\n".join(lines), err=True)
+    return WritingApplication(
+        writer, ledger, keys, retrieve=saved.retrieve, at=saved.near, pace=wanted.pace, rate=wanted.rate
     )
 
 
@@ -256,7 +331,7 @@ def _announce(deployment: Deployment, where: str) -> None:
         f"{allowance}, for one {deployment.unit}; what the run itself spent comes on top",
     ]
     if not deployment.keys.kept:
-        lines.append("there is no key yet: type 'ostraka keys add' in another terminal")
+        lines.append(_NO_KEY)
     for line in lines:
         typer.echo(line, err=True)
 
@@ -426,9 +501,10 @@ def _opened(run: Path) -> Keyring:
     from ostraka.report import folder
     from ostraka.serve.keys import Keyring, pepper
 
-    if not (run / folder.TEACHERS).is_dir():
+    if not any((run / name).is_dir() for name in (folder.TEACHERS, folder.DOCUMENTS)):
         raise typer.BadParameter(
-            f"{run} holds no teachers: type the folder of a run of 'ostraka learn … --keep-teachers'"
+            f"{run} holds no teachers and no documents: type the folder of a run of 'ostraka learn … "
+            "--keep-teachers' or 'ostraka write … --keep-documents'"
         )
     place = run / folder.SERVICE
     place.mkdir(mode=0o700, exist_ok=True)

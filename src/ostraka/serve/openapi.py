@@ -34,18 +34,20 @@ _LASTS = {
     "description": "Seconds until the client has no answers left, at its own rate of the last day.",
     "schema": {"type": "string", "pattern": r"^\d+$"},
 }
+_PAID = {
+    400: "The body or the Idempotency-Key is not as described. Nothing was charged.",
+    402: "The budget does not pay for it. Nothing was answered.",
+    409: WORDS["key_conflict"],
+    413: WORDS["too_large"],
+    415: WORDS["bad_content"],
+    429: WORDS["too_fast"],
+    500: WORDS["failed"],
+    503: WORDS["busy"],
+}
 # Which refusals a route can give, beside 404 and 405 for what is no route.
 _CODES = {
-    "/v1/label": {
-        400: "The body or the Idempotency-Key is not as described. Nothing was charged.",
-        402: "The budget does not pay for it. Nothing was answered.",
-        409: WORDS["key_conflict"],
-        413: WORDS["too_large"],
-        415: WORDS["bad_content"],
-        429: WORDS["too_fast"],
-        500: WORDS["failed"],
-        503: WORDS["busy"],
-    },
+    "/v1/label": _PAID,
+    "/v1/write": _PAID | {503: WORDS["unfinished"]},
     "/v1/ledger/receipt/{seq}": {404: "No such receipt, or it belongs to another client."},
     "/v1/grants": {
         400: "The body is not as described.",
@@ -65,26 +67,50 @@ _CODES = {
 _ALWAYS = {400: WORDS["bad_request"], 429: WORDS["too_many"], 500: WORDS["failed"], 503: WORDS["unavailable"]}
 
 
-def described(rows: Rows, classes: Sequence[Any], routes: Sequence[Route]) -> dict[str, Any]:
-    """Return the OpenAPI document."""
+def _object(**members: Any) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": members,
+        "required": sorted(members),
+        "additionalProperties": False,
+    }
+
+
+_RECEIPT = _object(seq=_INTEGER, head=_HEX)
+
+
+def described(rows: Rows, classes: Sequence[Any], routes: Sequence[Route[Any]]) -> dict[str, Any]:
+    """Return the OpenAPI document of a service that labels."""
+    return _document("labels from private data", routes, _schemas(rows, classes))
+
+
+def answering(routes: Sequence[Route[Any]], *, longest: int) -> dict[str, Any]:
+    """Return the OpenAPI document of a service that answers questions in words."""
+    question = _object(question={**_TEXT, "minLength": 1, "maxLength": longest})
+    mine = _object(client=_TEXT, epsilon=_NUMBER, spent=_NUMBER, left=_NUMBER)
+    answer = _object(text=_TEXT, receipt=_RECEIPT)
+    return _document(
+        "answers from private documents", routes, {"Question": question, "Answer": answer, "Budget": mine}
+    )
+
+
+def _document(what: str, routes: Sequence[Route[Any]], schemas: dict[str, Any]) -> dict[str, Any]:
     paths: dict[str, Any] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    error = _object(ok={"const": False}, code={"enum": sorted(WORDS)}, error=_TEXT)
     return {
         "openapi": "3.1.0",
-        "info": {
-            "title": "ostraka: labels from private data, each paid for before it leaves",
-            "version": ostraka.__version__,
-        },
+        "info": {"title": f"ostraka: {what}, each paid for before it leaves", "version": ostraka.__version__},
         "paths": paths,
         "components": {
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
-            "schemas": _schemas(rows, classes),
+            "schemas": {**schemas, "Error": error},
         },
     }
 
 
-def _operation(route: Route) -> dict[str, Any]:
+def _operation(route: Route[Any]) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "summary": route.summary,
         "description": (route.handler.__doc__ or "").strip(),
@@ -99,7 +125,7 @@ def _operation(route: Route) -> dict[str, Any]:
         } | codes
     for status, words in sorted(codes.items()):
         operation["responses"][str(status)] = {"description": words, "content": _json(_ref("Error"))}
-    if route.path == "/v1/label":
+    if 402 in codes:
         operation["responses"]["402"]["headers"] = {"Ostraka-Left": _LEFT}
         operation["parameters"] = [
             {
@@ -133,6 +159,12 @@ def _success(path: str) -> dict[str, Any]:
             "headers": headers,
             "content": _json(either),
         }
+    if path == "/v1/write":
+        return {
+            "description": "Paid for.",
+            "headers": {"Ostraka-Left": _LEFT},
+            "content": _json(_ref("Answer")),
+        }
     kinds = {"/": "text/html", "/docs": "text/html", "/metrics": "text/plain"}
     schemas = {"/v1/budget": _ref("Budget"), "/v1/ledger/receipt/{seq}": _ref("Receipt")}
     if path in kinds:
@@ -149,8 +181,7 @@ def _schemas(rows: Rows, classes: Sequence[Any]) -> dict[str, Any]:
         "items": False,
         "minItems": len(rows.columns),
     }
-    paid = _object(seq=_INTEGER, head=_HEX)
-    answer = _object(label={"enum": [*classes, None]}, abstained={"type": "boolean"}, receipt=paid)
+    answer = _object(label={"enum": [*classes, None]}, abstained={"type": "boolean"}, receipt=_RECEIPT)
     lasts = {"type": ["number", "null"]}
     spent: dict[str, Any] = {"epsilon": _NUMBER, "spent": _NUMBER, "left": _NUMBER, "answers_left": _INTEGER}
     spent["seconds_to_empty"] = lasts
@@ -171,16 +202,6 @@ def _schemas(rows: Rows, classes: Sequence[Any]) -> dict[str, Any]:
         },
         "Receipt": entry,
         "Proposal": _object(client=_TEXT, epsilon={"type": "number", "exclusiveMinimum": 0}),
-        "Error": _object(ok={"const": False}, code={"enum": sorted(WORDS)}, error=_TEXT),
-    }
-
-
-def _object(**members: Any) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": members,
-        "required": sorted(members),
-        "additionalProperties": False,
     }
 
 

@@ -40,6 +40,7 @@ WORDS = {
     "too_fast": "too many rows a second: wait as long as Retry-After says",
     "unavailable": "the ledger cannot be written now; nothing was answered: try again, with the same "
     "Idempotency-Key",
+    "unfinished": "the answer is being written: ask again with the same Idempotency-Key, which costs nothing",
     "not_ready": "the service cannot charge now, and so cannot answer",
     "failed": "the service failed before anything was charged: try again, with the same Idempotency-Key",
 }

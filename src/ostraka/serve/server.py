@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ostraka.serve.app import Application
     from ostraka.serve.metrics import Readiness
     from ostraka.serve.ui import Workbench
+    from ostraka.serve.writing import WritingApplication
 
 
 def notify(state: str) -> None:
@@ -54,7 +55,7 @@ _LOG = logging.getLogger("ostraka.serve")
 
 
 def run(
-    app: Application,
+    app: Application | WritingApplication,
     *,
     host: str,
     port: int,
@@ -77,7 +78,7 @@ def run(
 
 
 async def serve(
-    app: Application | Workbench,
+    app: Application | Workbench | WritingApplication,
     sock: socket.socket,
     *,
     cert: Path | None = None,

@@ -18,7 +18,9 @@ from ostraka.core.randomness import os_keyed
 from ostraka.secure import server
 from ostraka.secure.server import Limits, Reply, Request, log_unexpected
 from ostraka.serve.answering import Reserved
+from ostraka.serve.app import Route
 from ostraka.serve.keys import CLIENT, Holder, Keyring, bearer
+from ostraka.serve.openapi import answering, page
 from ostraka.serve.requests import Buckets, Refused, idempotency_key, require_json, strict, unavailable
 from ostraka.voters.endpoint import EndpointError
 
@@ -30,7 +32,6 @@ _LOG = logging.getLogger("ostraka.serve")
 _MOST_BODY, _LONGEST = 16 * 1024, 2_000  # bytes; characters of a question
 _WAIT = 20.0  # seconds after which a client is told to ask again with the same key
 _KEPT = 3600.0  # seconds that an answer waits for its client; later it is made of the stored tokens
-_PATHS = {"/v1/write": "POST", "/v1/budget": "GET", "/health": "GET"}
 
 
 class WritingApplication:
@@ -83,6 +84,8 @@ class WritingApplication:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="writing")  # a model answers one at a time
         self._granted = False  # whether the caps of the file of keys are in the ledger
         self._written: dict[tuple[str, str, str], asyncio.Task[Reply]] = {}
+        document = answering(ROUTES, longest=_LONGEST)
+        self.schema, self.docs = Reply.json(document), Reply.html(page(document))
         self.limits = Limits(most_body=_MOST_BODY)
         self.server: server.Server | None = None
 
@@ -101,16 +104,13 @@ class WritingApplication:
             self._granted = not self._keys.refresh() and self._granted
         request.who = self._keys.holder(bearer(request.headers))
         try:
-            if request.path not in _PATHS:
-                raise Refused(404, "not_found")
-            if request.method != _PATHS[request.path]:
-                raise Refused(405, "bad_method", more=((b"allow", _PATHS[request.path].encode()),))
-            if request.path != "/health":
+            request.route = _route(request.method, request.path)
+            if request.route.roles:
                 if request.who is None:
                     raise Refused(
                         401, "unauthorized", more=((b"www-authenticate", b'Bearer realm="ostraka"'),)
                     )
-                if request.who.role != CLIENT:
+                if request.who.role not in request.route.roles:
                     raise Refused(403, "forbidden")
             if request.method == "POST":
                 require_json(request.headers)
@@ -123,11 +123,7 @@ class WritingApplication:
         try:
             if request.refused is not None:
                 raise request.refused  # noqa: TRY301  (one place for refusals)
-            if request.path == "/health":
-                return Reply.json({"ok": True})
-            if request.path == "/v1/budget":
-                return Reply.json(await asyncio.to_thread(self._budget, request.who))
-            return await self._write(request)
+            reply: Reply = await request.route.handler(self, request)
         except server.Refused as refused:
             return refused.reply
         except (LedgerUnavailable, EndpointError):
@@ -135,9 +131,10 @@ class WritingApplication:
         except Exception as error:  # noqa: BLE001  (its message may quote private values)
             log_unexpected(error, _LOG)
             return Refused(500, "failed").reply
+        return reply
 
-    async def _write(self, request: Request) -> Reply:
-        """Wait for an answer; a client that waited too long asks again with the same key."""
+    async def write(self, request: Request) -> Reply:
+        """Write an answer. A client that waited too long asks again with the same key."""
         who, key, question = request.who.name, idempotency_key(request.headers), _question(request.body)
         if wait := self._buckets.take(who, 1):
             raise Refused(429, "too_fast", more=((b"retry-after", b"%d" % wait),))
@@ -148,7 +145,7 @@ class WritingApplication:
             later = asyncio.get_running_loop().call_later
             task.add_done_callback(lambda _: later(_KEPT, self._written.pop, name, None))
         if not (await asyncio.wait({task}, timeout=_WAIT))[0]:
-            raise server.Refused(503, "unavailable", more=((b"retry-after", b"2"),))
+            raise Refused(503, "unfinished", more=((b"retry-after", b"2"),))
         self._written.pop(name, None)
         return task.result()
 
@@ -178,11 +175,10 @@ class WritingApplication:
         if isinstance(outcome, KeyConflict):
             raise Refused(409, "key_conflict")
         if isinstance(outcome, BudgetExceeded):
-            raise Refused(402, "budget_exceeded")
+            raise Refused(402, "budget_exceeded", more=(_left(self._account(who)["left"]),))
         text = asked.text(os_keyed())
         receipt = {"seq": outcome.seq, "head": outcome.head}
-        left = b"%.6f" % (math.floor(outcome.left * 1e6) / 1e6)
-        return Reply.json({"text": text, "receipt": receipt}, more=((b"ostraka-left", left),))
+        return Reply.json({"text": text, "receipt": receipt}, more=(_left(outcome.left),))
 
     def _grant(self) -> None:
         """Write the caps of the file of keys into the ledger, where they changed."""
@@ -194,14 +190,68 @@ class WritingApplication:
                 self._ledger.grant(name, budget_epsilon=record.epsilon, by=record.by)
         self._granted = True
 
-    def _budget(self, who: Holder) -> dict[str, Any]:
+    def budget(self, who: Holder) -> dict[str, Any]:
         """What a client may spend, in nats."""
         self._grant()
+        return self._account(who.name)
+
+    def _account(self, who: str) -> dict[str, Any]:
         accounts = {account.name: account for account in self._ledger.accounts()}
-        mine = accounts.get(who.name)
+        mine = accounts.get(who)
         if mine is None:
-            return {"client": who.name, "epsilon": 0, "spent": 0, "left": 0}
-        return {"client": who.name, "epsilon": mine.cap, "spent": mine.spent, "left": mine.left}
+            return {"client": who, "epsilon": 0, "spent": 0, "left": 0}
+        return {"client": who, "epsilon": mine.cap, "spent": mine.spent, "left": mine.left}
+
+
+def _route(method: str, path: str) -> Route[WritingApplication]:
+    routes = {route.method: route for route in ROUTES if route.path == path}
+    if not routes:
+        raise Refused(404, "not_found")
+    if method not in routes:
+        raise Refused(405, "bad_method", more=((b"allow", ", ".join(routes).encode()),))
+    return routes[method]
+
+
+def _left(left: float) -> tuple[bytes, bytes]:
+    """What a client has left, as a header."""
+    return b"ostraka-left", b"%.6f" % (math.floor(left * 1e6) / 1e6)
+
+
+async def _write(app: WritingApplication, request: Request) -> Reply:
+    """An answer, drawn token by token from the documents that are near the question.
+
+    It takes long. A reply 503 with the code ``unfinished`` means: ask again with the same Idempotency-Key.
+    """
+    return await app.write(request)
+
+
+async def _budget(app: WritingApplication, request: Request) -> Reply:
+    """Budget of the client."""
+    return Reply.json(await asyncio.to_thread(app.budget, request.who))
+
+
+async def _health(_app: WritingApplication, _: Request) -> Reply:
+    """Whether the service is alive."""
+    return Reply.json({"ok": True})
+
+
+async def _schema(app: WritingApplication, _: Request) -> Reply:
+    """Describe this interface, as OpenAPI 3.1."""
+    return app.schema
+
+
+async def _docs(app: WritingApplication, _: Request) -> Reply:
+    """Describe this interface, as a page."""
+    return app.docs
+
+
+ROUTES = (
+    Route("POST", "/v1/write", (CLIENT,), _write, "Answer a question in words."),
+    Route("GET", "/v1/budget", (CLIENT,), _budget, "Budget granted, spent and left."),
+    Route("GET", "/health", (), _health, "Whether the service is alive."),
+    Route("GET", "/openapi.json", (), _schema, "This interface, as OpenAPI 3.1."),
+    Route("GET", "/docs", (), _docs, "This interface, as a page."),
+)
 
 
 def _question(body: bytes) -> str:

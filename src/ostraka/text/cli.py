@@ -1,9 +1,9 @@
-"""``ostraka write``: texts from a table of private documents."""
+"""``ostraka write``: texts, and answers to questions, from a table of private documents."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path  # noqa: TC003  (Typer reads it)
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,7 +23,19 @@ def write(
     model: Annotated[
         str, typer.Option(help="smollm2, a GGUF file, or the URL of an endpoint. It reads the documents.")
     ],
-    texts: Annotated[int, typer.Option(help="How many to write.", metavar="N", min=1)],
+    texts: Annotated[int | None, typer.Option(help="How many to write.", metavar="N", min=1)] = None,
+    answer: Annotated[
+        str | None, typer.Option(help="Answer this instead. Public.", metavar="QUESTION")
+    ] = None,
+    keep_documents: Annotated[
+        bool, typer.Option("--keep-documents", help="Keep them for 'ostraka serve'; they are private.")
+    ] = False,
+    retrieve: Annotated[
+        int, typer.Option(help="Of answers: about so many documents are near.", metavar="N", min=1)
+    ] = 32,
+    near: Annotated[
+        float, typer.Option(help="Of answers: a document this close to the question is.", metavar="COSINE")
+    ] = 0.4,
     out: Annotated[
         Path | None, typer.Option(help="Folder for texts, record and private store.", metavar="FOLDER")
     ] = None,
@@ -57,20 +69,30 @@ def write(
 ) -> None:
     """Write texts that many private documents agree on, at one price for one document left out.
 
+    With --answer it answers a question from documents near it; after --keep-documents 'ostraka serve' does.
+
     Example: ostraka write notes.csv --text note --model smollm2 --texts 100 --plan
     """
     from ostraka.core.ledger.budget import Budget
     from ostraka.core.ledger.ledger import Ledger
     from ostraka.data.columns import people
     from ostraka.data.table import Format, read
+    from ostraka.report import folder
     from ostraka.text.models import open_model
+    from ostraka.text.saved import SavedDocuments
     from ostraka.text.writer import Prompt, Writer
 
     if not private.is_file():
         raise typer.BadParameter(f"{private} is not a file")
     if (label is None) != (classes is None):
         raise typer.BadParameter("--label and --classes go together: the classes are public, so type them")
-    if out is None and not plan:
+    if [texts is not None, answer is not None, keep_documents].count(True) != 1:
+        raise typer.BadParameter("type one of --texts, --answer and --keep-documents")
+    if plan and texts is None:
+        raise typer.BadParameter("--plan is for --texts: an answer costs --epsilon")
+    if plan:
+        out = None
+    elif out is None:
         raise typer.BadParameter("--out must name a folder")
     names = ["text"] if classes is None else [name.strip() for name in classes.split(",")]
     with console.usage():
@@ -81,7 +103,7 @@ def write(
         if column is not None:
             table.require(column, option=option)
     rows = ["" if row is None else str(row) for row in table.text(text)]
-    if out is not None and not plan:
+    if out is not None:
         out.mkdir(parents=True, exist_ok=True)
     with console.usage():
         writer = Writer(
@@ -95,17 +117,39 @@ def write(
             relation=relation,
             paid=paid,
             prompt=prompt,
-            store=None if plan or out is None else out / STORE,
+            store=None if out is None else out / STORE,
         )
         writer.fit(rows, _labels(table, label, names), groups=people(table, person))
-        estimate = writer.estimate(texts)
-    if plan or out is None:
-        _print_plan(estimate, as_json=as_json)
+        plans = {} if texts is None else writer.estimate(texts)
+        saved = SavedDocuments(
+            documents=tuple(writer.documents_),
+            unit=writer.unit_,
+            model=str(Path(model).resolve()) if Path(model).is_file() else model,
+            threads=threads,
+            retrieve=retrieve,
+            near=near,
+            epsilon=epsilon,
+            delta=delta,
+            n_tokens=tokens,
+            temperature=temperature,
+            relation=relation,
+        )
+    if out is None:
+        _print_plan(plans, as_json=as_json)
+        return
+    if keep_documents:
+        saved.save(out / folder.DOCUMENTS)
+        words = f"for the owner alone: {out / folder.DOCUMENTS}; next: ostraka serve {out}"
+        console.say({"documents": str(out / folder.DOCUMENTS)}, words, as_json=as_json)
         return
     where = out / "ledger.sqlite" if ledger is None else ledger
     budget = Budget(epsilon=epsilon, delta=delta, adaptive=False) if not where.exists() else None
     try:
         with Ledger(where, budget=budget) as paying:
+            if texts is None:
+                reply = writer.answer(str(answer), retrieve=retrieve, at=near, ledger=paying)
+                console.say(reply._asdict(), reply.text, as_json=as_json)
+                return
             written = writer.write(texts, ledger=paying)
     finally:
         writer.close()

@@ -15,7 +15,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -296,9 +296,8 @@ class Transformers:
         check.integer(length=length, least=1)
         self._model, self._tokenizer = model.eval(), tokenizer
         self._label, self.length = name, length
-        self._known: dict[
-            tuple[str, ...], tuple[tuple[int, ...], Any]
-        ] = {}  # after these tokens, newest last
+        # what was read of lists of prompts, newest last: tokens after them, their own, masks, keys and values
+        self._known: dict[tuple[str, ...], tuple[tuple[int, ...], Any, Any, Any]] = {}
         # what keeps the keys and values of earlier tokens has another name since transformers 5
         parameters = inspect.signature(model.forward).parameters
         self._memory = "cache" if "cache" in parameters else "past_key_values"
@@ -315,14 +314,16 @@ class Transformers:
         self, prompts: Sequence[str], tokens: Sequence[Token], *, shown: int
     ) -> list[NextTokens | None]:
         """The likeliest next tokens."""
-        import torch  # noqa: PLC0415
+        logits = self._logits(tuple(prompts), tuple(token.number for token in tokens), n_places=1)
+        return self._shown(logits[:, -1], shown)
 
-        logits = self._logits(tuple(prompts), tuple(token.number for token in tokens))
-        logs, numbers = torch.log_softmax(logits.double(), dim=-1).topk(min(shown, logits.shape[-1]))
-        return [
-            {self._token(k): float(log) for k, log in zip(row.tolist(), each.tolist(), strict=True)}
-            for row, each in zip(numbers, logs, strict=True)
-        ]
+    def next_tokens_along(
+        self, prompts: Sequence[str], tokens: Sequence[Token], *, shown: int
+    ) -> list[list[NextTokens | None]]:
+        """The same after none of these tokens, after the first, and so on: one pass for all."""
+        numbers = tuple(token.number for token in tokens)
+        logits = self._logits(tuple(prompts), numbers, n_places=len(numbers) + 1)
+        return [self._shown(logits[:, place], shown) for place in range(logits.shape[1])]
 
     def tokens(self, text: str) -> list[Token]:
         """Return the tokens of a text."""
@@ -332,30 +333,46 @@ class Transformers:
         ends = number == self._tokenizer.eos_token_id
         return Token(b"" if ends else self._tokenizer.decode([number]).encode(), number)
 
-    def _logits(self, prompts: tuple[str, ...], numbers: tuple[int, ...]) -> Any:
+    def _shown(self, logits: Any, shown: int) -> list[NextTokens | None]:
         import torch  # noqa: PLC0415
 
-        earlier, state = self._known.pop(prompts, ((), None))
-        with torch.inference_mode():
-            if state is not None and numbers and earlier == numbers[:-1]:
-                _, mask, past = state
-                ids = torch.full((len(prompts), 1), numbers[-1])
-            else:
-                ids, mask = self._padded(prompts)
-                more = torch.tensor([numbers] * len(prompts), dtype=torch.long).reshape(len(prompts), -1)
-                ids, past = torch.cat([ids, more], dim=1), None
-                mask = torch.cat([mask, torch.ones_like(more)], dim=1)
-            if past is not None:
-                mask = torch.cat([mask, torch.ones_like(ids)], dim=1)
-            places = (mask.cumsum(dim=1) - 1).clamp(min=0)[:, -ids.shape[1] :]
-            known = {} if past is None else {self._memory: past}
-            out = self._model(
-                input_ids=ids, attention_mask=mask, position_ids=places, use_cache=True, **known
+        values, numbers = logits.topk(min(shown, logits.shape[-1]))
+        logs = (values.double() - torch.logsumexp(logits, dim=-1, keepdim=True).double()).tolist()
+        return [
+            dict(zip(map(self._token, row), each, strict=True))
+            for row, each in zip(numbers.tolist(), logs, strict=True)
+        ]
+
+    def _logits(self, prompts: tuple[str, ...], numbers: tuple[int, ...], *, n_places: int) -> Any:
+        """Those of the last places. What was read of these prompts and tokens is not read again."""
+        import torch  # noqa: PLC0415
+
+        if (state := self._known.pop(prompts, None)) is None:
+            (ids, mask), kept, known = self._padded(prompts), 0, {}
+        else:
+            earlier, ids, mask, past = state
+            alike = sum(
+                1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(earlier, numbers, strict=False))
             )
-        self._known[prompts] = numbers, (ids, mask, out[self._memory])
+            kept = self.length + min(alike, len(numbers) - n_places)
+            if more := self.length + len(earlier) - kept:
+                past.crop(-more)
+            known = {self._memory: past}
+        written = torch.tensor([numbers] * len(prompts), dtype=torch.long).reshape(len(prompts), -1)
+        whole = torch.cat([mask, torch.ones_like(written)], dim=1)
+        with torch.inference_mode():
+            out = self._model(
+                input_ids=torch.cat([ids, written], dim=1)[:, kept:],
+                attention_mask=whole,
+                position_ids=(whole.cumsum(dim=1) - 1).clamp(min=0)[:, kept:],
+                use_cache=True,
+                logits_to_keep=n_places,
+                **known,
+            )
+        self._known[prompts] = numbers, ids, mask, out[self._memory]
         while len(self._known) > _KEPT:
             del self._known[next(iter(self._known))]
-        return out.logits[:, -1]
+        return out.logits
 
     def _padded(self, prompts: Sequence[str]) -> tuple[Any, Any]:
         import torch  # noqa: PLC0415

@@ -235,6 +235,8 @@ class Writer:
 
     Attributes
     ----------
+    documents_ : list of str
+        After :meth:`fit`. **Private.** What answers are written from: one for each unit.
     result_ : Result
         After :meth:`write`. Public.
 
@@ -346,7 +348,7 @@ class Writer:
         whole: dict[int, list[str]] = {}
         for unit, document in zip(units.tolist(), documents, strict=True):
             whole.setdefault(unit, []).append(document)
-        self._whole = ["\n".join(part)[: self.longest] for part in whole.values()]
+        self.documents_ = ["\n".join(part)[: self.longest] for part in whole.values()]
         self._features: list[np.ndarray] | None = None  # of these, made by the first question
         return self
 
@@ -715,16 +717,16 @@ class Writer:
     def _digest_of(self, *settings: Any) -> str:
         """What a text depends on. Another store, or other documents, are charged anew."""
         mine = [self.model.name, self.n_tokens, self.n_candidates, self.shown, self.longest, self.unit_]
-        documents = self._keyed(json.dumps([self._batches, self._whole])).hex()
+        documents = self._keyed(json.dumps([self._batches, self.documents_])).hex()
         return hashlib.sha256(json.dumps([*mine, documents, *settings]).encode()).hexdigest()[:32]
 
     def _near(self, asked: np.ndarray, at: float) -> list[str]:
         """The documents that are near a question, each by itself. Private."""
         if self._features is None:
-            self._features = [self._features_of(document) for document in self._whole]
+            self._features = [self._features_of(document) for document in self.documents_]
         scores = [float(row @ asked) if row.shape == asked.shape else 0.0 for row in self._features]
         near = [score >= at for score in scores]
-        return [document for document, is_near in zip(self._whole, near, strict=True) if is_near]
+        return [document for document, is_near in zip(self.documents_, near, strict=True) if is_near]
 
     def _features_of(self, document: str) -> np.ndarray:
         """Those of a document; one for which there are none is near to nothing, and nobody is told."""
