@@ -27,7 +27,8 @@ _FIRST_PAGE = 5.0  # seconds that the first drawing of the owner's page may dela
 _ANSWER = 30.0  # seconds after which a client is told that the outcome is unknown
 _AT_ONCE = 4_096  # requests; questions are bounded by their rows
 _RATE, _BURST = 20.0, 200  # requests without a valid key a second, and at once, of one address
-_Value, _App = TypeVar("_Value"), TypeVar("_App")
+_Value = TypeVar("_Value")
+_App = TypeVar("_App")
 ANYONE = Holder("", "anyone")
 
 
