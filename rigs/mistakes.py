@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import typer
 
 import ostraka.cli
 
@@ -62,7 +61,7 @@ def commands() -> Iterator[tuple[str, Any]]:
         for word, child in below.items():
             yield from walk(f"{name} {word}".strip(), child)
 
-    return walk("", typer.main.get_command(ostraka.cli.app))
+    return walk("", ostraka.cli.command())
 
 
 def example(command: Any) -> list[str]:

@@ -9,10 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import typer
 
 import ostraka
-from ostraka.cli import app
+from ostraka.cli import command
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DOCS = REPOSITORY / "docs"
@@ -38,14 +37,14 @@ def anchors(page: Path) -> set[str]:
 def commands() -> dict[str, object]:
     """Every command a person can type, by name: ``learn``, ``ledger show``."""
     found = {}
-    groups = [("", typer.main.get_command(app))]
+    groups = [("", command())]
     while groups:
         prefix, group = groups.pop()
-        for name, command in group.commands.items():
-            if hasattr(command, "commands"):
-                groups.append((f"{prefix}{name} ", command))
+        for name, child in group.commands.items():
+            if hasattr(child, "commands"):
+                groups.append((f"{prefix}{name} ", child))
             else:
-                found[f"{prefix}{name}"] = command
+                found[f"{prefix}{name}"] = child
     return found
 
 

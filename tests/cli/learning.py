@@ -1,18 +1,15 @@
 """Tables, commands and interruptions for the tests of ``ostraka learn``."""
 
-import io
-from contextlib import redirect_stderr, redirect_stdout
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from pyarrow import parquet
 
-import ostraka.cli
 from ostraka import Ledger
 from ostraka.console import Stages
+from tests.cli.terminal import Said, typed
 
 CANARY = "canary7391"
 FILES = {
@@ -51,19 +48,14 @@ def tables(folder: Path) -> Path:
     return folder
 
 
-def learn(*arguments: object, verb: str = "learn") -> tuple[int, str, str]:
+def learn(*arguments: object, verb: str = "learn") -> Said:
     """Exit code, stdout and stderr, neither of which may hold a private cell."""
-    out, err = io.StringIO(), io.StringIO()
-    words = [verb, *map(str, arguments), "--yes"]
-    with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as left:
-        ostraka.cli.main(words)
-    said = out.getvalue() + err.getvalue()
-    assert CANARY not in said
-    assert "Traceback" not in said
-    return left.value.code, out.getvalue(), err.getvalue()
+    said = typed(verb, *arguments, "--yes")
+    assert CANARY not in said.out + said.err
+    return said
 
 
-def person(*more: object, public: str = "labelled.parquet") -> tuple[int, str, str]:
+def person(*more: object, public: str = "labelled.parquet") -> Said:
     """The command of the quick start, on small tables."""
     return learn("private.csv", *COMMON, "--public", public, "--person", "who", *more)
 

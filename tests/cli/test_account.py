@@ -124,6 +124,7 @@ def test_every_mechanism_is_accounted_for(file, tmp_path, capfd):
     assert "moments2017" in record(capfd, file, "--mechanism", "lnmax", "--scale", 5)["owner"]["bounds"]
 
 
+@pytest.mark.usefixtures("drawn")
 def test_a_folder_has_a_page_for_the_owner_and_ostraka_report_makes_one_for_all(file, tmp_path, capfd):
     out = tmp_path / "run"
     assert account(capfd, file, "--sigma", 4, "--out", out)[0] == 0

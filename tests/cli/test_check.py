@@ -1,6 +1,5 @@
 """``ostraka check``: every mess is found before anything is spent, and the command that it prints works."""
 
-import contextlib
 import io
 import json
 import shlex
@@ -10,19 +9,10 @@ import numpy as np
 import pytest
 
 import ostraka
-import ostraka.cli
 from tests.cli.messy import MESSES, plain, visits, write
+from tests.cli.terminal import typed
 
 pytestmark = pytest.mark.usefixtures("same_draws")
-
-
-def typed(*words: str) -> tuple[int, str, str]:
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as left:
-        ostraka.cli.main([str(word) for word in words])
-    assert "Traceback" not in err.getvalue()
-    assert "unexpected" not in err.getvalue()
-    return left.value.code, out.getvalue(), err.getvalue()
 
 
 def checked(it, folder) -> dict:

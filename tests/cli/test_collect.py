@@ -10,9 +10,7 @@ import threading
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from ostraka.cli import app
 from ostraka.collect import Client, Histogram, Keeper, Tally, Task, Tree
 from ostraka.collect import client as _network
 from ostraka.collect import plan as _plan
@@ -20,13 +18,14 @@ from ostraka.core.mechanisms.skellam import SkellamSum
 from ostraka.secure.keys import Identity
 from ostraka.secure.rounds import PartyError
 from ostraka.secure.wire import PartyServer
+from tests.cli.terminal import typed
 
 PATIENCE = 120  # seconds for a process on a busy machine
 RUN = "from ostraka.cli import main; main()"
 
 
-def typed(*words):
-    return CliRunner().invoke(app, ["collect", *map(str, words)], standalone_mode=False)
+def collect(*words):
+    return typed("collect", *words)
 
 
 @pytest.fixture
@@ -54,14 +53,14 @@ def start():
 
 
 def test_a_round_with_keepers_each_role_a_process(start, tmp_path):
-    public = typed("key", tmp_path / "me").stdout.strip()
-    keys = [typed("key", tmp_path / f"keeper{k}", "--keeper").stdout.strip() for k in range(2)]
+    public = collect("key", tmp_path / "me").out.strip()
+    keys = [collect("key", tmp_path / f"keeper{k}", "--keeper").out.strip() for k in range(2)]
     task = tmp_path / "task.json"
-    planned = typed(
+    planned = collect(
         "plan", "tree:0:20:5", "--clients", 5, "--epsilon", 20, "--least", 4, "--tally", public,
         "--keeper", keys[0], "--keeper", keys[1], "--out", task,
     )  # fmt: skip
-    assert planned.exception is None, planned.exception
+    assert planned.code == 0, planned.err
     urls = [
         start("keeper", task, "--identity", tmp_path / f"keeper{k}", "--folder", tmp_path / f"k{k}")[1]
         for k in range(2)
@@ -74,10 +73,10 @@ def test_a_round_with_keepers_each_role_a_process(start, tmp_path):
     agreed = Task.from_json(task.read_text()).sha256
     with pytest.raises(ValueError, match="another task"):
         _network.send(url, 3, sha256="0" * 64)
-    sent = typed("send", url, "3", "--sha256", agreed, "--folder", tmp_path / "client")
-    assert sent.exception is None, sent.exception
-    assert isinstance(typed("send", url, "4", "--folder", tmp_path / "client").exception, PartyError)
-    assert typed("send", url, "NaN").exception is not None
+    sent = collect("send", url, "3", "--sha256", agreed, "--folder", tmp_path / "client")
+    assert sent.code == 0, sent.err
+    assert collect("send", url, "4", "--folder", tmp_path / "client").code == 1
+    assert collect("send", url, "NaN").code != 0
     for value in (3, 3, 19, 8):
         _network.send(url, value, sha256=agreed)
     assert tally.wait(PATIENCE) == 0, tally.stderr.read()
@@ -122,7 +121,7 @@ def test_a_round_among_clients_over_http_goes_on_without_those_who_vanish(start,
 def test_a_plan_calibrates_and_says_when_a_sketch_loses(tmp_path):
     sketch = f"count-min:272:14:{'ab' * 32}"
     found = json.loads(
-        typed("plan", sketch, "--clients", 10_000, "--epsilon", 1, "--items", 5_000, "--json").stdout
+        collect("plan", sketch, "--clients", 10_000, "--epsilon", 1, "--items", 5_000, "--json").out
     )
     assert found["advice"] == "take the whole vector: its error is smaller"
     assert found["error of a count in the whole vector"] < found["error of a count in the sketch"]
@@ -136,9 +135,9 @@ def test_a_plan_calibrates_and_says_when_a_sketch_loses(tmp_path):
 
 
 def test_a_plan_of_ten_to_the_eight_clients_and_one_among_clients():
-    huge = json.loads(typed("plan", "tree:0:1024", "--clients", 10**8, "--epsilon", 1, "--json").stdout)
+    huge = json.loads(collect("plan", "tree:0:1024", "--clients", 10**8, "--epsilon", 1, "--json").out)
     assert huge["bytes to a keeper"] == 32 * 10**8
-    among = typed("plan", "tree:0:64", "--clients", 1000, "--epsilon", 1, "--trust", "clients").stdout
+    among = collect("plan", "tree:0:64", "--clients", 1000, "--epsilon", 1, "--trust", "clients").out
     assert re.search(r"neighbours: 46\nthreshold: 26", among)
 
 
@@ -156,8 +155,8 @@ def test_a_plan_of_ten_to_the_eight_clients_and_one_among_clients():
 )
 def test_what_is_typed_wrongly_is_told(words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    found = typed(*words)
-    assert found.exception is not None
+    found = collect(*words)
+    assert found.code != 0
     assert list(tmp_path.iterdir()) == []
 
 
@@ -170,7 +169,7 @@ def test_encodings_are_typed_in_one_line(words):
 
 def test_the_demonstration_writes_a_report_with_pictures(tmp_path):
     pytest.importorskip("matplotlib")
-    said = typed("demo", "--out", tmp_path, "--clients", 60).stdout
+    said = collect("demo", "--out", tmp_path, "--clients", 60).out
     assert "median" in said
     page = (tmp_path / "report.html").read_text()
     assert "data:image/png;base64," in page
@@ -178,7 +177,7 @@ def test_the_demonstration_writes_a_report_with_pictures(tmp_path):
 
 
 def test_an_enrolment_signs_a_claim_that_a_client_prints(tmp_path):
-    me, office = Identity.kept_at(tmp_path / "me"), typed("key", tmp_path / "office").stdout.strip()
+    me, office = Identity.kept_at(tmp_path / "me"), collect("key", tmp_path / "office").out.strip()
     others = [Identity.fresh() for _ in range(2)]
     keys = [Keeper.key(one) for one in others]
     task = Task(Tree(0, 20), sigma=3.0, tally=me.public_key, enrolment=office, keepers=keys)
@@ -191,12 +190,12 @@ def test_an_enrolment_signs_a_claim_that_a_client_prints(tmp_path):
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         claim = process.stderr.readline().removeprefix("claim: ").strip()
-        signature = typed("enrol", enrolling[0], claim, *enrolling[1:]).stdout
+        signature = collect("enrol", enrolling[0], claim, *enrolling[1:]).out
         said, complaint = process.communicate(signature, timeout=PATIENCE)
     assert process.returncode == 0, complaint
     assert task.sha256 in said
     assert tally.n_clients == 1
-    assert typed("enrol", enrolling[0], "no-claim", *enrolling[1:]).exception is not None
+    assert collect("enrol", enrolling[0], "no-claim", *enrolling[1:]).code != 0
 
 
 def test_an_enrolment_approves_the_roster_of_a_tally(tmp_path):
@@ -208,11 +207,11 @@ def test_an_enrolment_approves_the_roster_of_a_tally(tmp_path):
     (tmp_path / "task.json").write_text(task.to_json())
     enrolling = ("--identity", tmp_path / "office", "--folder", tmp_path / "o")
     tally, clients = Tally(task, me), [Client(task) for _ in range(10)]
-    signatures = typed("enrol", tmp_path / "task.json", *(one.claim for one in clients), *enrolling).stdout
+    signatures = collect("enrol", tmp_path / "task.json", *(one.claim for one in clients), *enrolling).out
     for client, signature in zip(clients, signatures.split(), strict=True):
         client.certificate = bytes.fromhex(signature)
         tally.receive(client.join())
     with PartyServer(tally) as server:
         words = ("approve", tmp_path / "task.json", server.url, *enrolling, "--clients", 10, "--seconds", 60)
-        assert typed(*words).exception is None
+        assert collect(*words).code == 0
     assert (tally.stage, tally.n_clients) == ("share", 10)

@@ -33,6 +33,7 @@ def finished(tmp_path_factory, with_same_draws):
     return folder / "run", json.loads(out), err
 
 
+@pytest.mark.usefixtures("drawn")
 def test_digits_need_no_arguments_and_end_at_epsilon_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, out, err = learn()

@@ -6,27 +6,22 @@ import subprocess
 import sys
 
 import pytest
-from typer.testing import CliRunner
 
-from ostraka.cli import app
 from ostraka.secure.agreement import Agreement, SecretQuestions
 from ostraka.secure.keys import Identity
 from ostraka.secure.rounds import PartyError
 from ostraka.voters import Party, PartyEnsemble
+from tests.cli.terminal import typed
 from tests.voters.hidden_rounds import MODELS, data_of
 
 PATIENCE = 120  # seconds for a process on a busy machine
 RUN = "from ostraka.cli import main; main()"
 
 
-def typed(*words):
-    return CliRunner().invoke(app, ["parties", *map(str, words)], standalone_mode=False)
-
-
 @pytest.fixture
 def agreed(tmp_path):
     keys = {name: Identity.fresh() for name in ("a", "b", "c", "asker")}
-    dealer = typed("key", tmp_path / "dealer").stdout.strip()
+    dealer = typed("parties", "key", tmp_path / "dealer").out.strip()
     agreement = Agreement(
         members={name: keys[name].public_key for name in "abc"},
         aggregator=keys["asker"].public_key,
@@ -72,5 +67,5 @@ def test_a_dealer_in_its_own_process_deals_until_it_dies(agreed, tmp_path):
 
 
 def test_a_dealer_that_the_agreement_does_not_name_is_refused(agreed, tmp_path):
-    found = typed("dealer", tmp_path / "agreement.json", "--identity", tmp_path / "another")
-    assert "another dealer" in str(found.exception)
+    found = typed("parties", "dealer", tmp_path / "agreement.json", "--identity", tmp_path / "another")
+    assert "another dealer" in found.err

@@ -1,30 +1,19 @@
 """ostraka serve and ostraka keys, as a person types them; the service itself is in tests/service."""
 
-import io
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
 
-import ostraka.cli
 from ostraka import Ledger
 from ostraka.service import Client
+from tests.cli.terminal import typed
 
 PEPPER = "ab" * 32
-
-
-def ostraka_(*arguments: object) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr."""
-    out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as left:
-        ostraka.cli.main([*map(str, arguments)])
-    assert "Traceback" not in err.getvalue()
-    return left.value.code, out.getvalue(), err.getvalue()
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +21,7 @@ def learned(tmp_path_factory):
     """A run of the digits with its teachers."""
     folder = tmp_path_factory.mktemp("run") / "run"
     settings = ("--keep-teachers", "--teacher", "logistic", "--teachers", 50)
-    code, _, err = ostraka_("learn", *settings, "--out", folder)
+    code, _, err = typed("learn", *settings, "--out", folder)
     assert code == 0, err
     return folder
 
@@ -49,7 +38,7 @@ def _pepper(monkeypatch):
 
 
 def serve(run, *more: object) -> tuple[int, str, str]:
-    return ostraka_("serve", run, "--check", *more)
+    return typed("serve", run, "--check", *more)
 
 
 def test_check_opens_everything_and_leaves(run, tmp_path):
@@ -114,35 +103,35 @@ def test_a_run_without_teachers_says_how_to_keep_them(tmp_path):
     code, _, err = serve(tmp_path)
     assert code == 1
     assert "ostraka learn … --keep-teachers" in err
-    assert ostraka_("keys", "list", tmp_path)[0] == 2
+    assert typed("keys", "list", tmp_path)[0] == 2
 
 
 def test_without_a_pepper_nothing_starts(run, monkeypatch):
     monkeypatch.delenv("OSTRAKA_PEPPER")
     for command in (("serve", run, "--check"), ("keys", "list", run), ("keys", "add", run, "alice")):
-        code, _, err = ostraka_(*command)
+        code, _, err = typed(*command)
         assert code in {1, 2}
         assert "openssl rand -hex 32" in err
 
 
 def test_keys_are_made_rotated_granted_listed_and_revoked(run):
-    code, key, err = ostraka_("keys", "add", run, "dora", "--epsilon", 2)
+    code, key, err = typed("keys", "add", run, "dora", "--epsilon", 2)
     assert (code, key[:8]) == (0, "ostraka_")
     assert "shown once" in err
     assert key.strip() not in (run / "service" / "keys.json").read_text()
-    other = json.loads(ostraka_("keys", "rotate", run, "dora", "--json")[1])["key"]
-    assert ostraka_("keys", "grant", run, "dora", "--epsilon", 3)[0] == 0
-    ostraka_("keys", "revoke", run, "dora", "--number", key.split("_")[1])
-    listed = json.loads(ostraka_("keys", "list", run, "--json")[1])
+    other = json.loads(typed("keys", "rotate", run, "dora", "--json")[1])["key"]
+    assert typed("keys", "grant", run, "dora", "--epsilon", 3)[0] == 0
+    typed("keys", "revoke", run, "dora", "--number", key.split("_")[1])
+    listed = json.loads(typed("keys", "list", run, "--json")[1])
     assert listed == [{"name": "dora", "role": "client", "epsilon": 3.0, "keys": [other.split("_")[1]]}]
-    assert "dora: client, epsilon 3, keys" in ostraka_("keys", "list", run)[1]
-    code, _, err = ostraka_("keys", "add", run, "dora")
+    assert "dora: client, epsilon 3, keys" in typed("keys", "list", run)[1]
+    code, _, err = typed("keys", "add", run, "dora")
     assert code == 2
     assert "keys rotate dora" in err
 
 
 def test_from_learn_to_an_answer_and_back_to_the_ledger(run, tmp_path, free_port):
-    key = ostraka_("keys", "add", run, "erin", "--epsilon", 2)[1].strip()
+    key = typed("keys", "add", run, "erin", "--epsilon", 2)[1].strip()
     db = tmp_path / "answers.sqlite"
     command = [
         "serve",

@@ -4,15 +4,14 @@ import json
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from ostraka.cli import app
 from ostraka.collect import Client, Grid, Histogram, Keeper, Pairs, Question, Tally, Task, Tree
 from ostraka.collect import plan as _plan
 from ostraka.collect.show import Collected, summary
 from ostraka.secure.keys import Identity
 from ostraka.secure.rounds import PartyError
 from ostraka.secure.wire import PartyServer
+from tests.cli.terminal import typed
 from tests.collect.test_page import FILLED
 from tests.collect.test_page_among_clients import node
 
@@ -254,28 +253,28 @@ def test_choices_are_buttons_for_fingers_and_keys_and_one_is_sent(asked, browser
 # from a question to an answer by commands
 
 
-def typed(*words):
-    return CliRunner().invoke(app, ["collect", *map(str, words)], standalone_mode=False)
+def collect(*words):
+    return typed("collect", *words)
 
 
 @pytest.fixture(scope="module")
 def survey(tmp_path_factory):
     """A question of numbers, and its answer by 200 invented people: two commands."""
     folder = tmp_path_factory.mktemp("survey")
-    made = typed(
+    made = collect(
         "new", folder / "s", "--question", "How many minutes do you travel?", "--range", "0:240",
         "--unit", "minutes", "--clients", 200, "--epsilon", 4, "--controller", "City of Example",
     )  # fmt: skip
-    assert made.exception is None, made.exception
-    ran = typed("simulate", folder / "s" / "task.json", "--clients", 200, "--out", folder / "out.json")
-    assert ran.exception is None, ran.exception
+    assert made.code == 0, made.err
+    ran = collect("simulate", folder / "s" / "task.json", "--clients", 200, "--out", folder / "out.json")
+    assert ran.code == 0, ran.err
     return folder
 
 
 def test_three_commands_lead_from_a_question_to_a_page_with_a_median(survey, tmp_path):
-    shown = typed("show", "median", survey / "out.json", "--html", tmp_path / "median.html")
-    assert shown.exception is None, shown.exception
-    assert "The median is" in shown.stdout
+    shown = collect("show", "median", survey / "out.json", "--html", tmp_path / "median.html")
+    assert shown.code == 0, shown.err
+    assert "The median is" in shown.out
     page = (tmp_path / "median.html").read_text()
     for words in (
         "The median is",
@@ -286,7 +285,7 @@ def test_three_commands_lead_from_a_question_to_a_page_with_a_median(survey, tmp
     ):
         assert words in page
     assert "<script" not in page
-    answer = json.loads(typed("show", "median", survey / "out.json", "--json").stdout)
+    answer = json.loads(collect("show", "median", survey / "out.json", "--json").out)
     assert answer["low"] <= answer["value"] <= answer["high"] <= 240
     secrets = {path.name for path in (survey / "s").iterdir()}
     assert secrets == {"task.json", "tally.key", "keeper-1.key", "keeper-2.key"}
@@ -295,10 +294,10 @@ def test_three_commands_lead_from_a_question_to_a_page_with_a_median(survey, tmp
 
 def test_a_plan_for_few_people_says_that_the_median_will_be_useless(tmp_path):
     for clients, useless in ((40, True), (20_000, False)):
-        told = typed("plan", "tree:0:241", "--clients", clients, "--epsilon", 1)
-        assert ("the median will be useless" in told.stdout) is useless
-    made = typed("new", tmp_path / "s", "--question", "How many?", "--range", "0:240", "--clients", 40)
-    assert "the median will be useless" in made.stderr
+        told = collect("plan", "tree:0:241", "--clients", clients, "--epsilon", 1)
+        assert ("the median will be useless" in told.out) is useless
+    made = collect("new", tmp_path / "s", "--question", "How many?", "--range", "0:240", "--clients", 40)
+    assert "the median will be useless" in made.err
 
 
 def collected(encoding, values, **changes):
@@ -324,14 +323,14 @@ def test_each_kind_of_answer_is_shown_with_its_interval(tmp_path):
         file.write_text(json.dumps(collected(encoding, values)))
         words = ["show", kind, file, "--json", "--html", tmp_path / f"{kind}.html"]
         words += {"quantile": ["--q", 0.9], "similar": ["--items", "0"]}.get(kind, [])
-        shown = typed(*words)
-        assert shown.exception is None, (kind, shown.exception)
-        answer = json.loads(shown.stdout)
+        shown = collect(*words)
+        assert shown.code == 0, (kind, shown.err)
+        answer = json.loads(shown.out)
         assert {name: answer[name] for name in expected} == expected
         assert "<svg" in (tmp_path / f"{kind}.html").read_text()
     for kind in ("median", "map", "similar", "answers"):
         wrong = tmp_path / ("map.json" if kind != "map" else "median.json")
-        assert "need" in str(typed("show", kind, wrong).exception)
+        assert "need" in collect("show", kind, wrong).err
 
 
 def test_a_forecast_weighs_the_rounds_of_a_series(tmp_path):
@@ -339,11 +338,11 @@ def test_a_forecast_weighs_the_rounds_of_a_series(tmp_path):
     for name, n in (("a", 4), ("b", 8)):
         (tmp_path / f"{name}.json").write_text(json.dumps(collected(grid, [(0.5, 0.1)] * n)))
     words = ("show", "forecast", tmp_path / "a.json", tmp_path / "b.json", "--alpha", 0.5, "--json")
-    assert json.loads(typed(*words).stdout)["people"][0][0] == pytest.approx((4 * 0.5 + 8) / 1.5)
-    assert "takes one FILE" in str(typed("show", "map", tmp_path / "a.json", tmp_path / "b.json").exception)
+    assert json.loads(collect(*words).out)["people"][0][0] == pytest.approx((4 * 0.5 + 8) / 1.5)
+    assert "takes one FILE" in collect("show", "map", tmp_path / "a.json", tmp_path / "b.json").err
     (tmp_path / "c.json").write_text(json.dumps(collected(Tree(0, 9), [1, 2, 3])))
-    mixed = typed("show", "forecast", tmp_path / "a.json", tmp_path / "c.json")
-    assert "rounds of one encoding" in str(mixed.exception)
+    mixed = collect("show", "forecast", tmp_path / "a.json", tmp_path / "c.json")
+    assert "rounds of one encoding" in mixed.err
 
 
 @pytest.mark.parametrize(
@@ -358,7 +357,7 @@ def test_a_file_that_is_no_record_is_refused_by_name(tmp_path, change, why):
     record = collected(Tree(0, 9), [1, 2, 3], **change)
     file = tmp_path / "wrong.json"
     file.write_text(json.dumps({name: value for name, value in record.items() if value is not ...}))
-    refused = str(typed("show", "median", file).exception)
+    refused = collect("show", "median", file).err
     assert "wrong.json" in refused
     assert why in refused
 

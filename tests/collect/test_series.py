@@ -7,10 +7,8 @@ import time
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from ostraka import Budget, BudgetExceeded, Ledger
-from ostraka.cli import app
 from ostraka.collect import Client, Histogram, Keeper, Series, Task, results, send
 from ostraka.collect import series as _series
 from ostraka.collect.client import own_ledger
@@ -20,6 +18,7 @@ from ostraka.secure.keys import Identity
 from ostraka.secure.log import Log, LogError
 from ostraka.secure.rounds import PartyError
 from ostraka.secure.wire import PartyServer
+from tests.cli.terminal import typed
 from tests.collect.test_page_among_clients import node
 
 SIGMA, EVERY = 6.0, 100.0
@@ -213,11 +212,9 @@ def test_clients_answer_each_round_once_and_stop_when_their_own_ledger_is_spent(
                 next(rounds)
             assert one.series.tally.n_clients == 0
             spent = ledger.spent().epsilon(delta=1e-6)
-        shown = CliRunner().invoke(
-            app, ["collect", "mine", str(tmp_path / "me"), "--json"], standalone_mode=False
-        )
-        assert json.loads(shown.stdout)["spent"] == pytest.approx(spent)
-        assert json.loads(shown.stdout)["left"] < three - two
+        shown = typed("collect", "mine", tmp_path / "me", "--json")
+        assert json.loads(shown.out)["spent"] == pytest.approx(spent)
+        assert json.loads(shown.out)["left"] < three - two
         # a page reports to the round that is open
         assert (
             node("const main = ({ url }) => collect.send(url, 1);\n", {"url": server.url}) == one.task.sha256

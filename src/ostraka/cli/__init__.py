@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 import warnings
@@ -42,16 +43,7 @@ VERBS = {
 # A verb that opens a model of the user's is not here, as the model may need it.
 _WITHOUT_PANDAS = ("learn", "check")
 
-app = typer.Typer(
-    help=ostraka.__doc__,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    add_completion=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
 
-
-@app.callback(invoke_without_command=True)
 def _ostraka(
     context: typer.Context,
     *,
@@ -92,12 +84,24 @@ def _installed_commit() -> str:
     return str(source.get("vcs_info", {}).get("commit_id", ""))
 
 
-for _verb, _room in VERBS.items():
-    _module: Any = importlib.import_module(_room)
-    if callable(_command := getattr(_module, _verb, None)):
-        app.command(_verb)(_command)
-    else:
-        app.add_typer(_module.app, name=_verb)
+@functools.cache
+def command(verb: str = "") -> Any:
+    """The command with one verb alone, so that no other room is imported for it, or with all of them."""
+    app = typer.Typer(
+        help=ostraka.__doc__,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        add_completion=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    app.callback(invoke_without_command=True)(_ostraka)
+    for name in (verb,) if verb else VERBS:
+        room: Any = importlib.import_module(VERBS[name])
+        if callable(run := getattr(room, name, None)):
+            app.command(name)(run)
+        else:
+            app.add_typer(room.app, name=name)
+    return typer.main.get_command(app)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -116,9 +120,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _run(arguments: list[str] | None) -> tuple[int, str]:
     try:
-        command = typer.main.get_command(app)
-        typed = _errors.with_numbers(command, sys.argv[1:] if arguments is None else arguments)
-        code = command(typed, standalone_mode=False, prog_name="ostraka")
+        words = sys.argv[1:] if arguments is None else arguments
+        app = command(words[0] if words and words[0] in VERBS else "")
+        code = app(_errors.with_numbers(app, words), standalone_mode=False, prog_name="ostraka")
     except BaseException as error:  # noqa: BLE001  (all of them: a traceback may quote private values)
         return _errors.told(error)
     # a Ctrl-C that Typer itself has caught comes back as an exit code
