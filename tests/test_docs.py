@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import ostraka
-from ostraka.cli import command
+from ostraka.cli.verbs import command
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DOCS = REPOSITORY / "docs"

@@ -86,7 +86,7 @@ def run(monkeypatch, command, *arguments: str) -> int:
     app = typer.Typer()
     app.callback()(lambda: None)
     app.command("probe")(command)
-    monkeypatch.setattr(ostraka.cli, "command", lambda _: typer.main.get_command(app))
+    monkeypatch.setattr(ostraka.cli._verbs, "command", lambda _: typer.main.get_command(app))
     with pytest.raises(SystemExit) as left:
         ostraka.cli.main(["probe", *arguments])
     return left.value.code

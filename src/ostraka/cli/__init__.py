@@ -2,106 +2,22 @@
 
 from __future__ import annotations
 
-import functools
-import importlib
 import sys
 import warnings
 from pathlib import Path
-from typing import Any
 
 import typer
 
 import ostraka
 from ostraka import console as _errors
+from ostraka.cli import verbs as _verbs
 from ostraka.core import imports as _imports
 
 __all__ = ["main"]
 
-# Each room brings its verbs: a module that holds a function of the verb's name, or a Typer app for several.
-VERBS = {
-    "check": "ostraka.learn.cli_check",
-    "learn": "ostraka.learn.cli",
-    "labels": "ostraka.learn.cli_labels",
-    "sample": "ostraka.data.cli",
-    "synth": "ostraka.synth.cli",
-    "write": "ostraka.text.cli",
-    "evolve": "ostraka.text.cli_evolve",
-    "collect": "ostraka.collect.cli",
-    "parties": "ostraka.parties.cli",
-    "account": "ostraka.cli.account",
-    "plan": "ostraka.learn.cli_plan",
-    "audit": "ostraka.audit.cli",
-    "attack": "ostraka.audit.cli_attack",
-    "report": "ostraka.report.cli",
-    "ledger": "ostraka.cli.ledger",
-    "serve": "ostraka.serve.cli",
-    "keys": "ostraka.serve.cli",
-    "drill": "ostraka.serve.cli_drill",
-    "ui": "ostraka.serve.cli",
-}
 # These use no pandas, which takes .4 s to import: scikit-learn and pyarrow load it wherever it is installed.
 # A verb that opens a model of the user's is not here, as the model may need it.
 _WITHOUT_PANDAS = ("learn", "check")
-
-
-def _ostraka(
-    context: typer.Context,
-    *,
-    version: bool = typer.Option(False, "--version", "-V", help="Print the version and leave."),
-) -> None:
-    if version:
-        typer.echo(f"ostraka {ostraka.__version__}{_commit()}")
-    elif context.invoked_subcommand is None:
-        typer.echo(context.get_help())
-
-
-def _commit() -> str:
-    """The commit of a checkout, or of the repository it was installed from, in parentheses; else empty."""
-    checkout = Path(ostraka.__file__).parents[2]
-    head = checkout / ".git"
-    if head.is_file():  # a worktree: the file names its folder
-        head = Path(head.read_text(encoding="utf8").removeprefix("gitdir:").strip())
-    try:
-        name = (head / "HEAD").read_text(encoding="utf8").strip()
-        if name.startswith("ref: "):
-            common = head / "commondir"
-            root = head / common.read_text(encoding="utf8").strip() if common.exists() else head
-            name = (root / name.removeprefix("ref: ")).read_text(encoding="utf8").strip()
-    except OSError:
-        name = _installed_commit()
-    return f" (commit {name[:12]})" if name else ""
-
-
-def _installed_commit() -> str:
-    """The commit that pip wrote down when it installed from a repository; empty for a released archive."""
-    import json
-    from importlib.metadata import PackageNotFoundError, distribution
-
-    try:
-        source = json.loads(distribution("ostraka").read_text("direct_url.json") or "{}")
-    except PackageNotFoundError:
-        return ""
-    return str(source.get("vcs_info", {}).get("commit_id", ""))
-
-
-@functools.cache
-def command(verb: str = "") -> Any:
-    """The command with one verb alone, so that no other room is imported for it, or with all of them."""
-    app = typer.Typer(
-        help=ostraka.__doc__,
-        context_settings={"help_option_names": ["-h", "--help"]},
-        add_completion=True,
-        pretty_exceptions_enable=False,
-        rich_markup_mode=None,
-    )
-    app.callback(invoke_without_command=True)(_ostraka)
-    for name in (verb,) if verb else VERBS:
-        room: Any = importlib.import_module(VERBS[name])
-        if callable(run := getattr(room, name, None)):
-            app.command(name)(run)
-        else:
-            app.add_typer(room.app, name=name)
-    return typer.main.get_command(app)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -121,7 +37,7 @@ def main(arguments: list[str] | None = None) -> None:
 def _run(arguments: list[str] | None) -> tuple[int, str]:
     try:
         words = sys.argv[1:] if arguments is None else arguments
-        app = command(words[0] if words and words[0] in VERBS else "")
+        app = _verbs.command(words[0] if words and words[0] in _verbs.VERBS else "")
         code = app(_errors.with_numbers(app, words), standalone_mode=False, prog_name="ostraka")
     except BaseException as error:  # noqa: BLE001  (all of them: a traceback may quote private values)
         return _errors.told(error)
