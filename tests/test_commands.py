@@ -49,13 +49,17 @@ SERVER.set_forkserver_preload(["bench._data", "ostraka.learn.classifier", "sklea
 
 # Their smallest form takes two seconds of a processor or more: `make slow` runs it, `make test` starts them.
 LONG = {
-    *("bench.attacks", "bench.collect", "bench.collect_merge", "bench.composition"),
-    *("bench.defences", "bench.devices", "bench.diabetes130", "bench.digits", "bench.dp_sgd"),
-    *("bench.false_claims", "bench.fashion", "bench.first_runs", "bench.generator_audits"),
-    *("bench.generators", "bench.marginals", "bench.membership", "bench.membership_weights"),
-    *("bench.neighbours", "bench.parties", "bench.pate_fm", "bench.private_training"),
-    *("bench.recovery", "bench.rivals", "bench.scale_out", "bench.sequences"),
-    *("reproduce.melis2018_generators", "reproduce.wang2022"),
+    *("bench.attacks", "bench.collect", "bench.collect_merge", "bench.collect_scale"),
+    *("bench.composition", "bench.defences", "bench.devices", "bench.diabetes130"),
+    *("bench.digits", "bench.dp_sgd", "bench.false_claims", "bench.fashion", "bench.first_runs"),
+    *("bench.generator_audits", "bench.generators", "bench.marginals", "bench.membership"),
+    *("bench.membership_weights", "bench.neighbours", "bench.parties", "bench.pate_fm"),
+    *("bench.private_training", "bench.prompts", "bench.recovery", "bench.rivals"),
+    *("bench.scale_out", "bench.sequences", "bench.service", "bench.service_stages"),
+    *("bench.slopes", "bench.synth", "bench.table_controls", "bench.tables", "bench.teachers"),
+    *("bench.text", "bench.utility", "reproduce.malek2021", "reproduce.melis2018_attacks"),
+    *("reproduce.melis2018_generators", "reproduce.melis2018_membership"),
+    *("reproduce.papernot2017", "reproduce.papernot2017_students"),
 }
 
 
