@@ -1,12 +1,19 @@
-"""Numerical helpers of all layers: rounding up, the normal law in logs, exact binomial intervals."""
+"""Numerics of all layers: rounding up, the normal law in logs, exact binomial intervals, one thread."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import math
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.special
+import threadpoolctl  # type: ignore[import-untyped,unused-ignore]
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 Interval = tuple[np.ndarray, np.ndarray]
 
@@ -82,3 +89,19 @@ def distinct(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return different, places
     different, places = np.unique(rows, axis=0, return_inverse=True)
     return different, places.ravel()
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Keep numerical libraries to one thread, in a context or a decorated function.
+
+    For small problems more threads take longer.
+    """
+    with _pools(len(sys.modules)).limit(limits=1):
+        yield
+
+
+@functools.lru_cache(maxsize=1)
+def _pools(_n_modules: int) -> threadpoolctl.ThreadpoolController:
+    """Return the libraries with thread pools. The search takes 10 ms and is repeated after new imports."""
+    return threadpoolctl.ThreadpoolController()

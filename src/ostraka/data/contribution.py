@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import threadpoolctl  # type: ignore[import-untyped,unused-ignore]
 
 from ostraka.core import check
+from ostraka.core.numeric import one_thread
 from ostraka.core.private import Adjacency
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def row_by_row(transform: Callable[[Any], Any], rows: Any) -> np.ndarray:
     rows = np.ascontiguousarray(rows) if isinstance(rows, np.ndarray) else rows
     n_rows = rows.shape[0] if hasattr(rows, "shape") else len(rows)
     features: np.ndarray | None = None
-    with threadpoolctl.threadpool_limits(limits=1):  # more are slower for small batches
+    with one_thread():
         size = _batch_size(transform, rows)
         for begin in range(0, n_rows, size):
             places = np.minimum(np.arange(begin, begin + size), n_rows - 1)

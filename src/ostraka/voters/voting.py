@@ -6,9 +6,7 @@ Engines: teachers train and vote in this process, on several cores, or on a Ray 
 from __future__ import annotations
 
 import contextlib
-import functools
 import random
-import sys
 import threading
 import time
 import warnings
@@ -17,10 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import joblib
 import numpy as np
 import sklearn
-import threadpoolctl  # type: ignore[import-untyped,unused-ignore]
 from sklearn.base import clone
 
 from ostraka.core import check
+from ostraka.core.numeric import one_thread
 from ostraka.voters import closed_form, clusters, kinds
 from ostraka.voters.kinds import LinearTeachers
 
@@ -202,19 +200,13 @@ def _quiet(*, trusted: bool = True) -> Iterator[None]:
         yield
 
 
-@functools.lru_cache(maxsize=1)
-def _pools(_n_modules: int) -> threadpoolctl.ThreadpoolController:
-    """Return the libraries with thread pools. The search takes 10 ms and is repeated after new imports."""
-    return threadpoolctl.ThreadpoolController()
-
-
 @contextlib.contextmanager
 def _undisturbed(*, trusted: bool) -> Iterator[None]:
     before = np.random.get_state(), random.getstate()  # noqa: NPY002
     try:
         with (
             warnings.catch_warnings(),
-            _pools(len(sys.modules)).limit(limits=1),
+            one_thread(),
             sklearn.config_context(assume_finite=trusted, skip_parameter_validation=trusted),
         ):
             warnings.simplefilter("ignore")

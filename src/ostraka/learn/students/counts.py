@@ -12,7 +12,6 @@ import warnings
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import threadpoolctl  # type: ignore[import-untyped,unused-ignore]
 from scipy.optimize import minimize
 from scipy.special import ndtr, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -24,6 +23,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ostraka.core import check
 from ostraka.core.mechanisms.law import ABSTAIN
+from ostraka.core.numeric import one_thread
 from ostraka.data.images import INVARIANCES, augmented, transforms
 
 if TYPE_CHECKING:
@@ -424,7 +424,7 @@ class Spreading(ClassifierMixin, BaseEstimator):
         self.n_neighbors = n_neighbors
         self.alpha = alpha
 
-    @threadpoolctl.threadpool_limits.wrap(limits=1)  # for small problems more threads take longer
+    @one_thread()
     def fit(self, X: Any, y: Any) -> Self:
         """Fit graph and extension. ``y`` holds class indices, and ``ABSTAIN`` for rows without an answer."""
         X, y = validate_data(self, X, y, dtype=np.float64)
@@ -443,7 +443,7 @@ class Spreading(ClassifierMixin, BaseEstimator):
         self._extension.fit(X, sharp, sample_weight=sure.max(axis=1) ** 2 + 1e-3)
         return self
 
-    @threadpoolctl.threadpool_limits.wrap(limits=1)
+    @one_thread()
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities, shape (n_rows, n_classes)."""
         check_is_fitted(self, "classes_")

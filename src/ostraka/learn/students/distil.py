@@ -10,7 +10,6 @@ import warnings
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import threadpoolctl  # type: ignore[import-untyped,unused-ignore]
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.cluster import KMeans
 from sklearn.ensemble import GradientBoostingClassifier
@@ -25,6 +24,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ostraka.core import check
 from ostraka.core.mechanisms.law import ABSTAIN
+from ostraka.core.numeric import one_thread
 from ostraka.data.labels import Labels, column, one_type
 from ostraka.learn.students.counts import Spreading, fit_graph
 
@@ -294,7 +294,7 @@ def uncertainty_sampling(probabilities: Any, *, n: int, among: Any) -> np.ndarra
     return np.sort(rows[np.argsort(margin, kind="stable")[:n]])
 
 
-@threadpoolctl.threadpool_limits.wrap(limits=1)  # for small problems more threads take longer
+@one_thread()
 def typical(X: Any, *, n: int, random_state: int) -> np.ndarray:
     """Typical rows: of each of ``n`` clusters, the row in the densest place.
 
