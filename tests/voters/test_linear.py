@@ -64,7 +64,7 @@ def test_other_linear_teachers_vote_in_one_product_too(estimator, n_classes):
     ensemble = TeacherEnsemble(estimator, n_teachers=10, n_jobs=1, random_state=0)
     ensemble.fit(X, y, classes=range(n_classes + 1))
     assert linear(ensemble) is not None
-    np.testing.assert_array_equal(ensemble.vote(X[:50]).open(), one_by_one(ensemble, X[:50]))
+    np.testing.assert_array_equal(ensemble.vote(X[:15]).open(), one_by_one(ensemble, X[:15]))
 
 
 def one_by_one(ensemble: TeacherEnsemble, X: np.ndarray) -> np.ndarray:
@@ -115,11 +115,11 @@ def alone_in(together: LinearTeachers) -> list[int]:
 def test_rows_of_few_whole_numbers_tie_and_go_where_the_teacher_itself_puts_them(estimator, place):
     rng = np.random.default_rng(5)
     X = rng.integers(0, 3, size=(120, 4)) + place  # some classes are missing, some features constant
-    ensemble = TeacherEnsemble(estimator, n_teachers=20, n_jobs=1, random_state=0)
+    ensemble = TeacherEnsemble(estimator, n_teachers=15, n_jobs=1, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some teachers may fail
         ensemble.fit(X, rng.integers(0, 3, 120), classes=range(4))
-    asked = rng.integers(0, 3, size=(40, 4)) + place
+    asked = rng.integers(0, 3, size=(12, 4)) + place
     together = linear(ensemble)
     alone = alone_in(together)
     expected = one_by_one(ensemble, asked)
@@ -139,7 +139,7 @@ def test_few_teachers_are_asked_alone_where_rows_do_not_tie(estimator):
     ensemble = TeacherEnsemble(estimator, n_teachers=20, n_jobs=1).fit(X[:300], y[:300], classes=range(3))
     together = linear(ensemble)
     alone = alone_in(together)
-    np.testing.assert_array_equal(together.counts(X[300:]), one_by_one(ensemble, X[300:]))
+    np.testing.assert_array_equal(together.counts(X[300:320]), one_by_one(ensemble, X[300:320]))
     assert len(alone) < 5
 
 
@@ -186,23 +186,25 @@ def test_a_model_with_other_settings_is_asked_alone():
 
 
 @pytest.mark.parametrize("estimator", [*BY_SCORES, LogisticRegression(), RidgeClassifier()], ids=str)
-@pytest.mark.parametrize("hostile", [1.7e308, 1e160])
-def test_one_row_moves_the_ballot_of_its_own_teacher_only(estimator, hostile):
+def test_one_row_moves_the_ballot_of_its_own_teacher_only(estimator):
     # classes are mirror images, and so are both halves of a question: rounding alone decides all ballots
-    for seed in range(2):
-        rng = np.random.default_rng(seed)
-        X, y = np.abs(rng.normal(size=(15, 8, 33))), np.repeat([0, 1], 4)
-        X[:, 4:] = X[:, :4, ::-1]
-        asked = np.abs(rng.normal(size=(20, 33)))
-        asked += asked[:, ::-1]
-        votes = []
-        for value in (1.0, hostile):
-            X[7, 1, 2] = value
-            seeds = np.random.SeedSequence(0).spawn(len(X))
-            shards = [Shard(X[k], y, seeds[k], 0) for k in range(len(X))]
-            ballots = [each.codes for each in vote(asked, 2, train(estimator, shards))]
-            votes.append(count_votes(np.array(ballots), n_classes=2))
-        assert np.abs(votes[1] - votes[0]).sum(axis=1).max() <= 2
+    rng = np.random.default_rng(0)
+    X, y = np.abs(rng.normal(size=(10, 8, 33))), np.repeat([0, 1], 4)
+    X[:, 4:] = X[:, :4, ::-1]
+    asked = np.abs(rng.normal(size=(12, 33)))
+    asked += asked[:, ::-1]
+    votes = []
+    for value in (1.0, 1.7e308, 1e160):
+        X[7, 1, 2] = value
+        seeds = np.random.SeedSequence(0).spawn(len(X))
+        shards = [Shard(X[k], y, seeds[k], 0) for k in range(len(X))]
+        teachers = train(estimator, shards)
+        stacked = LinearTeachers.of(teachers, n_classes=2, n_features=33)
+        assert stacked is not None, "a teacher that is not finite does not change how the others are asked"
+        ballots = [each.codes for each in vote(asked, 2, teachers)]
+        votes.append(count_votes(np.array(ballots), n_classes=2))
+    for hostile in votes[1:]:
+        assert np.abs(hostile - votes[0]).sum(axis=1).max() <= 2
 
 
 def test_teachers_that_failed_or_know_one_class_cast_the_ballot_they_always_cast():
