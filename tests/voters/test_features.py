@@ -106,7 +106,7 @@ class TestSensitivity:
         rows, labels = public[:20] + 0.1, np.arange(20) % 10
         base = counted(cells, rows, labels)
         moved = []
-        for angle in np.linspace(0, 2 * np.pi, 60):
+        for angle in np.linspace(0, 2 * np.pi, 31):
             for label in (0, 1):
                 X, y = rows.copy(), labels.copy()
                 X[0], y[0] = 5 * np.array([np.cos(angle), np.sin(angle)]), label
@@ -123,7 +123,7 @@ class TestSensitivity:
         np.testing.assert_array_equal(table[:, 1], lines.T @ (2 * labels - 1))
         np.testing.assert_array_equal(table[:, 0], -table[:, 1])
         moved = []
-        for angle in np.linspace(0, 2 * np.pi, 60):
+        for angle in np.linspace(0, 2 * np.pi, 31):
             for label in (0, 1):
                 X, y = rows.copy(), labels.copy()
                 X[0], y[0] = 5 * np.array([np.cos(angle), np.sin(angle)]), label
