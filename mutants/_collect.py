@@ -13,6 +13,7 @@ ENCODINGS, SKETCHES = "collect/encodings.py", "collect/encodings.py"
 SKELLAM = "core/mechanisms/skellam.py"
 BY_CLIENTS, BY_KEEPERS, BY_GRAPH = (f"collect/test_{name}.py::" for name in ("clients", "keepers", "graph"))
 BY_QUESTION, BY_SERIES = "collect/test_question.py::", "collect/test_series.py::"
+VALIDITY, BY_VALIDITY = "collect/validity.py", "collect/test_validity.py::"
 
 MUTANTS = [
     Mutant(
@@ -260,5 +261,40 @@ MUTANTS = [
         'unseal(task.tally, "notice", sealed)',
         "sealed[64:]",
         BY_SERIES + "test_clients_answer_each_round_once_and_stop_when_their_own_ledger_is_spent",
+    ),
+    Mutant(
+        "of a checked answer only the sum of marks is looked at",
+        VALIDITY,
+        "squares = (of_square * (openings",
+        "squares = (0 * of_square * (openings",
+        BY_VALIDITY + "test_what_is_no_answer_is_refused_and_every_answer_is_taken",
+    ),
+    Mutant(
+        "the secret multiple of the check is left out",
+        VALIDITY,
+        "    copies = np.repeat(multiples, form.sizes, axis=1) * marks",
+        "    multiples = multiples * np.uint64(0)\n    copies = np.repeat(multiples, form.sizes, axis=1) * marks",
+        BY_VALIDITY + "test_what_is_opened_and_what_a_cheat_causes_are_uniform_whatever_the_answer",
+    ),
+    Mutant(
+        "a keeper opens a report twice",
+        "collect/keeper.py",
+        'f"verdict {round_}", body, lambda',
+        'f"verdict {round_} {body.hex()}", body, lambda',
+        BY_VALIDITY + "test_a_keeper_checks_one_set_once_and_sums_nothing_unchecked",
+    ),
+    Mutant(
+        "a vector that is too long is not rounded again",
+        ENCODINGS,
+        "            if int((whole * whole).sum()) <= self.bound**2:",
+        "            if int((whole * whole).sum()) <= 4 * self.bound**2:",
+        "collect/test_encodings.py::test_no_vector_is_longer_than_the_bound_and_rounding_is_what_lengthens",
+    ),
+    Mutant(
+        "a long move costs as many short ones",
+        SKELLAM,
+        "        return up(l2**2 * shift_mu",
+        "        return up(l2 * shift_mu",
+        "collect/test_encodings.py::test_the_price_of_a_vector_is_within_a_hundredth_of_a_gaussian",
     ),
 ]

@@ -3,7 +3,22 @@
 import numpy as np
 import pytest
 
-from ostraka.collect import Client, CountMin, CountSketch, Grid, Histogram, Keeper, Pairs, Tally, Task, Tree
+from ostraka.collect import (
+    Client,
+    CountMin,
+    CountSketch,
+    Grid,
+    Histogram,
+    Histograms,
+    Keeper,
+    Pairs,
+    Sum,
+    Tally,
+    Task,
+    Tree,
+    Vector,
+    Visits,
+)
 from ostraka.collect.plan import among_clients
 from ostraka.core.mechanisms.skellam import largest_draw
 from ostraka.secure.keys import Identity
@@ -16,6 +31,15 @@ CASES = {
     "pairs": (Pairs(items=5, at_most=3), lambda k: [k % 5, (2 * k) % 5]),
     "count-min": (CountMin(width=7, depth=2, key=KEY, at_most=2), lambda k: [k, k + 100]),
     "count-sketch": (CountSketch(width=7, depth=2, key=KEY), lambda k: [k]),
+}
+NUMBERS = {
+    "visits": (
+        Visits(x=(0, 12), y=(0, 2), shape=(4, 2), at_most=3),
+        lambda k: [(k, 0.1), (k, 0.1), (k, 1.9)],
+    ),
+    "histograms": (Histograms(((0, 12, 6), (0, 3, 3))), lambda k: [k, k % 3]),
+    "sum": (Sum(0, 15, bits=4), lambda k: k),  # whole steps: nothing is rounded
+    "vector": (Vector(2, clip=16.0, grid=16), lambda k: [k, -1]),
 }
 N = 12
 VANISHING = {
@@ -35,7 +59,7 @@ def plain(encoding, values):
 @pytest.mark.parametrize("trust", ["keepers", "clients"])
 @pytest.mark.parametrize("case", CASES)
 def test_the_sum_of_the_survivors_is_that_of_numpy(case, trust, noise, vanishing):
-    encoding, value = CASES[case]
+    encoding, value = (CASES | NUMBERS)[case]
     me, others = Identity.fresh(), [Identity.fresh() for _ in range(3)]
     options = {"sigma": 1.5, "noise": trust if noise == "parties" else "tally", "least": 8, "most": 20}
     values, gone = [value(k) for k in range(N)], VANISHING[vanishing]
@@ -61,3 +85,9 @@ def test_the_sum_of_the_survivors_is_that_of_numpy(case, trust, noise, vanishing
         assert np.abs(noise_here).max() < 14 * tally.variance**0.5
     assert sums.adjacency.within(task.mechanism.promise)
     assert sums.adjacency.unit == "client"
+
+
+@pytest.mark.parametrize("trust", ["keepers", "clients"])
+@pytest.mark.parametrize("case", NUMBERS)
+def test_numbers_and_counts_above_one_sum_as_marks_do(case, trust):
+    test_the_sum_of_the_survivors_is_that_of_numpy(case, trust, "parties", "after sharing")

@@ -1,5 +1,6 @@
 """Encodings: what one client's vector is, how far two lie apart, and what is refused without quoting it."""
 
+import dataclasses
 import itertools
 import math
 
@@ -8,9 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ostraka.collect import CountMin, CountSketch, Grid, Histogram, Pairs, Tree
+from ostraka.collect import (
+    CountMin,
+    CountSketch,
+    Grid,
+    Histogram,
+    Histograms,
+    Pairs,
+    Sum,
+    Task,
+    Tree,
+    Vector,
+    Visits,
+)
 from ostraka.collect import encodings as sketches
 from ostraka.collect import task as _form
+from ostraka.core.curve import Curve
 
 KEY = "5a" * 32
 SMALL = [
@@ -22,6 +36,10 @@ SMALL = [
         Grid(x=(0, 1), y=(0, 2), shape=(2, 3), at_most=2),
         [(0.1, 0.1), [(0.9, 0.1), (0.1, 1.9), (0.5, 1.0)], []],
     ),
+    (Visits(x=(0, 1), y=(0, 2), shape=(2, 3), at_most=3), [[(0.1, 0.1)] * 5, [(0.9, 0.1)] * 2, []]),
+    (Histograms(((0, 4, 4), (-1.0, 2.0, 3))), [[0, -1], [3, 2], [1, 0.5]]),
+    (Sum(0, 15, bits=4), [*range(16), -3, 99]),
+    (Vector(2, clip=1.0, grid=16), [[1.0, 0.0], [-1.0, 0.0], [0.6, 0.8], [-30.0, -40.0], [1e200, 0.0]]),
     (Pairs(items=4, at_most=2), [*itertools.permutations(range(4), 3), [], [2]]),
     (CountMin(width=3, depth=4, key=KEY), [[k] for k in range(12)]),
     (CountMin(width=2, depth=3, key=KEY, at_most=2), [[j, k] for j in range(6) for k in range(6)]),
@@ -59,7 +77,8 @@ def test_an_encoding_comes_back_from_its_json_and_is_a_value(encoding, values):
         vector = encoding.encode(value)
         assert vector.dtype == np.uint32
         assert vector.shape == (encoding.cells,)
-        np.testing.assert_array_equal(again.encode(value), vector)
+        if not isinstance(encoding, Sum | Vector):  # these round at random
+            np.testing.assert_array_equal(again.encode(value), vector)
 
 
 @given(st.floats(allow_nan=False) | st.integers())
@@ -100,6 +119,14 @@ def test_pairs_have_one_cell_each():
         (Grid(x=(0, 1), y=(0, 1), shape=(2, 2)), 0.77123),
         (Grid(x=(0, 1), y=(0, 1), shape=(2, 2)), "0.77123"),
         (Grid(x=(0, 1), y=(0, 1), shape=(2, 2)), [(1, 2, 3)]),
+        (Visits(x=(0, 1), y=(0, 1), shape=(2, 2)), "0.77123"),
+        (Histograms(((0, 1, 2), (0, 1, 2))), [0.77123]),
+        (Histograms(((0, 1, 2), (0, 1, 2))), 0.77123),
+        (Sum(0, 1), "0.77123"),
+        (Sum(0, 1), math.nan),
+        (Vector(2, clip=1.0, grid=16), [0.77123]),
+        (Vector(2, clip=1.0, grid=16), [0.77123, math.inf]),
+        (Vector(2, clip=1.0, grid=16), ["0.77123x", 1]),
         (Pairs(items=5, at_most=2), [77123]),
         (Pairs(items=5, at_most=2), [-1]),
         (Pairs(items=5, at_most=2), [0.77123]),
@@ -206,3 +233,70 @@ def test_a_count_sketch_is_right_on_average_over_keys():
         errors.append(sketch.estimate(sums, [3])[0] - 40)
     assert abs(np.mean(errors)) < 1.5
     assert np.std(errors) > 0.5
+
+
+ROUNDS = 4_000
+
+
+@pytest.mark.statistical
+def test_random_rounding_is_right_on_average_and_towards_zero_is_not():
+    """A mean of 4,000 draws lies within six of its deviations, but for a chance of 2e-9."""
+    entries = np.array([0.30, -0.72, 0.11])
+    vector, number = Vector(3, clip=1.0, grid=16), Sum(0, 15, bits=4)
+    draws = np.array([signed(vector.encode(entries)) for _ in range(ROUNDS)])
+    far = 6 * 0.5 / math.sqrt(ROUNDS)
+    assert np.abs(draws.mean(axis=0) - 16 * entries).max() < far
+    assert np.abs(np.trunc(16 * entries) - 16 * entries).max() > far
+    assert abs(np.mean([number.encode(6.3)[0] for _ in range(ROUNDS)]) - 6.3) < far
+
+
+def norms(vector: Vector, entries: np.ndarray, n: int) -> np.ndarray:
+    return np.array([(signed(vector.encode(entries)) ** 2).sum() for _ in range(n)])
+
+
+def test_no_vector_is_longer_than_the_bound_and_rounding_is_what_lengthens():
+    # entries of half a step round worst: on this grid nearly every draw is too long, and so towards zero
+    cramped = Vector(2_000, clip=1.0, grid=16)
+    entries = np.full(2_000, 1.0)
+    assert norms(cramped, entries, 20).max() <= cramped.bound**2
+    scaled = entries * 16 / math.sqrt(2_000)
+    lengths = [(sketches._rounded(scaled, sketches.stream(bytes([k]) * 32)) ** 2).sum() for k in range(20)]
+    assert min(lengths) > cramped.bound**2
+    roomy = sketches.read({"kind": "Vector", **sketches.SPELLINGS["vector"][1]("2000", "1.0")})
+    assert roomy.grid == 64
+    assert 0 < norms(roomy, entries, 20).max() <= roomy.bound**2
+
+
+@pytest.mark.slow
+def test_of_a_million_vectors_none_is_longer_than_the_bound():
+    rng = np.random.default_rng(3)
+    for cells, grid in ((1, 16), (3, 16), (50, 16), (8, 64)):
+        vector = Vector(cells, clip=1.0, grid=grid)
+        for entries in rng.normal(size=(250_000, cells)):
+            assert (signed(vector.encode(entries)) ** 2).sum() <= vector.bound**2
+
+
+def test_the_price_of_a_vector_is_within_a_hundredth_of_a_gaussian():
+    vector = sketches.read({"kind": "Vector", **sketches.SPELLINGS["vector"][1]("100000", "1.0")})
+    assert (vector.grid, vector.bound) == (512, 544)
+    task = Task(vector, sigma=4_600.0, tally="ab" * 32, noise="tally")
+    gaussian = Curve.gaussian(sensitivity=vector.l2, sigma=4_600.0).epsilon(delta=1e-6)
+    assert gaussian <= task.mechanism.curve().epsilon(delta=1e-6) <= 1.01 * gaussian
+
+
+def test_an_encoding_of_another_package_is_registered_once_and_is_named_by_tasks():
+    @sketches.registered("coin:HEADS", lambda heads: {"heads": int(heads)})
+    @dataclasses.dataclass(frozen=True)
+    class Coin(Histogram):
+        low: float = 0
+        high: float = 2
+        cells: int = 2
+        heads: int = 1
+
+    try:
+        task = Task(Coin(heads=0), sigma=4.0, tally="ab" * 32, noise="tally")
+        assert Task.from_json(task.to_json()) == task
+        with pytest.raises(ValueError, match="there is an encoding"):
+            sketches.registered("histogram:N", dict)(Coin)
+    finally:
+        del sketches.KINDS["Coin"], sketches.SPELLINGS["coin"]

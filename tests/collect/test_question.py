@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from ostraka.collect import Client, Grid, Histogram, Keeper, Pairs, Question, Tally, Task, Tree
+from ostraka.collect import Client, Grid, Histogram, Keeper, Pairs, Question, Sum, Tally, Task, Tree, Vector
 from ostraka.collect import plan as _plan
 from ostraka.collect.show import Collected, summary
 from ostraka.secure.keys import Identity
@@ -316,6 +316,8 @@ def test_each_kind_of_answer_is_shown_with_its_interval(tmp_path):
         "quantile": (Tree(0, 64), [*range(20, 41)], {"quantile": 0.9, "value": 38}),
         "answers": (Histogram(0, 3, cells=3), [0] * 5 + [2] * 9, {"people": [5.0, 0.0, 9.0]}),
         "map": (Grid(x=(0, 2), y=(0, 1), shape=(2, 1)), [(0.5, 0.5)] * 7, {"people": [[7.0], [0.0]]}),
+        "mean": (Sum(0, 255), [3, 4, 8], {"value": 5.0}),
+        "sum": (Vector(2, clip=16.0, grid=16), [[3, 4], [1, -2]], {"value": [4.0, 2.0]}),
         "similar": (Pairs(items=4, at_most=2), [[0, 1]] * 9 + [[2, 3]] * 5, {"items": [1, 2, 3]}),
     }
     for kind, (encoding, values, expected) in cases.items():

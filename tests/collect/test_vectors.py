@@ -10,8 +10,23 @@ from pathlib import Path
 
 import numpy as np
 
-from ostraka.collect import Client, CountMin, CountSketch, Grid, Histogram, Pairs, Task, Tree
+from ostraka.collect import (
+    Client,
+    CountMin,
+    CountSketch,
+    Grid,
+    Histogram,
+    Histograms,
+    Pairs,
+    Sum,
+    Task,
+    Tree,
+    Vector,
+    Visits,
+)
+from ostraka.collect.encodings import read, written
 from ostraka.collect.messages import degree, kind_of, neighbours
+from ostraka.collect.validity import form_of, proved
 from ostraka.secure.keys import exchange_key, shared_key
 from ostraka.secure.masks import mask, pair_mask
 from tests.collect.test_page_among_clients import node
@@ -25,6 +40,22 @@ ENCODINGS = [
     (Pairs(items=9, at_most=3), [8, 0, 8, 3, 5]),
     (CountMin(width=11, depth=4, key=KEY, at_most=2), [2**31 - 2, 0]),
     (CountSketch(width=11, depth=4, key=KEY, at_most=2), [77, 77, 5, 6]),
+    (Visits(x=(0, 1), y=(0, 2), shape=(3, 4), at_most=3), [[0.1, 1.9], [0.1, 1.9], [0.9, 0], [0.5, 0.5]]),
+    (Histograms(((0, 10, 5), (-1.5, 2.25, 7))), [3, 0.1]),
+]
+CHECKED = [
+    (Histogram(-1.5, 2.25, cells=7), 0.1),
+    (Tree(-3, 14, fanout=4), 7),
+    (Grid(x=(0, 1), y=(0, 2), shape=(3, 4)), [[0.1, 1.9]]),
+    (Histograms(((0, 10, 5), (-1.5, 2.25, 7))), [3, 0.1]),
+    (Sum(0, 15, bits=4), 11),
+]
+ROUNDED = [  # at random, by a key
+    (Sum(0, 240), 17.31),
+    (Sum(-1.5, 2.25, bits=12), 9),
+    (Vector(5, clip=1.0, grid=64), [0.1, -0.2, 0.3, 0.7, -0.05]),
+    (Vector(9, clip=0.5, grid=16), [1, -1, 2.5, 0, 0, 1e-9, 3, -7, 0.1]),
+    (Vector(40, clip=1.0, grid=16), [1.0, -0.5] * 20),  # too long at first, and rounded again
 ]
 
 
@@ -41,6 +72,14 @@ def cases() -> list[dict]:
         task = Task(encoding, sigma=4.5, tally="ab" * 32, keepers=keepers, rounds=3, least=5)
         found.append({"kind": "report", "task": task.to_json(), "value": value})
         found[-1] |= {"secret": secret("a").hex(), "key": exchange_key(secret("a"))}
+    found += [
+        {"kind": "proof", "encoding": written(encoding), "value": value, "key": secret("f").hex()}
+        for encoding, value in CHECKED
+    ]
+    found += [
+        {"kind": "encode", "encoding": written(encoding), "value": value, "key": secret("e").hex()}
+        for encoding, value in ROUNDED
+    ]
     pairs = [("client 2", "client 10"), ("client 10", "client 2"), ("the tally", "ff")]
     found += [
         {"kind": "mask", "secret": secret("a").hex(), "peer": exchange_key(secret("b")), "pair": pair,
@@ -63,6 +102,11 @@ def answered(one: dict) -> object:
         client = Client(Task.from_json(one["task"]))
         client._secret, client.key = bytes.fromhex(one["secret"]), one["key"]
         return client.report(one["value"]).hex()
+    if one["kind"] == "proof":
+        encoding = read(one["encoding"])
+        return proved(form_of(encoding), encoding.encode(one["value"]), bytes.fromhex(one["key"])).tolist()
+    if one["kind"] == "encode":
+        return read(one["encoding"]).encode(one["value"], key=bytes.fromhex(one["key"])).tolist()
     if one["kind"] == "mask":
         options = {"transcript": bytes.fromhex(one["transcript"]), "pair": tuple(one["pair"])}
         own = bytes.fromhex(one["secret"])
@@ -85,6 +129,9 @@ const answers = {
     const own = { secret: await collect.secretOf(fromHex(secret)), key: fromHex(key) };
     return toHex(await collect.report(task, value, { own }));
   },
+  proof: async ({ encoding, value, key }) => Array.from(await collect.proved(encoding,
+    await collect.encode(encoding, value), fromHex(key))),
+  encode: async ({ encoding, value, key }) => Array.from(await collect.encode(encoding, value, fromHex(key))),
   mask: async ({ secret, peer, pair, size, transcript }) => Array.from(await collect.pairMask(
     await collect.secretOf(fromHex(secret)), fromHex(peer), fromHex(transcript), pair, size)),
   head: async ({ digest, word }) => toHex(await collect.kindOf(word, fromHex(digest))),

@@ -194,7 +194,7 @@ def test_low_bits_decide_where_high_bits_tie(monkeypatch):
 
 @pytest.mark.parametrize(
     "change",
-    [{"sigma": 0.0}, {"sigma": 1001.0}, {"l1": 0.5}, {"l2": math.nan}, {"l1": 65, "l2": 65}, {"adds": 1}],
+    [{"sigma": 0.0}, {"sigma": 8001.0}, {"l1": 0.5}, {"l2": math.nan}, {"l1": 2e9, "l2": 16385}, {"adds": 1}],
 )
 def test_sums_of_another_kind_are_refused(change):
     with pytest.raises(ValueError, match="must be"):

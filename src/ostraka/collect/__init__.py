@@ -22,8 +22,12 @@ if TYPE_CHECKING:
     from ostraka.collect.encodings import CountSketch as CountSketch
     from ostraka.collect.encodings import Grid as Grid
     from ostraka.collect.encodings import Histogram as Histogram
+    from ostraka.collect.encodings import Histograms as Histograms
     from ostraka.collect.encodings import Pairs as Pairs
+    from ostraka.collect.encodings import Sum as Sum
     from ostraka.collect.encodings import Tree as Tree
+    from ostraka.collect.encodings import Vector as Vector
+    from ostraka.collect.encodings import Visits as Visits
     from ostraka.collect.keeper import Keeper as Keeper
     from ostraka.collect.question import Question as Question
     from ostraka.collect.series import Series as Series
@@ -36,13 +40,17 @@ __all__ = [
     "CountSketch",
     "Grid",
     "Histogram",
+    "Histograms",
     "Keeper",
     "Pairs",
     "Question",
     "Series",
+    "Sum",
     "Tally",
     "Task",
     "Tree",
+    "Vector",
+    "Visits",
     "estimate",
     "results",
     "send",

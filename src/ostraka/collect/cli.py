@@ -60,8 +60,9 @@ class PlanOptions:
 
     encoding: str = argument(
         ...,
-        "tree:LOW:HIGH, histogram:LOW:HIGH:CELLS, grid:X0:X1:Y0:Y1:NxM, pairs:ITEMS:AT_MOST, "
-        "count-min:WIDTH:DEPTH:KEY or count-sketch:WIDTH:DEPTH:KEY.",
+        "tree:LOW:HIGH, histogram:LOW:HIGH:CELLS, histograms:LOW,HIGH,CELLS:…, sum:LOW:HIGH[:BITS], "
+        "vector:CELLS:CLIP[:GRID], grid:X0:X1:Y0:Y1:NxM, visits:X0:X1:Y0:Y1:NxM:AT_MOST, "
+        "pairs:ITEMS:AT_MOST, count-min:WIDTH:DEPTH:KEY or count-sketch:WIDTH:DEPTH:KEY.",
         "ENCODING",
         show_default=False,
     )
@@ -75,6 +76,7 @@ class PlanOptions:
     missing: float = option(0.1, "Share of clients that may vanish.", min=0, max=1)
     items: int | None = option(None, "Items there are, to compare a sketch with all of them.", min=1)
     least: int | None = option(None, "Fewer clients are refused. Default: 80 %.", min=1)
+    checked: bool = option(False, "Keepers and tally refuse reports that are no answers.")
     tally: str | None = option(None, "The tally's public key, to write a task.")
     keeper: list[str] | None = option(None, "A keeper's public key; several times.")
     out: Path | None = option(None, "Write the task here.", "FILE")
@@ -126,7 +128,9 @@ class NewOptions:
     clients: int = option(..., "How many are expected.")
     choice: list[str] | None = option(None, "An answer to choose; several times.", "TEXT")
     range: str | None = option(None, "Whole numbers from LOW to HIGH are answers.", "LOW:HIGH")
-    encoding: str | None = option(None, "Another answer, as 'plan' takes it: grid:…, pairs:….", "ENCODING")
+    encoding: str | None = option(
+        None, "Another answer, as 'plan' takes it: sum:…, grid:…, pairs:….", "ENCODING"
+    )
     unit: str = option("", "What a number counts, such as minutes.", "TEXT")
     title: str | None = option(None, "Heading of the page. Default: the question.", "TEXT")
     purpose: str = option("To publish the statistics of all answers.", "What the answers are for.", "TEXT")
@@ -145,6 +149,7 @@ class NewOptions:
     trust: Trust = option(Trust.KEEPERS, "Who hides the values, and adds the noise.")
     keeper: list[str] | None = option(None, "A keeper's public key; several times. Default: two are made.")
     least: int | None = option(None, "Fewer clients are refused. Default: 80 %.")
+    checked: bool = option(False, "Keepers and tally refuse reports that are no answers.")
     as_json: bool = option(False, "Print JSON on stdout.", name="--json")
 
 
@@ -204,12 +209,15 @@ def new(wanted: NewOptions) -> None:
             keepers=tuple(keepers),
             least=max(3, int(0.8 * wanted.clients) if wanted.least is None else wanted.least),
             rounds=wanted.rounds,
+            checked=wanted.checked,
             question=question,
         )
     path.write_text(task.to_json(), encoding="utf-8")
     if "advice" in prediction:
         typer.echo(str(prediction["advice"]), err=True)
+    typer.echo(task.checks, err=True)
     made = {"task": str(path), "sha256": task.sha256, "advice": prediction.get("advice")}
+    made |= {"checks": task.checks}
     console.say(made, f"{path}: fingerprint {task.sha256}", as_json=wanted.as_json)
 
 
@@ -304,6 +312,8 @@ class Kind(StrEnum):
 
     MEDIAN = "median"
     QUANTILE = "quantile"
+    MEAN = "mean"
+    SUM = "sum"
     ANSWERS = "answers"
     MAP = "map"
     FORECAST = "forecast"
@@ -315,7 +325,7 @@ class ShowOptions:
     """Options of ``ostraka collect show``."""
 
     kind: Kind = argument(
-        ..., "median, quantile, answers, map, forecast or similar.", "KIND", show_default=False
+        ..., "median, quantile, mean, sum, answers, map, forecast or similar.", "KIND", show_default=False
     )
     files: list[Path] = argument(
         ..., "Released sums, from 'tally --out' or 'simulate'; for a forecast several, oldest first.",
@@ -352,6 +362,8 @@ def show(wanted: ShowOptions) -> None:
             answer = shown.heat_map(newest)
         elif wanted.kind is Kind.ANSWERS:
             answer = shown.shares(newest, wanted.language)
+        elif wanted.kind in {Kind.MEAN, Kind.SUM}:
+            answer = shown.mean(newest, total=wanted.kind is Kind.SUM)
         elif wanted.kind is Kind.SIMILAR:
             try:
                 items = [int(item) for item in wanted.items.split(",") if item]
@@ -396,6 +408,7 @@ def _write_task(wanted: PlanOptions, encoding: Any, sigma: float, out: Path) -> 
         honest=wanted.honest,
         colluding=wanted.colluding,
         missing=wanted.missing,
+        checked=wanted.checked,
     )
     out.write_text(task.to_json(), encoding="utf-8")
     return task.sha256

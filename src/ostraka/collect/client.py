@@ -9,12 +9,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from ostraka.collect.encodings import MOST_CELLS
+from ostraka.collect.encodings import MOST_CELLS, PRIME
 from ostraka.collect.masking import Masking
 from ostraka.collect.messages import Report, certified, known_round, masks_for
 from ostraka.collect.task import Task
+from ostraka.collect.validity import proved
 from ostraka.core import files
 from ostraka.core.ledger.budget import Budget
 from ostraka.core.ledger.ledger import Ledger
@@ -102,9 +101,12 @@ class Client(HoldsSecrets):
         vector = self.task.encoded(value)
         secret = exchange_secret(self._used())
         transcript = self.task.transcript("report", round=self.round)
-        total = np.array(vector, dtype=np.uint32)
+        form = self.task.form if self.task.checked else None
+        total = vector.copy() if form is None else proved(form, vector, new_secret())
         for keeper in self.task.keepers:
             total += masks_for(self.task, secret, keeper, self.key, keeper[64:], transcript=transcript)
+        if form is not None:
+            total %= PRIME
         body = total.astype("<u4").tobytes()
         return Report(bytes.fromhex(self.key), self.certificate, body).write(self.task, self.round)
 

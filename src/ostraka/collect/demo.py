@@ -15,7 +15,17 @@ import numpy as np
 
 from ostraka.collect import estimate
 from ostraka.collect.client import Client
-from ostraka.collect.encodings import CountMin, CountSketch, Grid, Histogram, Pairs, Tree
+from ostraka.collect.encodings import (
+    CountMin,
+    CountSketch,
+    Grid,
+    Histogram,
+    Histograms,
+    Pairs,
+    Sum,
+    Tree,
+    Vector,
+)
 from ostraka.collect.keeper import Keeper
 from ostraka.collect.messages import certificate
 from ostraka.collect.plan import among_clients, sigma_for
@@ -117,7 +127,17 @@ def invented(encoding: Encoding, n_clients: int, rng: np.random.Generator) -> li
         return [
             rng.choice(items, size, replace=False, p=share / share.sum()).tolist() for _ in range(n_clients)
         ]
-    if not isinstance(encoding, Tree | Histogram):
+    if isinstance(encoding, Histograms):
+        return [
+            list(one)
+            for one in zip(
+                *(invented(Histogram(*part), n_clients, rng) for part in encoding.parts), strict=True
+            )
+        ]
+    if isinstance(encoding, Vector):
+        directions = rng.normal(1.0, 1.0, (n_clients, encoding.cells))
+        return list(encoding.clip * directions / np.sqrt((directions**2).sum(axis=1, keepdims=True)))
+    if not isinstance(encoding, Tree | Histogram | Sum):
         raise ValueError(f"nobody is invented for a {type(encoding).__name__}: name a file of answers")  # noqa: TRY004
     width = encoding.high - encoding.low
     numbers = encoding.low + width * rng.lognormal(-1.2, 0.6, n_clients)

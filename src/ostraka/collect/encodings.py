@@ -1,22 +1,102 @@
 """Encodings: how one client's value becomes a vector of whole numbers whose sum answers a question.
 
 Histograms, trees, grids and pairs set cells to 1. Sketches count many items in few cells, with hash functions
-drawn from a public key. :class:`Encoding` is what a task reads from each of them.
+drawn from a public key. Sums and vectors are numbers in whole steps, rounded at random so that sums are right
+on average. :class:`Encoding` is what a task reads from each of them; :func:`registered` adds another kind.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass
-from typing import Any, Protocol, Self, runtime_checkable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 
 from ostraka.core import check
+from ostraka.secure.keys import new_secret
+from ostraka.secure.masks import stream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+KINDS: dict[str, Any] = {}  # by the name of the class
+SPELLINGS: dict[str, tuple[str, Callable[..., dict[str, Any]]]] = {}  # by the first word, as people type it
+_Kind = TypeVar("_Kind", bound=type)
+
+
+def registered(words: str, parse: Callable[..., dict[str, Any]]) -> Callable[[_Kind], _Kind]:
+    """Make a class an encoding that tasks can name: a frozen dataclass whose fields are plain JSON.
+
+    Parameters
+    ----------
+    words : str
+        How it is typed, such as ``"histogram:LOW:HIGH:CELLS"``.
+    parse : function
+        Takes the words behind the first colon; returns the fields. ValueError for what is none.
+
+    Raises
+    ------
+    ValueError
+        Another class has this name, or is typed so.
+
+    Examples
+    --------
+    >>> SPELLINGS["histogram"][1]("0", "10", "20")
+    {'low': 0.0, 'high': 10.0, 'cells': 20}
+    """
+
+    def register(kind: _Kind) -> _Kind:
+        name = words.partition(":")[0]
+        if kind.__name__ in KINDS or name in SPELLINGS:
+            raise ValueError(f"there is an encoding {kind.__name__}, or one that is typed {name}")
+        KINDS[kind.__name__], SPELLINGS[name] = kind, (words, parse)
+        return kind
+
+    return register
+
+
+def written(encoding: Encoding) -> dict[str, Any]:
+    """Return the encoding as a plain object for canonical JSON."""
+    values = {field.name: getattr(encoding, field.name) for field in fields(encoding)}  # type: ignore[arg-type]
+    return {"kind": type(encoding).__name__, **{name: _plain(value) for name, value in values.items()}}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(part) for part in value]
+    return value.item() if hasattr(value, "item") else value
+
+
+def read(record: Any) -> Encoding:
+    """Return the encoding that :func:`written` wrote; ValueError for anything else."""
+    if not isinstance(record, dict) or not isinstance(record.get("kind"), str) or record["kind"] not in KINDS:
+        raise ValueError(f"the kind of an encoding must be one of {', '.join(KINDS)}")
+    kind = KINDS[record["kind"]]
+    values = {name: value for name, value in record.items() if name != "kind"}
+    if set(values) != {field.name for field in fields(kind)}:
+        raise ValueError(f"a {record['kind']} has the fields {', '.join(f.name for f in fields(kind))}")
+    try:
+        encoding: Encoding = kind(**values)
+    except TypeError:
+        raise ValueError(f"a field of the {record['kind']} is of the wrong kind") from None
+    return encoding
+
 
 MOST_CELLS = 2**22  # 16 MiB a report
 _FURTHEST = 2.0**53
+
+
+def _grid_fields(*words: str) -> dict[str, Any]:
+    x0, x1, y0, y1, shape, at_most = (*words, "1")[:6] if len(words) == 5 else words
+    columns, rows = shape.split("x")
+    x, y = (float(x0), float(x1)), (float(y0), float(y1))
+    return {"x": x, "y": y, "shape": (int(columns), int(rows)), "at_most": int(at_most)}
+
+
+def _sketch_fields(width: str, depth: str, key: str) -> dict[str, Any]:
+    return {"width": int(width), "depth": int(depth), "key": key, "at_most": 1}
 
 
 class _Marks:
@@ -40,6 +120,10 @@ class _Marks:
         return 1
 
 
+@registered(
+    "histogram:LOW:HIGH:CELLS",
+    lambda low, high, cells: {"low": float(low), "high": float(high), "cells": int(cells)},
+)
 @dataclass(frozen=True, slots=True)
 class Histogram(_Marks):
     """Counts in cells of equal width: one client, one number, one cell.
@@ -81,6 +165,10 @@ class Histogram(_Marks):
         return _vector(self.cells, [_place(value, self.low, self.high, self.cells)])
 
 
+@registered(
+    "tree:LOW:HIGH[:FANOUT]",
+    lambda low, high, fanout="0": {"low": int(low), "high": int(high), "fanout": int(fanout) or None},
+)
 @dataclass(frozen=True, slots=True)
 class Tree(_Marks):
     """Counts of whole numbers at every level of a tree: for quantiles and counts of ranges.
@@ -149,6 +237,10 @@ class Tree(_Marks):
         return _vector(self.cells, places)
 
 
+@registered(
+    "grid:X0:X1:Y0:Y1:NxM[:AT_MOST]",
+    _grid_fields,
+)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid(_Marks):
     """Counts on a map: which cells a client was in, each counted once.
@@ -202,22 +294,319 @@ class Grid(_Marks):
 
     def encode(self, value: Any) -> np.ndarray:
         """Set the first ``at_most`` different cells of one or several points to 1."""
+        return _vector(self.cells, list(dict.fromkeys(self.places(value)))[: self.at_most])
+
+    def places(self, value: Any) -> list[int]:
+        """Return the cell of each point, in order; ValueError for what are no points."""
         try:
             points = np.asarray(value)
         except ValueError:  # ragged, and the message may quote it
             points = np.empty((0, 0))
         if points.shape == (0,):
-            return _vector(self.cells, [])
+            return []
         points = points[None] if points.ndim == 1 else points
         if points.ndim != 2 or points.shape[1] != 2 or points.dtype.kind not in "iuf":
             raise ValueError("the value must be one point (x, y) or a list of points")
-        places = [
+        return [
             _place(x, *self.x, self.shape[0]) * self.shape[1] + _place(y, *self.y, self.shape[1])
             for x, y in points.tolist()
         ]
-        return _vector(self.cells, list(dict.fromkeys(places))[: self.at_most])
 
 
+@registered(
+    "visits:X0:X1:Y0:Y1:NxM:AT_MOST",
+    _grid_fields,
+)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visits(Grid):
+    """Counts on a map in which each position counts: a client that stays in one cell counts there again.
+
+    Parameters
+    ----------
+    x, y, shape
+        As in :class:`Grid`.
+    at_most : int >= 1, default 1
+        Positions of one client that count. Of more, the first are kept. Public.
+
+    Raises
+    ------
+    ValueError
+        As in :class:`Grid`.
+
+    Examples
+    --------
+    >>> visits = Visits(x=(0, 2), y=(0, 2), shape=(2, 2), at_most=2)
+    >>> visits.encode([(0.5, 0.5), (0.6, 0.5), (1.5, 0.5)]).tolist()
+    [2, 0, 0, 0]
+    """
+
+    @property
+    def l2(self) -> float:
+        """All positions of each of two clients may be in one cell."""
+        return math.sqrt(2.0) * self.at_most
+
+    @property
+    def largest(self) -> int:
+        """All positions of a client may be in one cell."""
+        return int(self.at_most)
+
+    def encode(self, value: Any) -> np.ndarray:
+        """Add one to the cell of each of the first ``at_most`` points."""
+        return added(self.cells, self.places(value)[: self.at_most])
+
+
+@registered(
+    "histograms:LOW,HIGH,CELLS:LOW,HIGH,CELLS…",
+    lambda *parts: {"parts": tuple(_part_fields(*part.split(",")) for part in parts)},
+)
+@dataclass(frozen=True, slots=True)
+class Histograms(_Marks):
+    """Several histograms side by side: one client, one number for each.
+
+    Parameters
+    ----------
+    parts : sequence of (low, high, cells)
+        One or more, as in :class:`Histogram`. Public.
+
+    Raises
+    ------
+    ValueError
+        A part that is no histogram, too many cells; when encoding, what are not as many numbers.
+
+    Examples
+    --------
+    >>> Histograms(((0, 10, 5), (0, 2, 2))).encode([4.5, 1.0]).tolist()
+    [0, 0, 1, 0, 0, 0, 1]
+    """
+
+    parts: tuple[tuple[float, float, int], ...]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.parts, tuple | list) or not self.parts:
+            raise ValueError("parts must be one or more of (low, high, cells)")
+        for part in self.parts:
+            if not isinstance(part, tuple | list) or len(part) != 3:
+                raise ValueError("each of parts must be (low, high, cells)")
+            Histogram(*part)
+        object.__setattr__(self, "parts", tuple(tuple(part) for part in self.parts))
+        _few(self.cells)
+
+    @property
+    def cells(self) -> int:
+        """Those of all parts, one behind the other."""
+        return int(sum(cells for _, _, cells in self.parts))
+
+    @property
+    def l1(self) -> float:
+        """A change of all numbers changes two cells of each part by one."""
+        return 2.0 * len(self.parts)
+
+    def encode(self, value: Any) -> np.ndarray:
+        """Set one cell of each part to 1."""
+        if not isinstance(value, list | tuple | np.ndarray) or len(value) != len(self.parts):
+            raise ValueError(f"the value must be a list of {len(self.parts)} numbers")
+        return np.concatenate(
+            [Histogram(*part).encode(one) for part, one in zip(self.parts, value, strict=True)]
+        )
+
+
+def _part_fields(low: str, high: str, cells: str) -> tuple[float, float, int]:
+    return float(low), float(high), int(cells)
+
+
+_MOST_BITS = 14  # of a number of steps: l2 of SkellamSum
+_WORD = 2.0**32
+
+
+@registered(
+    "sum:LOW:HIGH[:BITS]",
+    lambda low, high, bits="8": {"low": float(low), "high": float(high), "bits": int(bits)},
+)
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """The sum of numbers, and their mean: one client, one number, one cell.
+
+    Parameters
+    ----------
+    low, high : float
+        The range. Numbers outside are moved to its nearest end, in the client. Public.
+    bits : int from 1 to 14, default 8
+        The range is cut into 2^bits - 1 steps. Public.
+
+    Raises
+    ------
+    ValueError
+        ``low`` not below ``high``; bits out of range; when encoding, what is not one finite number.
+
+    Guarantees
+    ----------
+    A number between two steps is rounded to one of them at random, so that sums are right on average. What a
+    client adds lies from 0 to ``largest``, whatever the number.
+
+    Examples
+    --------
+    >>> Sum(0, 255).encode(7).tolist()
+    [7]
+    """
+
+    low: float
+    high: float
+    bits: int = 8
+
+    def __post_init__(self) -> None:
+        _ordered(self.low, self.high)
+        check.integer(bits=self.bits, least=1)
+        if self.bits > _MOST_BITS:
+            raise ValueError(f"bits must be at most {_MOST_BITS}, got {self.bits}")
+
+    @property
+    def cells(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def largest(self) -> int:
+        """Steps from ``low`` to ``high``."""
+        return int(2**self.bits - 1)
+
+    @property
+    def l1(self) -> float:
+        """From one end of the range to the other."""
+        return float(self.largest)
+
+    @property
+    def l2(self) -> float:
+        """The same in one cell."""
+        return float(self.largest)
+
+    def encode(self, value: float, *, key: bytes | None = None) -> np.ndarray:
+        """Round to one of both nearest steps at random: by ``key``, or by the operating system."""
+        clipped = _clipped(value, self.low, self.high)
+        scaled = np.array([(clipped - self.low) * self.largest / (self.high - self.low)])
+        return _rounded(scaled, stream(key or new_secret())).astype(np.uint32)
+
+    def scale(self, sums: Any, n_clients: int) -> np.ndarray:
+        """Return what sums of steps are in the unit of the numbers."""
+        return np.asarray(self.low * n_clients + np.asarray(sums) * ((self.high - self.low) / self.largest))
+
+
+_REDO = 20
+_FURTHEST_ENTRY = 1e150  # its square is a number
+
+
+@registered(
+    "vector:CELLS:CLIP[:GRID]",
+    lambda cells, clip, grid="0": {
+        "cells": int(cells),
+        "clip": float(clip),
+        "grid": int(grid) or _grid_for(int(cells)),
+    },
+)
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """The sum of vectors of bounded length, and their mean: differences of models, for example.
+
+    Parameters
+    ----------
+    cells : int >= 1
+        Entries. Public.
+    clip : float > 0
+        Longer vectors are shortened to this Euclidean norm, in the client. Public.
+    grid : int from 16 to 7,000
+        Whole steps in ``clip``. Public. Take its square at least twice ``cells``, else random rounding makes
+        vectors so long that they are rounded towards zero.
+
+    Raises
+    ------
+    ValueError
+        A parameter out of range; when encoding, what are not so many finite numbers.
+
+    Guarantees
+    ----------
+    Each entry is rounded at random to one of both nearest steps, so that sums are right on average. The
+    norm of the whole numbers is at most :attr:`bound`, whatever the vector: rounding is repeated up to 20
+    times, and is towards zero after that, which never lengthens.
+
+    Examples
+    --------
+    >>> vector = Vector(3, clip=1.0, grid=16)
+    >>> vector.encode([8.0, 0.0, -6.0]).astype(np.int32).tolist()[1], vector.bound
+    (0, 17)
+    """
+
+    cells: int
+    clip: float
+    grid: int
+
+    def __post_init__(self) -> None:
+        check.integer(cells=self.cells, least=1)
+        check.integer(grid=self.grid, least=16)
+        check.positive(clip=self.clip)
+        if self.grid > 7_000:
+            raise ValueError(f"grid must be at most 7,000, got {self.grid}")
+        _few(self.cells)
+
+    @property
+    def bound(self) -> int:
+        """The largest norm of what a client adds, in steps: a sixteenth above the grid."""
+        return 17 * int(self.grid) // 16
+
+    @property
+    def l2(self) -> float:
+        """Two vectors of that norm may point in opposite directions."""
+        return 2.0 * self.bound
+
+    @property
+    def l1(self) -> float:
+        """By the inequality of Cauchy and Schwarz, or because they are whole numbers."""
+        return min(math.sqrt(self.cells) * self.l2, self.l2**2)
+
+    @property
+    def largest(self) -> int:
+        """All of the norm may be in one entry."""
+        return self.bound
+
+    def encode(self, value: Any, *, key: bytes | None = None) -> np.ndarray:
+        """Shorten, and round at random: by ``key``, or by the operating system."""
+        try:
+            entries = np.asarray(value, dtype=np.float64)
+        except (TypeError, ValueError):  # and the message may quote it
+            entries = np.empty(0)
+        if entries.shape != (self.cells,) or not np.isfinite(entries).all():
+            raise ValueError(f"the value must be a vector of {self.cells:,} finite numbers")
+        entries = np.clip(entries, -_FURTHEST_ENTRY, _FURTHEST_ENTRY)
+        norm = math.sqrt(np.add.accumulate(entries * entries)[-1])  # in order, as the page adds
+        scaled = entries * (self.grid / max(norm, self.clip))
+        take = stream(key or new_secret())
+        for _ in range(_REDO):
+            whole = _rounded(scaled, take)
+            if int((whole * whole).sum()) <= self.bound**2:
+                break
+        else:
+            whole = np.trunc(scaled).astype(np.int64)
+        return whole.astype(np.uint32)
+
+    def scale(self, sums: Any, n_clients: int) -> np.ndarray:  # noqa: ARG002  (as of a Sum)
+        """Return what sums of steps are in the unit of the entries."""
+        return np.asarray(np.asarray(sums) * (self.clip / self.grid))
+
+
+def _grid_for(cells: int) -> int:
+    """Return the power of two, 64 or more, whose square is at least twice the number of entries."""
+    return max(64, 1 << math.ceil(math.log2(2 * cells) / 2))
+
+
+def _rounded(scaled: np.ndarray, take: Callable[[int], bytes]) -> np.ndarray:
+    """Round each number to one of both nearest whole numbers, up with a probability of what it is above."""
+    words = np.frombuffer(take(16 * -(-len(scaled) // 4)), dtype="<u4")[: len(scaled)]  # whole blocks of AES
+    whole = np.floor(scaled)
+    return np.asarray(whole + (words < (scaled - whole) * _WORD), dtype=np.int64)
+
+
+@registered(
+    "pairs:ITEMS:AT_MOST",
+    lambda items, at_most: {"items": int(items), "at_most": int(at_most)},
+)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairs(_Marks):
     """Counts of items and of pairs of items that one client has together.
@@ -299,13 +688,17 @@ def _items(value: Any, n_items: int) -> list[int]:
 
 
 def _place(value: Any, low: float, high: float, cells: int) -> int:
-    """Return the cell of a number after clipping. No message quotes the number: it is private."""
+    """Return the cell of a number after clipping."""
+    return min(int((_clipped(value, low, high) - low) * cells / (high - low)), cells - 1)
+
+
+def _clipped(value: Any, low: float, high: float) -> float:
+    """Return a number within the range. No message quotes the number: it is private."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise ValueError("the value must be a number")  # noqa: TRY004  (house style)
     if isinstance(value, float | np.floating) and math.isnan(value):
         raise ValueError("the value must not be NaN")
-    clipped = float(min(max(value, low), high))
-    return min(int((clipped - low) * cells / (high - low)), cells - 1)
+    return float(min(max(value, low), high))
 
 
 def _ordered(low: float, high: float) -> None:
@@ -395,6 +788,10 @@ class _Sketch:
         return np.asarray(_checked_sums(sums, self.cells) + _checked_sums(others, self.cells))
 
 
+@registered(
+    "count-min:WIDTH:DEPTH:KEY",
+    _sketch_fields,
+)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountMin(_Sketch):
     """Count-Min sketch: estimated counts are slightly too high, and never too low before noise.
@@ -456,6 +853,10 @@ class CountMin(_Sketch):
         return np.asarray(counts[self.places(items)].min(axis=0))
 
 
+@registered(
+    "count-sketch:WIDTH:DEPTH:KEY",
+    _sketch_fields,
+)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountSketch(_Sketch):
     """Count sketch: estimated counts are right on average, because collisions have random signs.

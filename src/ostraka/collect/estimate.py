@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.special import ndtri
 
-from ostraka.collect.encodings import CountMin, CountSketch, Grid, Histogram, Pairs, Tree
+from ostraka.collect.encodings import CountMin, CountSketch, Grid, Histogram, Pairs, Sum, Tree, Vector
 from ostraka.core import check
 
 if TYPE_CHECKING:
@@ -251,6 +251,65 @@ def quantile(
         return Estimates(*(int(encoding.low + at) for at in (place, *ends)))
     width, cells = encoding.high - encoding.low, encoding.cells
     return Estimates(*(float(encoding.low + (at + 0.5) * width / cells) for at in (place, *ends)))
+
+
+def total(
+    sums: Any, task: Task, *, n_clients: int, variance: float | None = None, confidence: float = 0.95
+) -> Estimates:
+    """The sum of the clients' numbers, or of their vectors.
+
+    Parameters
+    ----------
+    sums : array of shape (cells,)
+        What was released. Public.
+    task : Task
+        With a :class:`Sum` or a :class:`Vector`.
+    n_clients : int
+        How many survivors there were.
+    variance, confidence
+        As in :func:`quantile`; each entry has an interval of its own.
+
+    Returns
+    -------
+    Estimates
+        Arrays of shape (cells,), in the unit of the numbers.
+
+    Guarantees
+    ----------
+    Intervals cover the noise and the random rounding, whose variance is at most a quarter of a squared step
+    for each client. They do not cover what was clipped, nor a vector that was rounded towards zero.
+
+    Examples
+    --------
+    >>> from ostraka.collect import Sum, Task
+    >>> task = Task(Sum(0, 255), sigma=255.0, noise="tally", tally="ab" * 32)
+    >>> total([3 + 5 + 9], task, n_clients=3).value.tolist()
+    [17.0]
+    """
+    encoding = task.encoding
+    if not isinstance(encoding, Sum | Vector):
+        raise ValueError(f"a sum or a mean needs a Sum or a Vector, got {type(encoding).__name__}")  # noqa: TRY004
+    check.integer(n_clients=n_clients, least=1)
+    value = encoding.scale(_shaped(sums, encoding.cells), n_clients)
+    step = float(encoding.scale(1.0, 0))
+    margin = step * _z(confidence) * math.sqrt(_variance(task, variance) + n_clients / 4)
+    return Estimates(value, value - margin, value + margin)
+
+
+def mean(
+    sums: Any, task: Task, *, n_clients: int, variance: float | None = None, confidence: float = 0.95
+) -> Estimates:
+    """The mean of the clients' numbers, or of their vectors; all parameters as in :func:`total`.
+
+    Examples
+    --------
+    >>> from ostraka.collect import Sum, Task
+    >>> task = Task(Sum(0, 255), sigma=255.0, noise="tally", tally="ab" * 32)
+    >>> mean([3 + 5 + 10], task, n_clients=3).value.tolist()
+    [6.0]
+    """
+    parts = total(sums, task, n_clients=n_clients, variance=variance, confidence=confidence)
+    return Estimates(*(part / n_clients for part in parts))
 
 
 def heat_map(sums: Any, task: Task, *, variance: float | None = None, confidence: float = 0.95) -> Estimates:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ostraka.collect.encodings import PRIME
 from ostraka.collect.messages import (
     Closing,
     Roster,
@@ -23,6 +24,7 @@ from ostraka.collect.messages import (
     masks_for,
     read_entry,
 )
+from ostraka.collect.validity import TIMES, Check, packed, unpacked
 from ostraka.core.mechanisms.skellam import skellam
 from ostraka.secure.keys import (
     KEY_BYTES,
@@ -68,6 +70,7 @@ class Keeper(HoldsSecrets):
     For each round it answers for one set of clients, durably chosen. It answers the same request again
     with the same bytes. It refuses fewer than ``task.least`` clients, repeated keys and keys of low order
     before it computes any mask. Its answer is masked for the tally, and carries its share of the noise.
+    Where reports are checked, it takes part in one check of a round, and sums only what was checked.
 
     Examples
     --------
@@ -91,6 +94,7 @@ class Keeper(HoldsSecrets):
         path = None if folder is None else Path(folder) / f"{name}.log"
         self._log = Log(path, name=name, earlier=f"{name}-*.request")
         self._lock = threading.Lock()
+        self._part: Check | None = None
 
     @staticmethod
     def key(identity: Identity) -> str:
@@ -105,13 +109,18 @@ class Keeper(HoldsSecrets):
     @property
     def answers(self) -> dict[str, Callable[[bytes], bytes]]:
         """The handlers of a server's messages."""
-        return {"/v1/close": self.answer}
+        handlers = {"/v1/close": self.answer}
+        if self.task.checked:
+            handlers |= {"/v1/sketch": self.sketch, "/v1/verdict": self.verdict}
+        return handlers
 
     @property
     def most_bytes(self) -> int:
         """The length of the longest valid request."""
         size = KEY_BYTES + (SIGNATURE_BYTES if self.task.enrolment else 0)
-        return SIGNATURE_BYTES + 512 + size * self.task.limit
+        form = self.task.form
+        opening = 4 * TIMES * len(form.sizes) if self.task.checked and form is not None else 0
+        return SIGNATURE_BYTES + 512 + max(size, opening) * self.task.limit
 
     def answer(self, sealed: bytes) -> bytes:
         """Return the signed sum, with noise, of the masks of the clients that the tally names.
@@ -127,7 +136,83 @@ class Keeper(HoldsSecrets):
         with refusing(role):
             closing, request = Closing.read(body, self.task), hashlib.sha256(body).digest()
             with self._lock:
-                return self._log.answer(str(closing.round_), request, lambda: self._answer(closing, request))
+                work = self._checked_answer if self.task.checked else self._answer
+                return self._log.answer(str(closing.round_), request, lambda: work(closing, request))
+
+    def sketch(self, sealed: bytes) -> bytes:
+        """Where reports are checked: return this keeper's shares of the openings of all reports of a round.
+
+        Raises
+        ------
+        PartyError
+            As of :meth:`answer`.
+        """
+        role = f"keeper {self.name}"
+        body = unsealed(role, self.task.tally, "sketch", sealed)
+        with refusing(role), self._lock:
+            closing = Closing.read(body, self.task)
+            return self._log.answer(f"sketch {closing.round_}", body, lambda: self._opened(closing, body))
+
+    def _opened(self, closing: Closing, body: bytes) -> bytes:
+        check = self._check(closing, hashlib.sha256(body).digest())
+        return self._identity.seal("sketch", check.digest + packed(check.openings))
+
+    def verdict(self, sealed: bytes) -> bytes:
+        """Where reports are checked: return this keeper's shares of the verdicts on the opened reports.
+
+        Raises
+        ------
+        PartyError
+            The request is not the tally's, for other reports than those that were opened, or not the first.
+        """
+        role = f"keeper {self.name}"
+        body = unsealed(role, self.task.tally, "verdict", sealed)
+        with refusing(role), self._lock:
+            round_ = known_round(self.task, int.from_bytes(body[:4], "little"))
+            closing = self._sketched(round_)
+            check = self._check(closing, closing.digest(self.task))
+            if body[4:36] != check.digest:
+                raise ValueError("other reports of this round were opened")
+            openings = unpacked(body[36:], check.openings.shape)
+            shares = check.weights.verdicts(check.terms, openings)
+            answer = hashlib.sha256(body).digest() + packed(shares)
+            return self._log.answer(f"verdict {round_}", body, lambda: self._identity.seal("verdict", answer))
+
+    def _sketched(self, round_: int) -> Closing:
+        """Return the set of clients whose reports were opened in a round."""
+        earlier = self._log.get(f"request sketch {round_}")
+        if earlier is None:
+            raise ValueError("no reports of this round were opened")
+        return Closing.read(earlier, self.task)
+
+    def _check(self, closing: Closing, digest: bytes) -> Check:
+        """Return this keeper's part in the check of a round; what was computed before is remembered."""
+        if self._part is None or self._part.digest != digest:
+            masks = (self._share(closing, key) for key in closing.keys)
+            self._part = Check.of(self.task, digest, masks, n=len(closing.keys))
+        return self._part
+
+    def _share(self, closing: Closing, key: bytes) -> np.ndarray:
+        """Return this keeper's share of a report: the mask, which is taken away."""
+        transcript, client = self.task.transcript("report", round=closing.round_), key.hex()
+        return (
+            PRIME - masks_for(self.task, self._secret, self._own, client, client, transcript=transcript)
+        ) % PRIME
+
+    def _checked_answer(self, closing: Closing, request: bytes) -> bytes:
+        task, opened = self.task, self._sketched(closing.round_)
+        kept = set(closing.keys)
+        if not kept <= set(opened.keys) or self._log.get(f"answer verdict {closing.round_}") is None:
+            raise ValueError("reports that were not checked cannot be summed")
+        check = self._check(opened, opened.digest(task))
+        total = check.total.copy()
+        for key in opened.keys:
+            if key not in kept:
+                total += PRIME - self._share(opened, key)[: len(total)]
+        sums = check.weights.form.summed(total % PRIME).astype(np.int64)
+        if task.noise == "keepers":
+            sums -= skellam(task.share(0), sums.shape)
+        return self._covered(closing, request, (sums % PRIME).astype(np.uint32))
 
     def _answer(self, closing: Closing, request: bytes) -> bytes:
         task, transcript = self.task, self.task.transcript("report", round=closing.round_)
@@ -137,6 +222,10 @@ class Keeper(HoldsSecrets):
             total += masks_for(task, self._secret, self._own, client, client, transcript=transcript)
         if task.noise == "keepers":
             total -= skellam(task.share(0), total.shape).astype(np.uint32)
+        return self._covered(closing, request, total)
+
+    def _covered(self, closing: Closing, request: bytes, total: np.ndarray) -> bytes:
+        """Return the signed answer, masked for the tally."""
         pair = ("the tally", self._own)
         total += pair_mask(self._secret, closing.key, transcript=request, pair=pair, size=len(total))
         return self._identity.seal("sum", request + total.astype("<u4").tobytes())

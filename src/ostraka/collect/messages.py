@@ -19,6 +19,8 @@ import numpy as np
 from scipy.special import gammaln
 from scipy.stats import hypergeom
 
+from ostraka.collect.encodings import PRIME
+from ostraka.collect.validity import residues, words_for
 from ostraka.core import check
 from ostraka.secure.agreement import canonical
 from ostraka.secure.keys import KEY_BYTES, SIGNATURE_BYTES, is_signed, seal, strict_key, unseal
@@ -64,9 +66,15 @@ def masks_for(
     *,
     transcript: bytes,
 ) -> np.ndarray:
-    """Return the mask of one client and one keeper, from either one's secret and the other's key."""
-    pair = (client_key, keeper_key)
-    return pair_mask(secret, peer, transcript=transcript, pair=pair, size=task.encoding.cells)
+    """Return the mask of one client and one keeper, from either one's secret and the other's key.
+
+    Modulo 2^32, uint32; where reports are checked, modulo the prime of the check, uint64.
+    """
+    pair, size = (client_key, keeper_key), task.report_size
+    if not task.checked:
+        return pair_mask(secret, peer, transcript=transcript, pair=pair, size=size)
+    words = pair_mask(secret, peer, transcript=transcript, pair=pair, size=words_for(size))
+    return residues(words, size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +106,8 @@ class Report:
         start = _BOUND + KEY_BYTES
         end = start + (SIGNATURE_BYTES if task.enrolment else 0)
         report = cls(message[_BOUND:start], message[start:end], message[end:])
+        if task.checked and report.vector.max() >= PRIME:
+            raise ValueError("the numbers of a report must be below the prime of the check")
         if not strict_key(report.key):
             raise ValueError("the key of the report is malformed or of low order")
         if not certified(task, report.key, report.certificate, round_=round_):
@@ -107,7 +117,7 @@ class Report:
 
 def most_report_bytes(task: Task) -> int:
     """Return the length of every report of a task."""
-    return _BOUND + KEY_BYTES + (SIGNATURE_BYTES if task.enrolment else 0) + 4 * task.encoding.cells
+    return _BOUND + KEY_BYTES + (SIGNATURE_BYTES if task.enrolment else 0) + 4 * task.report_size
 
 
 @dataclass(frozen=True, slots=True)

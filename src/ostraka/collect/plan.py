@@ -9,10 +9,20 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ostraka.collect.client import Client
-from ostraka.collect.encodings import CountMin, CountSketch, Histogram, Tree
+from ostraka.collect.encodings import (
+    KINDS,
+    SPELLINGS,
+    CountMin,
+    CountSketch,
+    Histogram,
+    Histograms,
+    Sum,
+    Tree,
+    Vector,
+    read,
+)
 from ostraka.collect.estimate import nodes_of_ranks
 from ostraka.collect.messages import approval, certificate, degree
-from ostraka.collect.task import read
 from ostraka.core import check
 from ostraka.core.mechanisms.skellam import MOST_SUM_SIGMA, SkellamSum
 
@@ -27,6 +37,7 @@ if TYPE_CHECKING:
 _PAIR, _CELL = 75e-6, 3e-9  # both ends of a neighbour: two key agreements; one cell of one mask
 _KEEPER, _SHARE = 40e-6, 0.35e-6  # one report at a keeper; one multiplication in secret sharing
 _LEAST_SIGMA = 0.5
+_USUAL_SIGMA = 1_000.0  # larger ones take longer to price
 _FANOUTS = (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 20, 24, 32)
 _WIDE = 2**16
 _USELESS = 0.25  # of a rank: from the median to a quartile
@@ -41,7 +52,9 @@ def sigma_for(encoding: Encoding, *, epsilon: float, delta: float) -> float:
     def cost(sigma: float) -> float:
         return SkellamSum(sigma=sigma, l1=encoding.l1, l2=encoding.l2).curve().epsilon(delta=delta)
 
-    low, high = _LEAST_SIGMA, MOST_SUM_SIGMA
+    low, high = _LEAST_SIGMA, min(_USUAL_SIGMA, MOST_SUM_SIGMA)
+    if cost(high) > epsilon:
+        low, high = high, MOST_SUM_SIGMA
     if cost(high) > epsilon:
         raise ValueError(f"epsilon must be at least {cost(high):.3g} for this encoding, got {epsilon!r}")
     while high / low > 1.001:
@@ -129,7 +142,10 @@ def plan(
                 f"the median will be useless: {n_clients} people are too few for so much noise. Its interval "
                 "will cover half of all answers or more: ask more people, or type a larger --epsilon"
             )
-    elif isinstance(encoding, Histogram):
+    elif isinstance(encoding, Sum | Vector):
+        unit = float(encoding.scale(1.0, 0))
+        prediction["error of a mean"] = unit * math.sqrt(spread**2 + n_clients / 4) / n_clients
+    elif isinstance(encoding, Histogram | Histograms):
         prediction["error of a share"] = spread / n_clients
     elif isinstance(encoding, CountMin | CountSketch) and items is not None:
         direct = spread / sigma * sigma_for(Histogram(0, items, cells=items), epsilon=epsilon, delta=delta)
@@ -146,40 +162,23 @@ def plan(
 
 
 def parsed(words: str) -> Encoding:
-    """Parse an encoding as typed, such as ``tree:0:1024`` or ``grid:0:1:0:1:32x32``.
+    """Parse an encoding as typed, such as ``tree:0:1024``, ``grid:0:1:0:1:32x32`` or ``sum:0:240``.
 
     A tree may be followed by its fanout; else it is chosen for quantiles.
-
-    Others: ``histogram:0:10:20``, ``pairs:169:6``, ``count-min:272:18:KEY``, ``count-sketch:272:18:KEY``.
     """
-    kind, *parts = words.split(":")
-    fields: dict[str, Any] = {}
+    name, *parts = words.split(":")
+    spelling, parse = SPELLINGS.get(name, ("", None))
     try:
-        if kind == "tree":
-            fields = {"kind": "Tree", "low": int(parts[0]), "high": int(parts[1])}
-            fields["fanout"] = int(parts[2]) if len(parts) > 2 else None
-        elif kind == "histogram":
-            fields = {"kind": "Histogram", "low": float(parts[0]), "high": float(parts[1])}
-            fields["cells"] = int(parts[2])
-        elif kind == "grid":
-            x, y, shape = parts[:2], parts[2:4], parts[4].split("x")
-            fields = {"kind": "Grid", "x": [float(v) for v in x], "y": [float(v) for v in y]}
-            fields |= {"shape": [int(v) for v in shape], "at_most": int(parts[5]) if len(parts) > 5 else 1}
-        elif kind == "pairs":
-            fields = {"kind": "Pairs", "items": int(parts[0]), "at_most": int(parts[1])}
-        elif kind in {"count-min", "count-sketch"}:
-            fields = {"kind": "CountMin" if kind == "count-min" else "CountSketch", "key": parts[2]}
-            fields |= {"width": int(parts[0]), "depth": int(parts[1]), "at_most": 1}
-    except (ValueError, IndexError):
-        fields = {}
-    if not fields:
-        raise ValueError(
-            f"{words!r} is no encoding. Type tree:LOW:HIGH, histogram:LOW:HIGH:CELLS, grid:X0:X1:Y0:Y1:NxM, "
-            "pairs:ITEMS:AT_MOST or count-min:WIDTH:DEPTH:KEY"
-        )
+        fields = None if parse is None else parse(*parts)
+    except (TypeError, ValueError):  # too few words, too many, or one that is no number
+        fields = None
+    if fields is None:
+        usual = spelling or ", ".join(shape for shape, _ in SPELLINGS.values())
+        raise ValueError(f"{words!r} is no encoding. Type {usual}")
     if fields.get("fanout", 0) is None:
         fields["fanout"] = fanout_for(fields["low"], fields["high"])
-    return read(fields)
+    kind = next(kind for kind in KINDS if kind.lower() == name.replace("-", ""))
+    return read({"kind": kind, **fields})
 
 
 def among_clients(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ostraka.collect import estimate
-from ostraka.collect.encodings import Grid, Histogram, Pairs, Tree
+from ostraka.collect.encodings import Grid, Histogram, Histograms, Pairs, Sum, Tree
 from ostraka.collect.task import Task
 from ostraka.core.axes import BLUE, RED
 from ostraka.core.files import environment
@@ -141,12 +141,69 @@ def quantile(collected: Collected, q: float = 0.5) -> Answer:
     )
 
 
-def shares(collected: Collected, language: str = "en") -> Answer:
-    """How many gave each answer, with intervals; a Histogram or a Tree."""
+def mean(collected: Collected, *, total: bool = False) -> Answer:
+    """The mean of numbers or of vectors, or their sum, with intervals; a Sum or a Vector."""
+    name = "sum" if total else "mean"
+    options: dict[str, Any] = {"n_clients": collected.n, "variance": collected.variance}
+    estimates = (estimate.total if total else estimate.mean)(collected.sums, collected.task, **options)
+    value, low, high = (np.asarray(part) for part in estimates)
+    unit = collected.words("unit")
+    unit_behind = f" {unit}" if unit else ""
     encoding = collected.task.encoding
-    edges, counts, margins = _bars(collected)
+    range_ = f"with 95 % probability it lies between {low[0]:.6g} and {high[0]:.6g}"
+    sentences = [f"The {name} is {value[0]:.6g}{unit_behind}; {range_}."]
+    if isinstance(encoding, Sum):
+        whole = (encoding.high - encoding.low) * (collected.n if total else 1)
+        if high[0] - low[0] > _VAGUE * whole:
+            sentences.append(
+                f"This {name} is useless: its interval covers more than half of the range. Ask more people, "
+                "or spend more epsilon."
+            )
+    else:
+        sentences = [f"The {name} of {collected.n} vectors has {len(value):,} entries."]
+    rows = [
+        (f"{entry}", *(f"{part[entry]:.6g}" for part in (value, low, high)))
+        for entry in range(min(len(value), _MOST_ROWS))
+    ]
+
+    def draw(axes: Any) -> None:
+        some = slice(0, _MOST_BARS)
+        places = np.arange(len(value[some]))
+        axes.errorbar(places, value[some], (high - low)[some] / 2, fmt="o", color=BLUE, ecolor="#868c95")
+        axes.set(xlabel="entry", ylabel=unit or name)
+
+    is_number = isinstance(encoding, Sum)
+    parts = {"value": value, "low": low, "high": high}
+    return Answer(
+        title=f"The {name}",
+        sentences=tuple(sentences),
+        columns=("entry", "value", "from", "to"),
+        rows=tuple(rows),
+        values={
+            "of": name, "unit": unit,
+            **{key: float(part[0]) if is_number else part.tolist() for key, part in parts.items()},
+        },
+        draw=draw,
+        alt=f"The {name} with its interval: " + "; ".join(row[1] for row in rows) + ".",
+    )  # fmt: skip
+
+
+def shares(collected: Collected, language: str = "en") -> Answer:
+    """How many gave each answer, with intervals; a Histogram, Histograms or a Tree."""
+    encoding = collected.task.encoding
     question = collected.task.question
-    if question is not None and question.choices and isinstance(encoding, Histogram):
+    if isinstance(encoding, Histograms):
+        edges, counts = np.empty(0), collected.sums
+        margins = np.full(len(counts), 1.96 * math.sqrt(collected.variance))
+    else:
+        edges, counts, margins = _bars(collected)
+    if isinstance(encoding, Histograms):
+        names = [
+            f"{number}: {low:g} to {high:g}"
+            for number, (start, end, cells) in enumerate(encoding.parts, start=1)
+            for low, high in itertools.pairwise(np.linspace(start, end, cells + 1))
+        ]
+    elif question is not None and question.choices and isinstance(encoding, Histogram):
         names = list(question.choices.get(language) or next(iter(question.choices.values())))
     else:
         names = [f"{low:g} to {high:g}" for low, high in itertools.pairwise(edges)]
@@ -261,6 +318,7 @@ def record_of(
         "round": tally.round,
         "n_clients": tally.n_clients,
         "n_survivors": tally.n_survivors,
+        "n_refused": tally.n_refused,
         "variance": tally.variance,
         "sums": answer.tolist(),
         "epsilon": epsilon,
@@ -270,12 +328,14 @@ def record_of(
 
 
 def summary(collected: Collected) -> dict[str, Any] | None:
-    """Return the usual answer of the sums for pages of clients: a median, or people by answer; else None."""
+    """Return the usual answer for pages of clients: a median, a mean, or people by answer; else None."""
     encoding, question = collected.task.encoding, collected.task.question
     if isinstance(encoding, Tree):
         return dict(quantile(collected).values)
     if isinstance(encoding, Histogram):
         return dict((shares if question is not None and question.choices else quantile)(collected).values)
+    if isinstance(encoding, Sum):
+        return dict(mean(collected).values)
     return None
 
 

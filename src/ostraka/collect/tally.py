@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ostraka.collect.encodings import PRIME
 from ostraka.collect.masking import SEALED, confirmed, most_message_bytes, pair_names
 from ostraka.collect.messages import (
     APPROVAL_BYTES,
@@ -32,6 +33,7 @@ from ostraka.collect.messages import (
     places,
     read_entry,
 )
+from ostraka.collect.validity import Check, packed, signed, unpacked
 from ostraka.core.private import Private
 from ostraka.secure.agreement import canonical
 from ostraka.secure.keys import (
@@ -340,20 +342,20 @@ class Gathering:
         return self.roster
 
 
-def link(key: str, keeper: Keeper | str, timeout: float) -> Callable[[bytes, int], bytes]:
-    """Return a function that sends a request of some bytes, and takes an answer of at most so many."""
+def link(key: str, keeper: Keeper | str, timeout: float) -> Callable[[str, bytes, int], bytes]:
+    """Return a function that sends a request of one kind, and takes an answer of at most so many bytes."""
     if isinstance(keeper, str):
         remote = Remote(f"keeper {key[:16]}", keeper, timeout=timeout)
-        return lambda request, most_bytes: remote.ask("close", request, most_bytes, again=True)
-    return lambda request, _: keeper.answer(request)
+        return lambda verb, request, most_bytes: remote.ask(verb, request, most_bytes, again=True)
+    return lambda verb, request, _: keeper.answers[f"/v1/{verb}"](request)
 
 
 def asked(
-    keepers: Mapping[str, Callable[[bytes, int], bytes]], request: bytes, most_bytes: int
+    keepers: Mapping[str, Callable[[str, bytes, int], bytes]], verb: str, request: bytes, most_bytes: int
 ) -> dict[str, bytes]:
     """Ask every keeper; return the answers, or raise one error that names all keepers which failed."""
     with ThreadPoolExecutor(len(keepers)) as pool:
-        answers = {key: pool.submit(ask, request, most_bytes) for key, ask in keepers.items()}
+        answers = {key: pool.submit(ask, verb, request, most_bytes) for key, ask in keepers.items()}
     failed = {key: error for key, answer in answers.items() if (error := answer.exception()) is not None}
     for error in failed.values():
         if not isinstance(error, PartyError):
@@ -378,7 +380,7 @@ def pages_of(task: Task) -> dict[str, tuple[str, bytes]]:
 
 
 _RECEIPT = 16
-_MESSAGE, _ADVANCE, _CLOSED = b"M", b"A", "closed"
+_MESSAGE, _ADVANCE, _CLOSED, _SKETCHED = b"M", b"A", "closed", "sketched"
 
 
 class Tally(HoldsSecrets):
@@ -409,7 +411,8 @@ class Tally(HoldsSecrets):
     ----------
     A report is durable before it is acknowledged. The set of survivors is durable before any keeper is
     asked, and there is one for each round: a tally that was restarted asks for the same set again.
-    Reports that come later are refused and stay masked. With noise from keepers this process never
+    Reports that come later are refused and stay masked. Where reports are checked, those that are no answers
+    are left out before anything is summed (``n_refused``). With noise from keepers this process never
     holds exact sums.
 
     Examples
@@ -452,7 +455,10 @@ class Tally(HoldsSecrets):
         self._lock = threading.Lock()
         self._reports: dict[bytes, tuple[bytes, bytes]] = {}  # key: digest of the report, certificate
         self._total = np.zeros(task.encoding.cells, dtype=np.uint32)
+        self._shares: dict[bytes, np.ndarray] = {}  # by key: reports that are checked before they count
+        self._sketch: tuple[Closing, bytes] | None = None  # what is checked
         self._closing: tuple[Closing, bytes] | None = None
+        self.n_refused = 0  # reports that were no answers. Public
         self._log: Log | None = None
         self._notice, self._ended = b"", False
         self._gathering = Gathering(task, round_=self.round) if task.trust == "clients" else None
@@ -544,7 +550,7 @@ class Tally(HoldsSecrets):
             if earlier is not None and earlier[0] != digest:
                 raise refused(self.name, "another report has this key", report.key.hex())
             if earlier is None:
-                if self._closing is not None:
+                if self._closing is not None or self._sketch is not None:
                     raise refused(self.name, "the round is closed", report.key.hex())
                 if len(self._reports) >= self.task.limit:
                     raise refused(self.name, "the round is full", report.key.hex())
@@ -615,31 +621,85 @@ class Tally(HoldsSecrets):
         if self._gathering is not None:
             with self._lock:
                 return self._plausible(self._gathering.sums().view(np.int32).astype(np.int64))
+        if self.task.checked and self._closing is None:
+            with self._lock:
+                if self._sketch is None:
+                    self._sketch = self._chosen(_SKETCHED, sorted(self._reports))
+            valid = self._valid(self._sketch[0])
+        else:
+            valid = sorted(self._reports)
         with self._lock:
             if self._closing is None:
-                if self.n_clients < self.task.least:
-                    raise refused(self.name, f"a round needs {self.task.least} clients, got {self.n_clients}")
-                keys = sorted(self._reports)
-                secret, signatures = new_secret(), b"".join(self._reports[key][1] for key in keys)
-                closing = Closing(self.round, exchange_key(secret), b"".join(keys), signatures)
-                if self._log is not None:
-                    self._log.once(_CLOSED, secret + closing.write(self.task))
-                self._closing = closing, secret
+                self._closing = self._chosen(_CLOSED, valid)
+                self._keep(valid)
         closing, secret = self._closing
         request, digest = self._identity.seal("close", closing.write(self.task)), closing.digest(self.task)
-        total, size = self._total.copy(), self.task.encoding.cells
-        for key, sealed in asked(self._keepers, request, 2 * SIGNATURE_BYTES + KEY_BYTES + 4 * size).items():
+        size = self.task.encoding.cells
+        sums = {}
+        for key, body in self._answers("close", request, digest, "sum", size).items():
+            # the keeper's masks, less the mask by which it hides them from all but this tally
+            cover = pair_mask(secret, key[64:], transcript=digest, pair=(self.name, key), size=size)
+            sums[key] = np.frombuffer(body, dtype="<u4") - cover
+        form = self.task.form
+        if self.task.checked and form is not None:
+            answers = np.sum([share[: form.cells] for share in self._shares.values()], axis=0) % PRIME
+            whole = form.summed(answers)
+            for part in sums.values():
+                whole = (whole + part.astype(np.uint64)) % PRIME
+            return self._plausible(signed(whole))
+        total = self._total.copy()
+        for part in sums.values():
+            total -= part
+        return self._plausible(total.view(np.int32).astype(np.int64))
+
+    def _chosen(self, name: str, keys: list[bytes]) -> tuple[Closing, bytes]:
+        """Fix a set of clients, durably; PartyError if they are too few."""
+        if len(keys) < self.task.least:
+            raise refused(self.name, f"a round needs {self.task.least} clients, got {len(keys)}")
+        secret, signatures = new_secret(), b"".join(self._reports[key][1] for key in keys)
+        closing = Closing(self.round, exchange_key(secret), b"".join(keys), signatures)
+        if self._log is not None:
+            self._log.once(name, secret + closing.write(self.task))
+        return closing, secret
+
+    def _answers(self, verb: str, request: bytes, digest: bytes, kind: str, size: int) -> dict[str, bytes]:
+        """Ask every keeper; return the numbers that each signed as its answer to this request."""
+        bodies = {}
+        most_bytes = 2 * SIGNATURE_BYTES + KEY_BYTES + 4 * size
+        for key, sealed in asked(self._keepers, verb, request, most_bytes).items():
             try:
-                body = unseal(key[:64], "sum", sealed)
+                body = unseal(key[:64], kind, sealed)
                 if len(body) != KEY_BYTES + 4 * size or body[:KEY_BYTES] != digest:
                     raise ValueError("the answer is to another request")  # noqa: TRY301
             except ValueError as error:
                 text = f"keeper {key[:16]}: {error}"
                 raise PartyError(text, code="wrong_identity", parties=(key[:16],)) from None
-            # the keeper's masks, less the mask by which it hides them from all but this tally
-            cover = pair_mask(secret, key[64:], transcript=digest, pair=(self.name, key), size=size)
-            total -= np.frombuffer(body[KEY_BYTES:], dtype="<u4") - cover
-        return self._plausible(total.view(np.int32).astype(np.int64))
+            bodies[key] = body[KEY_BYTES:]
+        return bodies
+
+    def _valid(self, sketch: Closing) -> list[bytes]:
+        """Return the keys of the reports that are answers, after the check with the keepers."""
+        digest, keys = sketch.digest(self.task), sketch.keys
+        check = Check.of(self.task, digest, (self._shares[key] for key in keys), n=len(keys))
+        openings, request = check.openings.copy(), self._identity.seal("sketch", sketch.write(self.task))
+        for body in self._answers("sketch", request, digest, "sketch", openings.size).values():
+            openings += unpacked(body, openings.shape)
+        openings %= PRIME
+        body = self.round.to_bytes(4, "little") + digest + packed(openings)
+        verdicts = check.weights.verdicts(check.terms, openings) + check.weights.public(openings)
+        request = self._identity.seal("verdict", body)
+        for answer in self._answers(
+            "verdict", request, hashlib.sha256(body).digest(), "verdict", verdicts.size
+        ).values():
+            verdicts += unpacked(answer, verdicts.shape)
+        return [key for key, wrong in zip(keys, (verdicts % PRIME).any(axis=1), strict=True) if not wrong]
+
+    def _keep(self, keys: list[bytes]) -> None:
+        """Forget the reports of all other clients: they are no answers."""
+        kept = set(keys)
+        self.n_refused = len(self._reports) - len(kept)
+        self._reports = {key: report for key, report in self._reports.items() if key in kept}
+        self._shares = {key: share for key, share in self._shares.items() if key in kept}
 
     def end(self) -> None:
         """Close the files of the round, and so the round; what they hold is kept."""
@@ -660,15 +720,27 @@ class Tally(HoldsSecrets):
 
     def _count(self, report: Report, digest: bytes) -> None:
         self._reports[report.key] = digest, report.certificate
-        self._total += report.vector
+        if self.task.checked:
+            self._shares[report.key] = report.vector.astype(np.uint64)
+        else:
+            self._total += report.vector
 
     def _recover(self, log: Log) -> None:
         for key, record in log.entries():
-            if key == _CLOSED:
+            if key in {_CLOSED, _SKETCHED}:
                 closing = Closing.read(record[KEY_BYTES:], self.task)
-                if closing.keys != sorted(self._reports):
+                part = key == _CLOSED and self.task.checked
+                if not (
+                    set(closing.keys) <= self._reports.keys()
+                    if part
+                    else closing.keys == sorted(self._reports)
+                ):
                     raise ValueError(f"{log.path} does not name the clients whose reports are in it")
-                self._closing = closing, record[:KEY_BYTES]
+                if key == _SKETCHED:
+                    self._sketch = closing, record[:KEY_BYTES]
+                else:
+                    self._closing = closing, record[:KEY_BYTES]
+                    self._keep(closing.keys)
             elif self._gathering is not None:
                 if record[:1] == _MESSAGE:
                     self._gathering.receive(record[1:])

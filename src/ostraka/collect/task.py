@@ -10,48 +10,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ostraka.collect.encodings import CountMin, CountSketch, Encoding, Grid, Histogram, Pairs, Tree
+from ostraka.collect.encodings import PRIME, Encoding, Histogram, read, written
 from ostraka.collect.question import Question
+from ostraka.collect.validity import Form, form_of
 from ostraka.core import check
 from ostraka.core.mechanisms.skellam import SkellamSum
 from ostraka.secure.agreement import canonical
 
-_KINDS: dict[str, Any] = {
-    kind.__name__: kind for kind in (Histogram, Tree, Grid, Pairs, CountMin, CountSketch)
-}
-
-
-def written(encoding: Encoding) -> dict[str, Any]:
-    """Return the encoding as a plain object for canonical JSON."""
-    values = {field.name: getattr(encoding, field.name) for field in fields(encoding)}  # type: ignore[arg-type]
-    plain = {
-        name: list(value) if isinstance(value, tuple) else value.item() if hasattr(value, "item") else value
-        for name, value in values.items()
-    }
-    return {"kind": type(encoding).__name__, **plain}
-
-
-def read(record: Any) -> Encoding:
-    """Return the encoding that :func:`written` wrote; ValueError for anything else."""
-    if (
-        not isinstance(record, dict)
-        or not isinstance(record.get("kind"), str)
-        or record["kind"] not in _KINDS
-    ):
-        raise ValueError(f"the kind of an encoding must be one of {', '.join(_KINDS)}")
-    kind = _KINDS[record["kind"]]
-    values = {name: value for name, value in record.items() if name != "kind"}
-    if set(values) != {field.name for field in fields(kind)}:
-        raise ValueError(f"a {record['kind']} has the fields {', '.join(f.name for f in fields(kind))}")
-    try:
-        encoding: Encoding = kind(**values)
-    except TypeError:
-        raise ValueError(f"a field of the {record['kind']} is of the wrong kind") from None
-    return encoding
-
-
 _VERSION = 1
 _WITH_QUESTION = 2  # the version of tasks that have one; others keep the form, and the fingerprint, of before
+_CHECKED = 3  # the version of tasks whose reports are checked
 _LEAST = 3  # of two, each would know the other's vector from the sum
 _MOST_KEEPERS = 100
 _MOST_CLIENTS = 100_000_000
@@ -65,7 +33,7 @@ class Task:
 
     Parameters
     ----------
-    encoding : Histogram, Tree, Grid, Pairs, CountMin or CountSketch
+    encoding : Histogram, Tree, Sum, Vector or another of ``ostraka.collect.encodings``
         How a client's value becomes a vector.
     sigma : float > 0
         Standard deviation of the noise on each cell of the sum.
@@ -97,6 +65,9 @@ class Task:
         then sign the set of survivors, and ``enrolment`` is needed.
     enrolment : str, optional
         Public key that signs the key of every client. None: whoever reaches the tally is a client.
+    checked : bool, default False
+        With keepers: they and the tally refuse each report that is no answer, and see nothing else of it. For
+        Histogram, Histograms, Tree, Sum, and Grid with one cell of a client. Half as much fits into the sums.
     question : Question, optional
         What people are asked, and what it costs them, in words that are part of the fingerprint.
 
@@ -131,6 +102,7 @@ class Task:
     missing: float = field(default=0.1, kw_only=True)
     lying: bool = field(default=False, kw_only=True)
     enrolment: str | None = field(default=None, kw_only=True)
+    checked: bool = field(default=False, kw_only=True)
     question: Question | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -147,8 +119,11 @@ class Task:
         for name in ("least", "most", "rounds", "honest"):
             self._set(**{name: int(getattr(self, name))})
         _ = self.mechanism  # raises if the noise cannot be priced
-        if self.limit * self.encoding.largest + self.noise_room(self.limit) >= _ROOM:
-            raise ValueError("most clients' sums, with the noise, must stay below 2^31: take a smaller most")
+        room = PRIME // 2 if self.checked else _ROOM
+        if self.limit * self.encoding.largest + self.noise_room(self.limit) >= room:
+            raise ValueError(
+                f"most clients' sums, with the noise, must stay below {room}: take a smaller most"
+            )
         self._check_question()
 
     def _set(self, **values: Any) -> None:
@@ -165,7 +140,7 @@ class Task:
         ):
             raise ValueError(f"least must be a whole number >= {_LEAST}, got {self.least!r}")
         if self.most is None and self.trust == "keepers":
-            self._set(most=1_000_000)
+            self._set(most=max(self.least, 100_000) if self.checked else 1_000_000)
         elif self.most is None:  # so few that those who may collude cannot be ``least``
             free = math.floor((self.least - 1) / self.colluding) if self.colluding else 10_000
             self._set(most=max(self.least, min(10_000, free)))
@@ -214,6 +189,13 @@ class Task:
             raise ValueError("with trust in clients there are no keepers")
         if self.honest > max(1, len(self.keepers)):
             raise ValueError(f"honest must be at most the number of keepers, got {self.honest}")
+        if not isinstance(self.checked, bool):
+            raise ValueError("checked must be True or False")  # noqa: TRY004  (bad data of a file)
+        if self.checked and (self.trust != "keepers" or self.form is None):
+            raise ValueError(
+                "checked=True needs keepers, and a Histogram, Histograms, a Tree, a Sum or a Grid with "
+                "at_most=1: nothing else can be checked"
+            )
         if self.lying and (self.trust != "clients" or self.enrolment is None):
             raise ValueError(
                 "lying=True needs trust='clients' and an enrolment key that signs the clients' keys"
@@ -223,6 +205,25 @@ class Task:
     def limit(self) -> int:
         """The largest number of clients, ``most``, as a number."""
         return self.least if self.most is None else self.most
+
+    @property
+    def form(self) -> Form | None:
+        """What a valid answer is, where keepers can check it."""
+        return form_of(self.encoding)
+
+    @property
+    def report_size(self) -> int:
+        """Numbers of four bytes in a report: the cells, or the answer with its proof."""
+        return self.form.length if self.checked and self.form is not None else self.encoding.cells
+
+    @property
+    def checks(self) -> str:
+        """What is checked of a report before it counts, as a sentence."""
+        if self.checked:
+            return "Keepers and tally together refuse reports that are no answers; an untrue answer counts."
+        return (
+            "Nothing of a report is checked but its form: a client that lies can spoil a sum, and read none."
+        )
 
     def __hash__(self) -> int:
         return hash(self.sha256)
@@ -280,10 +281,14 @@ class Task:
         """Return the task as canonical JSON."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         values |= {"encoding": written(self.encoding), "ostraka_task": _VERSION}
-        if self.question is None:
-            del values["question"]
-        else:
+        if self.question is not None:
             values |= {"question": self.question.written(), "ostraka_task": _WITH_QUESTION}
+        elif not self.checked:
+            del values["question"]
+        if self.checked:
+            values |= {"ostraka_task": _CHECKED}
+        else:
+            del values["checked"]
         return canonical(_one_spelling(values))
 
     @classmethod
@@ -294,12 +299,15 @@ class Task:
         except (ValueError, RecursionError):
             record = None
         version = record.pop("ostraka_task", None) if isinstance(record, dict) else None
-        if version not in {_VERSION, _WITH_QUESTION} or isinstance(version, bool):
-            raise ValueError(f"not a task of version {_VERSION} or {_WITH_QUESTION}")
-        names = {item.name for item in fields(cls)} - (set() if version == _WITH_QUESTION else {"question"})
+        later = {_VERSION: {"question", "checked"}, _WITH_QUESTION: {"checked"}, _CHECKED: set[str]()}
+        if version not in later or isinstance(version, bool):
+            raise ValueError(f"not a task of version {_VERSION}, {_WITH_QUESTION} or {_CHECKED}")
+        names = {item.name for item in fields(cls)} - later[version]
         if set(record) != names:
             raise ValueError(f"a task has the fields {', '.join(sorted(names))}")
-        question = Question.read(record["question"]) if version == _WITH_QUESTION else None
+        question = None if record.get("question") is None else Question.read(record["question"])
+        if (version == _WITH_QUESTION and question is None) or record.get("checked", True) is not True:
+            raise ValueError("a task of this version must have what its version says")
         try:
             return cls(**{**record, "encoding": read(record["encoding"]), "question": question})
         except TypeError:

@@ -5,6 +5,7 @@ const PRIME = 2n ** 31n - 1n;
 const PKCS8 = fromHex("302e020100300506032b656e04220420"); // what precedes 32 bytes of an X25519 secret
 const LITTLE = new Uint8Array(Uint32Array.of(1).buffer)[0] === 1; // as every browser's machine is today
 const text = (string) => new TextEncoder().encode(string);
+const random = (size) => crypto.getRandomValues(new Uint8Array(size));
 
 export function fromHex(digits) {
   if (!/^([0-9a-f]{2})*$/.test(digits)) throw new Error("not hexadecimal");
@@ -26,12 +27,15 @@ export async function sha256(bytes) {
   return new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
 }
 
-// Encodings: as in encodings.py and sketches.py
+// Encodings: as in encodings.py
+
+function clippedNumber(value, low, high) {
+  if (typeof value !== "number" || Number.isNaN(value)) throw new Error("the value must be a number");
+  return Math.min(Math.max(value, low), high);
+}
 
 function cellOf(value, low, high, cells) {
-  if (typeof value !== "number" || Number.isNaN(value)) throw new Error("the value must be a number");
-  const clipped = Math.min(Math.max(value, low), high);
-  return Math.min(Math.floor(((clipped - low) * cells) / (high - low)), cells - 1);
+  return Math.min(Math.floor(((clippedNumber(value, low, high) - low) * cells) / (high - low)), cells - 1);
 }
 
 function itemsOf(value, limit, atMost) {
@@ -55,15 +59,25 @@ export function treeSizes(encoding) {
   return sizes;
 }
 
-export function cellsOf(encoding) {
-  switch (encoding.kind) {
-    case "Histogram": return encoding.cells;
-    case "Tree": return treeSizes(encoding).reduce((a, b) => a + b, 0);
-    case "Grid": return encoding.shape[0] * encoding.shape[1];
-    case "Pairs": return (encoding.items * (encoding.items + 1)) / 2;
-    case "CountMin": case "CountSketch": return encoding.width * encoding.depth;
-    default: throw new Error("this page does not know the encoding of the task");
-  }
+// Each kind of encoding: how many cells it has, and how a value becomes a vector. A page can register others.
+const KINDS = {};
+
+export function register(kind, { cells, encode }) { // encode(encoding, value, vector, key) adds to a vector of zeros
+  if (kind in KINDS) throw new Error(`there is an encoding ${kind}`);
+  KINDS[kind] = { cells, encode };
+}
+
+function kindOfEncoding(encoding) {
+  if (!Object.hasOwn(KINDS, encoding.kind)) throw new Error("this page does not know the encoding of the task");
+  return KINDS[encoding.kind];
+}
+
+export function cellsOf(encoding) { return kindOfEncoding(encoding).cells(encoding); }
+
+export async function encode(encoding, value, key = random(32)) { // the key rounds numbers between two steps
+  const vector = new Uint32Array(cellsOf(encoding));
+  await kindOfEncoding(encoding).encode(encoding, value, vector, key);
+  return vector;
 }
 
 async function hashed(encoding, purpose, items, width) {
@@ -86,33 +100,77 @@ async function sketched(encoding, value, vector) {
   }));
 }
 
-export async function encode(encoding, value) {
-  const vector = new Uint32Array(cellsOf(encoding));
-  if (encoding.kind === "Histogram") {
-    vector[cellOf(value, encoding.low, encoding.high, encoding.cells)] = 1;
-  } else if (encoding.kind === "Tree") {
-    const sizes = treeSizes(encoding);
-    const leaf = cellOf(value, encoding.low, encoding.high, encoding.high - encoding.low);
-    let start = 0;
-    sizes.forEach((size, level) => {
-      vector[start + Math.floor(leaf / encoding.fanout ** (sizes.length - 1 - level))] = 1;
-      start += size;
-    });
-  } else if (encoding.kind === "Grid") {
-    const cells = pointsOf(value).map(([x, y]) => cellOf(x, ...encoding.x, encoding.shape[0]) * encoding.shape[1]
-      + cellOf(y, ...encoding.y, encoding.shape[1]));
-    for (const cell of [...new Set(cells)].slice(0, encoding.at_most)) vector[cell] = 1;
-  } else if (encoding.kind === "Pairs") {
-    const items = itemsOf(value, encoding.items, encoding.at_most);
-    items.forEach((one, number) => items.slice(number).forEach((other) => {
-      const low = Math.min(one, other), high = Math.max(one, other);
-      vector[low * encoding.items - (low * (low - 1)) / 2 + high - low] = 1;
-    }));
-  } else {
-    await sketched(encoding, value, vector);
-  }
-  return vector;
+register("Histogram", { cells: (encoding) => encoding.cells, encode: ({ low, high, cells }, value, vector) => {
+  vector[cellOf(value, low, high, cells)] = 1;
+} });
+
+register("Histograms", { cells: ({ parts }) => parts.reduce((sum, part) => sum + part[2], 0), encode: ({ parts }, value, vector) => {
+  if (!Array.isArray(value) || value.length !== parts.length) throw new Error(`the value must be a list of ${parts.length} numbers`);
+  let start = 0;
+  parts.forEach(([low, high, cells], at) => { vector[start + cellOf(value[at], low, high, cells)] = 1; start += cells; });
+} });
+
+register("Tree", { cells: (encoding) => treeSizes(encoding).reduce((a, b) => a + b, 0), encode: (encoding, value, vector) => {
+  const sizes = treeSizes(encoding);
+  const leaf = cellOf(value, encoding.low, encoding.high, encoding.high - encoding.low);
+  let start = 0;
+  sizes.forEach((size, level) => {
+    vector[start + Math.floor(leaf / encoding.fanout ** (sizes.length - 1 - level))] = 1;
+    start += size;
+  });
+} });
+
+const gridCells = ({ shape }) => shape[0] * shape[1];
+const gridPlaces = ({ x, y, shape }, value) => pointsOf(value).map(([one, other]) => cellOf(one, ...x, shape[0]) * shape[1]
+  + cellOf(other, ...y, shape[1]));
+
+register("Grid", { cells: gridCells, encode: (encoding, value, vector) => {
+  for (const cell of [...new Set(gridPlaces(encoding, value))].slice(0, encoding.at_most)) vector[cell] = 1;
+} });
+
+register("Visits", { cells: gridCells, encode: (encoding, value, vector) => {
+  for (const cell of gridPlaces(encoding, value).slice(0, encoding.at_most)) vector[cell] += 1;
+} });
+
+register("Pairs", { cells: ({ items }) => (items * (items + 1)) / 2, encode: (encoding, value, vector) => {
+  const items = itemsOf(value, encoding.items, encoding.at_most);
+  items.forEach((one, number) => items.slice(number).forEach((other) => { vector[pairCell(encoding, one, other)] = 1; }));
+} });
+
+export function pairCell({ items }, one, other) {
+  const low = Math.min(one, other), high = Math.max(one, other);
+  return low * items - (low * (low - 1)) / 2 + high - low;
 }
+
+for (const kind of ["CountMin", "CountSketch"]) register(kind, { cells: ({ width, depth }) => width * depth, encode: sketched });
+
+// Numbers in whole steps: each is rounded to one of both nearest at random, by a stream of AES
+async function rounded(scaled, key, turn) {
+  const base = await crypto.subtle.importKey("raw", key, "AES-CTR", false, ["encrypt"]);
+  const words = await streamOf(base, scaled.length, turn * Math.ceil(scaled.length / 4));
+  return scaled.map((value, at) => { const whole = Math.floor(value); return whole + (words[at] < (value - whole) * 2 ** 32); });
+}
+
+register("Sum", { cells: () => 1, encode: async ({ low, high, bits }, value, vector, key) => {
+  const clipped = clippedNumber(value, low, high), steps = 2 ** bits - 1;
+  [vector[0]] = await rounded(Float64Array.of(((clipped - low) * steps) / (high - low)), key, 0);
+} });
+
+const REDO = 20, FURTHEST_ENTRY = 1e150;
+
+register("Vector", { cells: (encoding) => encoding.cells, encode: async ({ cells, clip, grid }, value, vector, key) => {
+  const good = (Array.isArray(value) || ArrayBuffer.isView(value)) && value.length === cells
+    && value.every((entry) => typeof entry === "number" && Number.isFinite(entry));
+  if (!good) throw new Error(`the value must be a vector of ${cells} finite numbers`);
+  const entries = Float64Array.from(value, (entry) => Math.min(Math.max(entry, -FURTHEST_ENTRY), FURTHEST_ENTRY));
+  const norm = Math.sqrt(entries.reduce((sum, entry) => sum + entry * entry, 0)), factor = grid / Math.max(norm, clip);
+  const scaled = entries.map((entry) => entry * factor), bound = Math.floor((17 * grid) / 16);
+  for (let turn = 0; turn < REDO; turn++) {
+    const whole = await rounded(scaled, key, turn);
+    if (whole.reduce((sum, entry) => sum + entry * entry, 0) <= bound ** 2) { vector.set(Int32Array.from(whole)); return; }
+  }
+  vector.set(Int32Array.from(scaled, Math.trunc)); // which never lengthens
+} });
 
 // Masks: as in secure/keys.py and secure/masks.py
 
@@ -135,8 +193,10 @@ async function sharedKey(secret, peerKey, transcript, pair, { purpose, cipher, u
     { name: cipher, length: 256 }, false, uses);
 }
 
-async function streamOf(key, size) {
-  const stream = await crypto.subtle.encrypt({ name: "AES-CTR", counter: new Uint8Array(16), length: 64 }, key,
+async function streamOf(key, size, block = 0) { // block: where in the stream it starts
+  const counter = new Uint8Array(16);
+  new DataView(counter.buffer).setUint32(12, block);
+  const stream = await crypto.subtle.encrypt({ name: "AES-CTR", counter, length: 64 }, key,
     new Uint8Array(4 * size));
   if (LITTLE) return new Uint32Array(stream);
   const view = new DataView(stream);
@@ -175,7 +235,7 @@ const hexadecimal = (value, digits) => typeof value === "string" && value.length
 
 function checkedTask(taskText, trust, round) {
   const task = JSON.parse(taskText);
-  if (task.ostraka_task !== ("question" in task ? 2 : 1) || task.trust !== trust) throw new Error(`this needs a task that trusts ${trust}`);
+  if (task.ostraka_task !== ("checked" in task ? 3 : "question" in task ? 2 : 1) || task.trust !== trust) throw new Error(`this needs a task that trusts ${trust}`);
   const keys = [task.tally, ...(task.enrolment === null ? [] : [task.enrolment])];
   const shares = [task.colluding, task.missing], kept = trust === "keepers";
   if (!keys.every((key) => hexadecimal(key, 64)) || !task.keepers.every((key) => hexadecimal(key, 128))) throw new Error("a key of the task is malformed");
@@ -185,7 +245,7 @@ function checkedTask(taskText, trust, round) {
     && [trust, "tally"].includes(task.noise) && (kept ? whole(task.keepers.length, 2, 100) : task.keepers.length === 0)
     && whole(task.honest, 1, Math.max(1, task.keepers.length)) && whole(cellsOf(task.encoding), 1, 2 ** 22)
     && (kept ? !task.lying : task.least > Math.ceil(task.colluding * task.most - 1e-9) && (!task.lying || task.enrolment !== null));
-  if (!good) throw new Error("the task has a field out of range");
+  if (!good || (task.checked && !(kept && formOf(task.encoding)))) throw new Error("the task has a field out of range");
   if (!whole(round, 0, task.rounds - 1)) throw new Error("the task has no such round");
   return task;
 }
@@ -212,16 +272,66 @@ export async function transcriptOf(sha, round, purpose) {
   return sha256(text(`["${sha}",${round},"${purpose}"]`));
 }
 
-export async function report(taskText, value, { round = 0, own = null, certificate = new Uint8Array(0) } = {}) {
+export async function report(taskText, value, { round = 0, own = null, certificate = new Uint8Array(0), proofKey = random(32) } = {}) {
   const task = checkedTask(taskText, "keepers", round), sha = toHex(await sha256(text(taskText)));
-  const sums = await encode(task.encoding, value);
+  const vector = await encode(task.encoding, value);
+  const sums = task.checked ? await proved(task.encoding, vector, proofKey) : vector;
   const { secret, key } = own ?? await newSecret();
   await enrolled(task, sha, round, key, certificate);
   const transcript = await transcriptOf(sha, round, "report");
   const peers = task.keepers.map((keeper) => ({ key: fromHex(keeper.slice(64)), pair: [toHex(key), keeper], sign: 1 }));
-  await addMasks(sums, secret, peers, transcript);
+  await (task.checked ? addResidues : addMasks)(sums, secret, peers, transcript);
   const shown = task.enrolment === null ? new Uint8Array(0) : certificate;
   return joined(transcript.slice(0, 16), key, shown, littleEndian(sums));
+}
+
+// What keepers check: as in validity.py. Numbers are modulo the prime.
+
+const P = Number(PRIME), TIMES = 2, SPARE = 64;
+
+export function formOf(encoding) { // null: nothing can be checked
+  switch (encoding.kind) {
+    case "Histogram": return { sizes: [encoding.cells] };
+    case "Histograms": return { sizes: encoding.parts.map((part) => part[2]) };
+    case "Tree": return { sizes: treeSizes(encoding) };
+    case "Grid": return encoding.at_most === 1 ? { sizes: [cellsOf(encoding)] } : null;
+    case "Sum": return { sizes: new Array(encoding.bits).fill(1), binary: true };
+    default: return null;
+  }
+}
+
+function residues(words, size) { // uniform: a number that is the prime itself is left out
+  const numbers = new Uint32Array(size);
+  for (let at = 0, from = 0; at < size; from++) if (words[from] >>> 1 !== P) numbers[at++] = words[from] >>> 1;
+  return numbers;
+}
+
+const product = (one, other) => Number((BigInt(one) * BigInt(other)) % PRIME);
+
+export async function proved(encoding, vector, key) { // the answer, its secret multiples, and what opens squares
+  const { sizes, binary } = formOf(encoding), n = TIMES * sizes.length, blocks = sizes.length;
+  const marks = binary ? sizes.map((_, bit) => (vector[0] >>> bit) & 1) : vector;
+  const seed = await crypto.subtle.importKey("raw", await sha256(joined(text("ostraka/proof/1"), key)), "AES-CTR", false, ["encrypt"]);
+  const drawn = residues(await streamOf(seed, 2 * n + SPARE), 2 * n), multiples = drawn.slice(0, n), masks = drawn.slice(n);
+  const cells = marks.length, all = new Uint32Array((1 + TIMES) * cells + 4 * n);
+  all.set(marks);
+  for (let time = 0; time < TIMES; time++) {
+    let at = 0;
+    for (let block = 0; block < blocks; block++) {
+      const multiple = multiples[time * blocks + block];
+      for (const end = at + sizes[block]; at < end; at++) if (marks[at]) all[(1 + time) * cells + at] = product(multiple, marks[at]);
+    }
+  }
+  const opening = [multiples, masks, masks.map((one) => product(one, one)), multiples.map((one, at) => product(one, masks[at]))];
+  opening.forEach((part, number) => all.set(part, (1 + TIMES) * cells + number * n));
+  return all;
+}
+
+async function addResidues(sums, secret, peers, transcript) {
+  for (const { key, pair } of peers) {
+    const mask = residues(await pairMask(secret, key, transcript, pair, sums.length + SPARE), sums.length);
+    for (let at = 0; at < sums.length; at++) sums[at] = (sums[at] + mask[at]) % P;
+  }
 }
 
 // How many neighbours mask with a client, and how many shares give a secret: as in _graph.py
@@ -337,7 +447,6 @@ export function neighboursOf(place, n, k, seed) {
 const SHARES = 2n ** 256n + 297n;
 const numberOf = (bytes) => BigInt("0x" + toHex(bytes.slice().reverse()));
 const bytesOf = (number, size) => fromHex(number.toString(16).padStart(2 * size, "0")).reverse();
-const random = (size) => crypto.getRandomValues(new Uint8Array(size));
 
 function below(limit) {
   for (;;) {
@@ -381,7 +490,13 @@ function drawn({ first, ends }, word) {
   return first + low;
 }
 
+const MOST_TABLE = 1e6; // of a variance
+
 export function skellam(variance, size) {
+  if (variance > MOST_TABLE) { // the sum of two draws of half the variance is one of all of it
+    const more = skellam(variance / 2, size);
+    return skellam(variance / 2, size).map((one, at) => one + more[at]);
+  }
   const table = poissonTable(variance / 2);
   const word = () => numberOf(random(16));
   return Int32Array.from({ length: size }, () => drawn(table, word()) - drawn(table, word()));

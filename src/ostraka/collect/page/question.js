@@ -24,6 +24,10 @@ const WORDS = {
     received: "Received. It will be counted once.", failed: (why) => `Not sent: ${why}`, choose: "Choose one answer first.",
     type: "Type a number first.", result: "The result", signed: "Signed by the tally.",
     median: (value, low, high, unit) => `The median is ${value}${unit}; with 95 % probability it lies between ${low} and ${high}.`,
+    mean: (value, low, high, unit) => `The mean is ${value}${unit}; with 95 % probability it lies between ${low} and ${high}.`,
+    numbers: (n) => `${n} numbers, with spaces between them`, length: (n, clip) => `A vector of ${n} numbers. A longer one than ${clip} is shortened to it.`,
+    validity: "What is checked", checked: "The keepers and the server refuse reports that are no answers, and see nothing else of them.",
+    unchecked: "Nothing but the form of a report: whoever lies can spoil the sum, and read no answer.",
     answer: "answer", people: "people", from: "from", to: "to",
   },
   de: {
@@ -46,6 +50,10 @@ const WORDS = {
     received: "Angekommen. Sie wird einmal gezählt.", failed: (why) => `Nicht gesendet: ${why}`, choose: "Wählen Sie zuerst eine Antwort.",
     type: "Geben Sie zuerst eine Zahl ein.", result: "Das Ergebnis", signed: "Unterschrieben von der Zählstelle.",
     median: (value, low, high, unit) => `Der Median ist ${value}${unit}; mit 95 % Wahrscheinlichkeit liegt er zwischen ${low} und ${high}.`,
+    mean: (value, low, high, unit) => `Der Mittelwert ist ${value}${unit}; mit 95 % Wahrscheinlichkeit liegt er zwischen ${low} und ${high}.`,
+    numbers: (n) => `${n} Zahlen, durch Leerzeichen getrennt`, length: (n, clip) => `Ein Vektor aus ${n} Zahlen. Ein längerer als ${clip} wird darauf gekürzt.`,
+    validity: "Was geprüft wird", checked: "Hüter und Server weisen Meldungen zurück, die keine Antworten sind, und sehen sonst nichts davon.",
+    unchecked: "Nichts als die Form einer Meldung: Wer lügt, kann die Summe verderben, und keine Antwort lesen.",
     answer: "Antwort", people: "Menschen", from: "von", to: "bis",
   },
   fr: {
@@ -68,6 +76,10 @@ const WORDS = {
     received: "Reçue. Elle sera comptée une fois.", failed: (why) => `Non envoyée : ${why}`, choose: "Choisissez d'abord une réponse.",
     type: "Tapez d'abord un nombre.", result: "Le résultat", signed: "Signé par le compteur.",
     median: (value, low, high, unit) => `La médiane est ${value}${unit} ; avec une probabilité de 95 % elle est entre ${low} et ${high}.`,
+    mean: (value, low, high, unit) => `La moyenne est ${value}${unit} ; avec une probabilité de 95 % elle est entre ${low} et ${high}.`,
+    numbers: (n) => `${n} nombres, séparés par des espaces`, length: (n, clip) => `Un vecteur de ${n} nombres. Un plus long que ${clip} y est raccourci.`,
+    validity: "Ce qui est vérifié", checked: "Les gardiens et le serveur refusent les envois qui ne sont pas des réponses, et n'en voient rien d'autre.",
+    unchecked: "Rien que la forme d'un envoi : qui ment peut gâcher la somme, et ne lit aucune réponse.",
     answer: "réponse", people: "personnes", from: "de", to: "à",
   },
 };
@@ -86,6 +98,8 @@ const factorOf = (epsilon) => { // rounded up, as an upper bound must be
   const factor = Math.exp(Math.min(epsilon, 700));
   return factor < 10 ? Math.ceil(100 * factor) / 100 : Math.ceil(factor);
 };
+
+const NUMBERS = ["Histogram", "Tree", "Sum"]; // kinds whose answer is one number
 
 // The range of numbers that count as they are: of a tree whole ones, whose end is not one of them
 const rangeOf = (encoding) => encoding.kind === "Tree" ? [encoding.low, encoding.high - 1] : [encoding.low, encoding.high];
@@ -141,6 +155,7 @@ export class OstrakaQuestion extends HTMLElement {
       row(words.kept, words.days(question.keep_days));
     }
     row(words.protection, made("span", { id: id("hidden") }, words[task.trust]));
+    row(words.validity, made("span", { id: id("checks") }, words[task.checked ? "checked" : "unchecked"]));
     if (question) {
       const local = (number) => number.toLocaleString(this.#language, { maximumFractionDigits: 3 });
       const bound = (epsilon) => [local(Math.ceil(1000 * epsilon - 1e-9) / 1000), local(factorOf(epsilon))];
@@ -182,12 +197,16 @@ export class OstrakaQuestion extends HTMLElement {
     }
     const number = (name) => made("input", { id: id(name), inputmode: "decimal", autocomplete: "off", required: true, "aria-describedby": `${id("hint")} ${id("clipped")}` });
     const hint = (text) => [made("p", { id: id("hint"), class: "soft" }, text), made("p", { id: id("clipped"), class: "warn", "aria-live": "polite" })];
-    if (encoding.kind === "Grid") {
+    if (encoding.kind === "Grid" || encoding.kind === "Visits") {
       return [made("p", {}, asked), made("label", { for: id("value") }, words.x), number("value"), made("label", { for: id("second") }, words.y), number("second"),
         ...hint(words.points(encoding.x, encoding.y))];
     }
     const field = number("value");
-    if (encoding.kind !== "Histogram" && encoding.kind !== "Tree") {
+    if (encoding.kind === "Histograms" || encoding.kind === "Vector") {
+      const hints = encoding.kind === "Vector" ? words.length(encoding.cells, encoding.clip) : encoding.parts.map(([from, to]) => words.range(from, to, this.#unit)).join(" ");
+      return [made("p", {}, asked), made("label", { for: id("value") }, words.numbers(encoding.parts?.length ?? encoding.cells)), field, ...hint(hints)];
+    }
+    if (!NUMBERS.includes(encoding.kind)) {
       return [made("p", {}, asked), made("label", { for: id("value") }, words.items), field, ...hint(words.most(encoding.at_most))];
     }
     const [low, high] = rangeOf(encoding);
@@ -207,11 +226,11 @@ export class OstrakaQuestion extends HTMLElement {
       const chosen = this.querySelector("input[type=radio]:checked");
       return chosen && Number(chosen.value);
     }
-    if (encoding.kind === "Grid") {
+    if (encoding.kind === "Grid" || encoding.kind === "Visits") {
       const point = [number(typed("value")), number(typed("second"))];
       return point.some(Number.isNaN) ? null : point;
     }
-    if (encoding.kind === "Histogram" || encoding.kind === "Tree") {
+    if (NUMBERS.includes(encoding.kind)) {
       const value = number(typed("value"));
       return Number.isNaN(value) ? null : value;
     }
@@ -268,7 +287,7 @@ export class OstrakaQuestion extends HTMLElement {
     place.hidden = false;
     place.replaceChildren(made("h2", {}, words.result));
     if (result.value !== undefined) {
-      place.append(made("p", { class: "answer" }, words.median(result.value, result.low, result.high, this.#unit)));
+      place.append(made("p", { class: "answer" }, words[result.of ?? "median"](...[result.value, result.low, result.high].map((one) => one.toLocaleString(this.#language, { maximumFractionDigits: 3 })), this.#unit)));
     } else if (result.people && !Array.isArray(result.people[0])) {
       const names = this.#text("choices") || result.answers;
       const head = made("tr", {}, ...[words.answer, words.people, words.from, words.to].map((name) => made("th", { scope: "col" }, name)));

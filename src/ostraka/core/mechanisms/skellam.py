@@ -199,7 +199,8 @@ def shift_mu(variance: float, shift: int) -> float:
 @lru_cache(maxsize=8)
 def _normal_quantiles(variance: float) -> np.ndarray:
     """Return z(i) for i from -n to n - 1, where P[X > n - 1 - MOST_STEP] is below 2^-100."""
-    reach = math.ceil(60 * math.sqrt(variance)) + 300 + MOST_STEP
+    deviations = 60 if variance < 2_500 else 16  # far enough for 2^-100; checked below
+    reach = math.ceil(deviations * math.sqrt(variance)) + 300 + MOST_STEP
     tails = np.logaddexp.accumulate(log_density(variance, reach)[::-1])[::-1][1:]  # log P[X > i], i >= 0
     last = int(np.argmax(tails < _TAIL)) + MOST_STEP
     if not (tails[last - MOST_STEP] < _TAIL and last + 100 < len(tails)):
@@ -226,8 +227,12 @@ def log_density(variance: float, reach: int) -> np.ndarray:
 
 
 MOST_SIGMA = 10_000.0  # in votes; keeps tables and sums short
-MOST_SUM_SIGMA = 1_000.0  # its tables are made in a second
-# Clients in a browser draw from tables of 128 bits, each number within 2^-110; and at most 64^2 cells move,
+_MOST_ARGMAX_SIGMA = 1_000.0
+MOST_SUM_SIGMA = 8_000.0  # prices take half a second
+_MOST_TABLE = 1e6  # of a variance: tables of draws are made in a second
+_MOST_L2 = 2.0**14
+_SUMMED_UP_TO = 1_000.0  # a sigma: beyond, Rényi divergences are taken from a theorem
+# Clients in a browser draw from tables of 128 bits, each number within 2^-110; and at most 2^28 cells move,
 # each of which a Gaussian dominates but for 2^-100.
 _SLACK = 2.0**-60
 
@@ -277,7 +282,7 @@ class SkellamMax:
         check.positive(sigma=self.sigma)
         check.integer(changed=self.changed, least=2)
         check.one_of(reveals=self.reveals, allowed=("counts", "argmax"))
-        limit = MOST_SIGMA if self.reveals == "counts" else MOST_SUM_SIGMA
+        limit = MOST_SIGMA if self.reveals == "counts" else _MOST_ARGMAX_SIGMA
         if self.sigma > limit:
             raise ValueError(f"sigma must be at most {limit:,.0f} votes, got {self.sigma!r}")
         if self.reveals == "argmax" and self.changed > 2:
@@ -314,11 +319,10 @@ class SkellamSum:
 
     Parameters
     ----------
-    sigma : float > 0, at most 1,000
+    sigma : float > 0, at most 8,000
         Standard deviation of the noise on each cell, in the unit of the cells. Public.
     l1, l2 : float >= 1
-        How far two encodings of one client can lie apart, in these norms. Public. The smaller must be
-        below 65.
+        How far two encodings of one client can lie apart, in these norms. Public. ``l2`` is at most 16,384.
     adds : bool, default False
         False: the sums carry the noise already, because clients or keepers added it. True: the sums are
         exact, and :meth:`release` adds the noise.
@@ -332,10 +336,12 @@ class SkellamSum:
     ----------
     ``curve()`` covers every whole-number change of one client's vector within both norms, in both
     directions, also where all noisy cells are seen. It bounds the Rényi divergence, and names a
-    Gaussian that dominates the change; the smaller epsilon holds.
+    Gaussian that dominates the change; the smaller epsilon holds. Up to 64 the worst case is searched; where
+    both norms are larger, the Gaussian is that of ``l2`` moves by one, whatever the number of cells.
     :attr:`promise` names the norms and the noise: sums with other noise, or with none, are refused.
-    Source: Agarwal, Kairouz and Liu 2021, arXiv:2110.04995 (the mechanism); the worst case is a linear
-    program over the costs of single cells; the Gaussian is proved in docs/collect.md.
+    Source: Agarwal, Kairouz and Liu 2021, arXiv:2110.04995 (the mechanism, and Theorem 3.5 for large
+    norms); the worst case is a linear program over the costs of single cells; the Gaussian is proved in
+    docs/collect.md.
 
     Examples
     --------
@@ -353,8 +359,8 @@ class SkellamSum:
         check.positive(sigma=self.sigma, l1=self.l1, l2=self.l2)
         if self.sigma > MOST_SUM_SIGMA:
             raise ValueError(f"sigma must be at most {MOST_SUM_SIGMA:,.0f}, got {self.sigma!r}")
-        if min(self.l1, self.l2) < 1 or min(self.l1, self.l2) > MOST_STEP:
-            raise ValueError(f"l1 and l2 must be 1 or more, one of them at most {MOST_STEP}")
+        if min(self.l1, self.l2) < 1 or self.l2 > _MOST_L2:
+            raise ValueError(f"l1 and l2 must be 1 or more, and l2 at most {_MOST_L2:,.0f}")
         if not isinstance(self.adds, bool):
             raise ValueError(f"adds must be True or False, got {self.adds!r}")  # noqa: TRY004  (house style)
 
@@ -403,6 +409,8 @@ def skellam_rdp(variance: float, changed: int = 2) -> tuple[float, ...]:
 @lru_cache(maxsize=32)
 def vector_rdp(variance: float, l1: float, l2: float) -> tuple[float, ...]:
     """The largest Rényi divergence, rounded up, of any whole-number move within both norms."""
+    if variance > _SUMMED_UP_TO**2 or min(l1, l2) > MOST_STEP:
+        return published_rdp(variance, l1, l2)
     single = np.array([shift_rdp(variance, step) for step in _steps(l1, l2)])
     return tuple(up(value, ulps=64) for value in _costliest(single, l1, l2).tolist())
 
@@ -413,8 +421,20 @@ def vector_mu_squared(variance: float, l1: float, l2: float) -> float:
 
     Independent cells are dominated by independent Gaussians, whose squared shifts add.
     """
+    if min(l1, l2) > MOST_STEP:  # a move by k costs at most k^2 times that of a move by one
+        return up(l2**2 * shift_mu(variance, 1) ** 2, ulps=64)
     single = np.array([[shift_mu(variance, step) ** 2] for step in _steps(l1, l2)])
     return up(float(_costliest(single, l1, l2)[0]), ulps=64)
+
+
+def published_rdp(variance: float, l1: float, l2: float) -> tuple[float, ...]:
+    """Theorem 3.5 of Agarwal et al. 2021, which holds at whole orders; others take the next, rounded up."""
+    area, l1 = l2 * l2 * (1 + 1e-12), min(l1, l2 * l2)  # of whole numbers, l1 is at most the square of l2
+    rdp = []
+    for order in (math.ceil(order) if math.isfinite(order) else order for order in ORDERS):
+        rest = min(((2 * order - 1) * area + 6 * l1) / (4 * variance**2), 3 * l1 / (2 * variance))
+        rdp.append(up(order * area / (2 * variance) + rest, ulps=64) if math.isfinite(order) else math.inf)
+    return tuple(rdp)
 
 
 def _steps(l1: float, l2: float) -> range:
@@ -441,6 +461,8 @@ def _costliest(single: np.ndarray, l1: float, l2: float) -> np.ndarray:
 
 def skellam(variance: float, shape: tuple[int, ...], *, rng: np.random.Generator | None = None) -> np.ndarray:
     """Draw exactly, int64, from ``rng`` or the operating system; use more bits where 64 do not decide."""
+    if variance > _MOST_TABLE:  # the sum of two draws of half the variance is one of all of it
+        return np.asarray(skellam(variance / 2, shape, rng=rng) + skellam(variance / 2, shape, rng=rng))
     size = math.prod(shape)
     words = _words(2 * size, rng)
     thresholds = _thresholds(variance / 2)
@@ -451,7 +473,9 @@ def skellam(variance: float, shape: tuple[int, ...], *, rng: np.random.Generator
 
 
 def largest_draw(variance: float) -> int:
-    """Return a bound which the size of a draw exceeds with probability at most 2^-64."""
+    """Return a bound which the size of a draw exceeds with probability at most 2^-60."""
+    if variance > _MOST_TABLE:
+        return 2 * largest_draw(variance / 2)
     return len(_thresholds(variance / 2))
 
 

@@ -1,0 +1,222 @@
+"""The check of reports by keepers and tally: what is no answer is refused, and nothing else is seen."""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+
+from ostraka.collect import Client, Grid, Histogram, Histograms, Sum, Task, Tree, Vector
+from ostraka.collect import client as _client
+from ostraka.collect.encodings import PRIME
+from ostraka.collect.messages import Closing
+from ostraka.collect.validity import TIMES, Check, Weights, form_of, packed, proved, residues
+from ostraka.secure.keys import exchange_key, new_secret
+from ostraka.secure.rounds import PartyError
+from ostraka.secure.wire import PartyServer
+from tests.collect.test_page_among_clients import node
+from tests.false_alarm import FALSE_ALARM
+
+FORMS = {
+    "histogram": (Histogram(0, 12, cells=12), lambda k: k % 12),
+    "histograms": (Histograms(((0, 3, 3), (0, 4, 4))), lambda k: [k % 3, k % 4]),
+    "tree": (Tree(0, 12, fanout=3), lambda k: k % 12),
+    "grid": (Grid(x=(0, 3), y=(0, 4), shape=(3, 4)), lambda k: [] if k % 7 == 0 else [(k % 3, k % 4)]),
+    "sum": (Sum(0, 15, bits=4), lambda k: k % 16),
+}
+FORGERIES = {
+    "two marks": lambda x: with_cells(x, {0: 1, 1: 1}),
+    "one of two": lambda x: with_cells(x, {0: 2}),
+    "2^30": lambda x: with_cells(x, {0: 2**30}),
+    "minus one": lambda x: with_cells(x, {0: PRIME - 1}),
+    "two halves": lambda x: with_cells(x, {0: (PRIME + 1) // 2, 1: (PRIME + 1) // 2}),
+    "one and minus one": lambda x: with_cells(x, {0: 1, 1: PRIME - 1}),
+    "2^29 each": lambda x: np.full_like(x, 2**29),
+}
+
+
+def with_cells(x: np.ndarray, cells: dict[int, int]) -> np.ndarray:
+    x = x.copy()
+    x[:2] = 0
+    for cell, value in cells.items():
+        x[cell] = value
+    return x
+
+
+def outcome(form, payload, rng, *, shift=0, digest=None):
+    """The opened verdict of one report that three parties share, in whole numbers; ``shift``: of a cheat."""
+    weights = Weights(form, rng.bytes(32) if digest is None else digest)
+    masks = rng.integers(0, PRIME, (2, form.length)).astype(np.uint64)
+    shares = [*masks, (payload + 2 * np.uint64(PRIME) - masks.sum(axis=0)) % PRIME]
+    parts = [weights.shares(share) for share in shares]
+    openings = (sum(opening for opening, _ in parts) + np.uint64(shift)) % PRIME
+    verdict = sum(weights.verdicts(terms[None], openings[None]).astype(object) for _, terms in parts)
+    return (verdict + weights.public(openings[None]).astype(object))[0] % PRIME, openings
+
+
+def forged(form, change, rng):
+    """A payload whose answer is changed; the rest is what would prove it if it could be proved."""
+    k = len(form.sizes)
+    payload = proved(form, np.zeros(form.cells if not form.binary else 1, dtype=np.uint32), rng.bytes(32))
+    marks = change(np.zeros(form.cells, dtype=np.uint64))
+    multiples = payload[(1 + TIMES) * form.cells :][: TIMES * k].reshape(TIMES, k)
+    payload[: form.cells] = marks
+    payload[form.cells : (1 + TIMES) * form.cells] = (
+        np.repeat(multiples, form.sizes, axis=1) * marks % PRIME
+    ).ravel()
+    payload[-1] = (payload[-1] + rng.integers(0, PRIME)) % PRIME  # and a wrong constant, which may help
+    payload[(1 + TIMES) * form.cells + 2 * TIMES * k] += rng.integers(0, 2)
+    return payload
+
+
+def refusals(n: int) -> tuple[int, int, int, int]:
+    """Honest reports refused, of how many; forged ones taken, of how many."""
+    rng, refused, taken, honest, false = np.random.default_rng(5), 0, 0, 0, 0
+    for case, k in itertools.product(FORMS, range(n)):
+        encoding, value = FORMS[case]
+        form = form_of(encoding)
+        verdict, _ = outcome(form, proved(form, encoding.encode(value(k)), rng.bytes(32)), rng)
+        refused, honest = refused + bool(verdict.any()), honest + 1
+        change = list(FORGERIES.values())[k % len(FORGERIES)]
+        if case in {"grid", "sum"} and k % len(FORGERIES) == 0:
+            change = FORGERIES["2^30"]  # in blocks of one cell two marks are an answer; a grid has one block
+        verdict, _ = outcome(form, forged(form, change, rng), rng)
+        taken, false = taken + (not verdict.any()), false + 1
+    return refused, honest, taken, false
+
+
+def test_what_is_no_answer_is_refused_and_every_answer_is_taken():
+    assert refusals(14) == (0, 70, 0, 70)
+
+
+@pytest.mark.slow
+def test_of_ten_thousand_reports_of_each_kind_the_check_is_right():
+    assert refusals(2_000) == (0, 10_000, 0, 10_000)
+
+
+def test_the_mark_of_a_tree_that_is_not_the_parent_of_its_leaf_is_refused():
+    form, rng = form_of(Tree(0, 9, fanout=3)), np.random.default_rng(1)
+    for parent, leaf in itertools.product(range(3), range(9)):
+        payload = proved(form, with_cells(np.zeros(12, np.uint32), {parent: 1, 3 + leaf: 1}), rng.bytes(32))
+        assert bool(outcome(form, payload, rng)[0].any()) is (parent != leaf // 3)
+
+
+@pytest.mark.statistical
+def test_what_is_opened_and_what_a_cheat_causes_are_uniform_whatever_the_answer():
+    """16 bins of 400 draws; a correct check fails with probability FALSE_ALARM each."""
+    form, rng = form_of(Histogram(0, 3, cells=3)), np.random.default_rng(2)
+    weights = bytes(32)
+    for value, shift in ((0, 0), (2, 0), (0, 5), (2, 5)):
+        vector, draws = Histogram(0, 3, cells=3).encode(value), []
+        for _ in range(200):
+            verdict, openings = outcome(
+                form, proved(form, vector, rng.bytes(32)), rng, shift=shift, digest=weights
+            )
+            assert bool(verdict.any()) is (shift != 0)
+            draws += [int(one) for one in (verdict if shift else openings.ravel())]
+        counts = np.bincount(np.array(draws) >> 27, minlength=16)
+        assert chisquare(counts).pvalue > FALSE_ALARM
+    # without the secret multiple, the outcome of a shift is 2 d <r, x> + d^2 by a weight: one value an answer
+    plain = set()
+    for _ in range(3):
+        payload = proved(form, Histogram(0, 3, cells=3).encode(2), rng.bytes(32))
+        payload[3:11] = payload[15:17] = 0
+        plain.add(tuple(outcome(form, payload, rng, shift=5, digest=weights)[0]))
+    assert len(plain) == 1
+
+
+def test_numbers_of_a_stream_leave_out_the_prime_itself():
+    words = np.array([2 * PRIME, 2 * PRIME + 1, 7, 6, 2 * PRIME - 1], dtype=np.uint32)
+    assert residues(words, 3).tolist() == [3, 3, PRIME - 1]
+
+
+def liar(form, vector, key):
+    return proved(form, with_cells(vector, {0: 5}), key)
+
+
+@pytest.mark.parametrize("case", FORMS)
+def test_a_round_refuses_liars_sums_the_others_and_survives_restarts(case, kept, tmp_path, monkeypatch):
+    encoding, value = FORMS[case]
+    one = kept(encoding, folder=tmp_path, checked=True, sigma=2.0)
+    one.send(*map(value, range(1, 6)))
+    with monkeypatch.context() as context:
+        context.setattr(_client, "proved", lambda form, vector, key: forged(form, FORGERIES["2^30"], RNG))
+        one.send(value(1), value(2))
+    one.restart()
+    with monkeypatch.context() as context:  # a tally that is stopped between the check and the sum
+        context.setattr(type(one.tally), "_valid", stopped)
+        with pytest.raises(InterruptedError):
+            one.tally.close()
+    one.restart()
+    sums = one.tally.close()
+    assert (one.tally.n_refused, one.tally.n_survivors) == (2, 5)
+    np.testing.assert_array_equal(sums.open(), one.plain(map(value, range(1, 6))))
+    one.restart()
+    assert one.tally.n_survivors == 5
+    np.testing.assert_array_equal(one.tally.close().open(), sums.open())
+    with pytest.raises(PartyError, match="the round is closed"):
+        one.send(value(1))
+
+
+RNG = np.random.default_rng(0)
+
+
+def stopped(*_):
+    raise InterruptedError
+
+
+def test_noise_of_keepers_is_in_a_checked_sum(kept):
+    one = kept(Histogram(0, 4, cells=4), checked=True, noise="keepers", sigma=30.0)
+    one.send(0, 1, 2, 2)
+    noise = one.tally.close().open() - one.plain([0, 1, 2, 2])
+    assert 0 < np.abs(noise).max() < 14 * one.tally.variance**0.5
+
+
+def test_a_keeper_checks_one_set_once_and_sums_nothing_unchecked(kept):
+    one = kept(Histogram(0, 4, cells=4), checked=True)
+    one.send(0, 1, 2, 3)
+    keeper, keys = one.keepers[0], sorted(one.tally._reports)
+
+    def closing(some):
+        return Closing(0, exchange_key(new_secret()), b"".join(some))
+
+    first, other = closing(keys), closing(keys[:3])
+    with pytest.raises(PartyError, match="no reports of this round"):
+        keeper.answer(one.me.seal("close", first.write(one.task)))
+    answer = keeper.sketch(one.me.seal("sketch", first.write(one.task)))
+    assert keeper.sketch(one.me.seal("sketch", first.write(one.task))) == answer
+    for again in (other, closing(keys)):
+        with pytest.raises(PartyError, match="another request"):
+            keeper.sketch(one.me.seal("sketch", again.write(one.task)))
+    with pytest.raises(PartyError, match="not checked"):
+        keeper.answer(one.me.seal("close", first.write(one.task)))
+    head, shape = bytes(4) + first.digest(one.task), (4, TIMES, 1)
+    keeper.verdict(one.me.seal("verdict", head + packed(np.zeros(shape))))
+    with pytest.raises(PartyError, match="another request"):  # a second opening would give <r, x> away
+        keeper.verdict(one.me.seal("verdict", head + packed(np.ones(shape))))
+    with pytest.raises(PartyError, match="other reports"):
+        keeper.verdict(one.me.seal("verdict", bytes(4) + other.digest(one.task) + packed(np.zeros(shape))))
+
+
+def test_only_what_can_be_checked_is_promised(kept):
+    for encoding in (Vector(4, clip=1.0, grid=64), Grid(x=(0, 1), y=(0, 1), shape=(2, 2), at_most=2)):
+        with pytest.raises(ValueError, match="nothing else can be checked"):
+            kept(encoding, checked=True)
+    with pytest.raises(ValueError, match="nothing else can be checked"):
+        Task(Histogram(0, 2, cells=2), sigma=2.0, tally="ab" * 32, checked=True)
+    with pytest.raises(ValueError, match="smaller most"):
+        kept(Sum(0, 1, bits=14), checked=True)
+    assert "can spoil a sum" in kept(Histogram(0, 2, cells=2)).task.checks
+    assert "refuse reports" in kept(Histogram(0, 2, cells=2), checked=True).task.checks
+    with pytest.raises(ValueError, match="cannot be checked"):
+        Check.of(kept(Vector(4, clip=1.0, grid=64)).task, bytes(32), [], n=0)
+
+
+def test_the_page_sends_a_checked_report(kept):
+    one = kept(Tree(0, 20, fanout=5), checked=True)
+    script = "const main = ({ url }) => collect.send(url, 17);\n"
+    with PartyServer(one.tally, pages=one.tally.pages) as server:
+        assert node(script, {"url": server.url}) == one.task.sha256
+    one.send(3, 4)
+    np.testing.assert_array_equal(one.tally.close().open(), one.plain([3, 4, 17]))
+    assert len(Client(one.task).report(3)) == 48 + 4 * one.task.report_size
