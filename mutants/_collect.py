@@ -272,8 +272,8 @@ MUTANTS = [
     Mutant(
         "the secret multiple of the check is left out",
         VALIDITY,
-        "    copies = np.repeat(multiples, form.sizes, axis=1) * marks",
-        "    multiples = multiples * np.uint64(0)\n    copies = np.repeat(multiples, form.sizes, axis=1) * marks",
+        "residues(stream, 2 * n).reshape(2, TIMES, len(form.sizes))",
+        "residues(stream, 2 * n).reshape(2, TIMES, len(form.sizes)) * np.uint64([[[0]], [[1]]])",
         BY_VALIDITY + "test_what_is_opened_and_what_a_cheat_causes_are_uniform_whatever_the_answer",
     ),
     Mutant(

@@ -39,7 +39,7 @@ NUMBERS = {
     ),
     "histograms": (Histograms(((0, 12, 6), (0, 3, 3))), lambda k: [k, k % 3]),
     "sum": (Sum(0, 15, bits=4), lambda k: k),  # whole steps: nothing is rounded
-    "vector": (Vector(2, clip=16.0, grid=16), lambda k: [k, -1]),
+    "vector": (Vector(cells=2, clip=16.0, grid=16), lambda k: [k, -1]),
 }
 N = 12
 VANISHING = {

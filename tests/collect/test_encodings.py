@@ -39,7 +39,7 @@ SMALL = [
     (Visits(x=(0, 1), y=(0, 2), shape=(2, 3), at_most=3), [[(0.1, 0.1)] * 5, [(0.9, 0.1)] * 2, []]),
     (Histograms(((0, 4, 4), (-1.0, 2.0, 3))), [[0, -1], [3, 2], [1, 0.5]]),
     (Sum(0, 15, bits=4), [*range(16), -3, 99]),
-    (Vector(2, clip=1.0, grid=16), [[1.0, 0.0], [-1.0, 0.0], [0.6, 0.8], [-30.0, -40.0], [1e200, 0.0]]),
+    (Vector(cells=2, clip=1.0, grid=16), [[1.0, 0.0], [-1.0, 0.0], [0.6, 0.8], [-30.0, -40.0], [1e200, 0.0]]),
     (Pairs(items=4, at_most=2), [*itertools.permutations(range(4), 3), [], [2]]),
     (CountMin(width=3, depth=4, key=KEY), [[k] for k in range(12)]),
     (CountMin(width=2, depth=3, key=KEY, at_most=2), [[j, k] for j in range(6) for k in range(6)]),
@@ -124,9 +124,9 @@ def test_pairs_have_one_cell_each():
         (Histograms(((0, 1, 2), (0, 1, 2))), 0.77123),
         (Sum(0, 1), "0.77123"),
         (Sum(0, 1), math.nan),
-        (Vector(2, clip=1.0, grid=16), [0.77123]),
-        (Vector(2, clip=1.0, grid=16), [0.77123, math.inf]),
-        (Vector(2, clip=1.0, grid=16), ["0.77123x", 1]),
+        (Vector(cells=2, clip=1.0, grid=16), [0.77123]),
+        (Vector(cells=2, clip=1.0, grid=16), [0.77123, math.inf]),
+        (Vector(cells=2, clip=1.0, grid=16), ["0.77123x", 1]),
         (Pairs(items=5, at_most=2), [77123]),
         (Pairs(items=5, at_most=2), [-1]),
         (Pairs(items=5, at_most=2), [0.77123]),
@@ -242,7 +242,7 @@ ROUNDS = 4_000
 def test_random_rounding_is_right_on_average_and_towards_zero_is_not():
     """A mean of 4,000 draws lies within six of its deviations, but for a chance of 2e-9."""
     entries = np.array([0.30, -0.72, 0.11])
-    vector, number = Vector(3, clip=1.0, grid=16), Sum(0, 15, bits=4)
+    vector, number = Vector(cells=3, clip=1.0, grid=16), Sum(0, 15, bits=4)
     draws = np.array([signed(vector.encode(entries)) for _ in range(ROUNDS)])
     far = 6 * 0.5 / math.sqrt(ROUNDS)
     assert np.abs(draws.mean(axis=0) - 16 * entries).max() < far
@@ -256,7 +256,7 @@ def norms(vector: Vector, entries: np.ndarray, n: int) -> np.ndarray:
 
 def test_no_vector_is_longer_than_the_bound_and_rounding_is_what_lengthens():
     # entries of half a step round worst: on this grid nearly every draw is too long, and so towards zero
-    cramped = Vector(2_000, clip=1.0, grid=16)
+    cramped = Vector(cells=2_000, clip=1.0, grid=16)
     entries = np.full(2_000, 1.0)
     assert norms(cramped, entries, 20).max() <= cramped.bound**2
     scaled = entries * 16 / math.sqrt(2_000)

@@ -17,7 +17,7 @@ REFUSED = [
     (Visits(x=(0, 1), y=(0, 1), shape=(2, 2)), [5, None, [1], [[0.5, "x"]]]),
     (Histograms(((0, 1, 3), (0, 1, 3))), [0.5, [0.5], ["x", 1], [0.5, None], [0.1, 0.2, 0.3]]),
     (Sum(0, 1), ["x", None, [], True]),
-    (Vector(2, clip=1.0, grid=16), [0.5, [0.5], [0.5, None], None, [0.1, 0.2, 0.3]]),
+    (Vector(cells=2, clip=1.0, grid=16), [0.5, [0.5], [0.5, None], None, [0.1, 0.2, 0.3]]),
     (Pairs(items=4, at_most=2), [4, [-1], [4], [1.5], ["1"], None]),
     (CountMin(width=5, depth=2, key="5a" * 32), [[2**31 - 1], [-1], 3, [None]]),
 ]

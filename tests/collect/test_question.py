@@ -303,7 +303,7 @@ def test_a_plan_for_few_people_says_that_the_median_will_be_useless(tmp_path):
 def collected(encoding, values, **changes):
     """What would be released without noise."""
     one = task(encoding, sigma=SIGMA, noise="tally", question=None)
-    sums = np.sum([encoding.encode(value).astype(np.int64) for value in values], axis=0)
+    sums = np.sum([encoding.encode(value).astype(np.int32) for value in values], axis=0, dtype=np.int64)
     return {
         "task": json.loads(one.to_json()), "sums": sums.tolist(), "variance": 1.0, "n_survivors": len(values),
         "epsilon": 1.0, "delta": 1e-6, **changes,
@@ -317,7 +317,7 @@ def test_each_kind_of_answer_is_shown_with_its_interval(tmp_path):
         "answers": (Histogram(0, 3, cells=3), [0] * 5 + [2] * 9, {"people": [5.0, 0.0, 9.0]}),
         "map": (Grid(x=(0, 2), y=(0, 1), shape=(2, 1)), [(0.5, 0.5)] * 7, {"people": [[7.0], [0.0]]}),
         "mean": (Sum(0, 255), [3, 4, 8], {"value": 5.0}),
-        "sum": (Vector(2, clip=16.0, grid=16), [[3, 4], [1, -2]], {"value": [4.0, 2.0]}),
+        "sum": (Vector(cells=2, clip=16.0, grid=16), [[3, 4], [1, -2]], {"value": [4.0, 2.0]}),
         "similar": (Pairs(items=4, at_most=2), [[0, 1]] * 9 + [[2, 3]] * 5, {"items": [1, 2, 3]}),
     }
     for kind, (encoding, values, expected) in cases.items():

@@ -69,7 +69,7 @@ def test_transcripts_differ_by_round_and_kind():
     ("change", "why"),
     [
         ({"sigma": 0.0}, "sigma"),
-        ({"sigma": 2000.0}, "sigma"),
+        ({"sigma": 9000.0}, "sigma"),
         ({"least": 2}, "least"),
         ({"least": True}, "least"),
         ({"most": 9}, "most"),
@@ -90,7 +90,7 @@ def test_transcripts_differ_by_round_and_kind():
         ({"colluding": 1.0}, "colluding"),
         ({"missing": math.nan}, "missing"),
         ({"lying": True}, "lying"),
-        ({"encoding": Pairs(items=20, at_most=100)}, "at most 64"),
+        ({"encoding": Pairs(items=20, at_most=20_000)}, "at most 16,384"),
         ({"encoding": Pairs(items=20, at_most=5), "sigma": 1000.0, "most": 10**8, "keepers": KEEPERS}, None),
         ({"encoding": "Tree"}, "encoding"),
     ],

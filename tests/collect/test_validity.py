@@ -199,7 +199,7 @@ def test_a_keeper_checks_one_set_once_and_sums_nothing_unchecked(kept):
 
 
 def test_only_what_can_be_checked_is_promised(kept):
-    for encoding in (Vector(4, clip=1.0, grid=64), Grid(x=(0, 1), y=(0, 1), shape=(2, 2), at_most=2)):
+    for encoding in (Vector(cells=4, clip=1.0, grid=64), Grid(x=(0, 1), y=(0, 1), shape=(2, 2), at_most=2)):
         with pytest.raises(ValueError, match="nothing else can be checked"):
             kept(encoding, checked=True)
     with pytest.raises(ValueError, match="nothing else can be checked"):
@@ -209,7 +209,7 @@ def test_only_what_can_be_checked_is_promised(kept):
     assert "can spoil a sum" in kept(Histogram(0, 2, cells=2)).task.checks
     assert "refuse reports" in kept(Histogram(0, 2, cells=2), checked=True).task.checks
     with pytest.raises(ValueError, match="cannot be checked"):
-        Check.of(kept(Vector(4, clip=1.0, grid=64)).task, bytes(32), [], n=0)
+        Check.of(kept(Vector(cells=4, clip=1.0, grid=64)).task, bytes(32), [], n=0)
 
 
 def test_the_page_sends_a_checked_report(kept):

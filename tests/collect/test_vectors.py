@@ -53,9 +53,9 @@ CHECKED = [
 ROUNDED = [  # at random, by a key
     (Sum(0, 240), 17.31),
     (Sum(-1.5, 2.25, bits=12), 9),
-    (Vector(5, clip=1.0, grid=64), [0.1, -0.2, 0.3, 0.7, -0.05]),
-    (Vector(9, clip=0.5, grid=16), [1, -1, 2.5, 0, 0, 1e-9, 3, -7, 0.1]),
-    (Vector(40, clip=1.0, grid=16), [1.0, -0.5] * 20),  # too long at first, and rounded again
+    (Vector(cells=5, clip=1.0, grid=64), [0.1, -0.2, 0.3, 0.7, -0.05]),
+    (Vector(cells=9, clip=0.5, grid=16), [1, -1, 2.5, 0, 0, 1e-9, 3, -7, 0.1]),
+    (Vector(cells=40, clip=1.0, grid=16), [1.0, -0.5] * 20),  # too long at first, and rounded again
 ]
 
 

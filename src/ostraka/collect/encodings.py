@@ -485,7 +485,7 @@ class Sum:
         scaled = np.array([(clipped - self.low) * self.largest / (self.high - self.low)])
         return _rounded(scaled, stream(key or new_secret())).astype(np.uint32)
 
-    def scale(self, sums: Any, n_clients: int) -> np.ndarray:
+    def scale(self, sums: Any, *, n_clients: int) -> np.ndarray:
         """Return what sums of steps are in the unit of the numbers."""
         return np.asarray(self.low * n_clients + np.asarray(sums) * ((self.high - self.low) / self.largest))
 
@@ -502,7 +502,7 @@ _FURTHEST_ENTRY = 1e150  # its square is a number
         "grid": int(grid) or _grid_for(int(cells)),
     },
 )
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Vector:
     """The sum of vectors of bounded length, and their mean: differences of models, for example.
 
@@ -529,7 +529,7 @@ class Vector:
 
     Examples
     --------
-    >>> vector = Vector(3, clip=1.0, grid=16)
+    >>> vector = Vector(cells=3, clip=1.0, grid=16)
     >>> vector.encode([8.0, 0.0, -6.0]).astype(np.int32).tolist()[1], vector.bound
     (0, 17)
     """
@@ -586,7 +586,7 @@ class Vector:
             whole = np.trunc(scaled).astype(np.int64)
         return whole.astype(np.uint32)
 
-    def scale(self, sums: Any, n_clients: int) -> np.ndarray:  # noqa: ARG002  (as of a Sum)
+    def scale(self, sums: Any, *, n_clients: int) -> np.ndarray:  # noqa: ARG002  (as of a Sum)
         """Return what sums of steps are in the unit of the entries."""
         return np.asarray(np.asarray(sums) * (self.clip / self.grid))
 

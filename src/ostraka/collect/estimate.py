@@ -290,8 +290,8 @@ def total(
     if not isinstance(encoding, Sum | Vector):
         raise ValueError(f"a sum or a mean needs a Sum or a Vector, got {type(encoding).__name__}")  # noqa: TRY004
     check.integer(n_clients=n_clients, least=1)
-    value = encoding.scale(_shaped(sums, encoding.cells), n_clients)
-    step = float(encoding.scale(1.0, 0))
+    value = encoding.scale(_shaped(sums, encoding.cells), n_clients=n_clients)
+    step = float(encoding.scale(1.0, n_clients=0))
     margin = step * _z(confidence) * math.sqrt(_variance(task, variance) + n_clients / 4)
     return Estimates(value, value - margin, value + margin)
 

@@ -143,7 +143,7 @@ def plan(
                 "will cover half of all answers or more: ask more people, or type a larger --epsilon"
             )
     elif isinstance(encoding, Sum | Vector):
-        unit = float(encoding.scale(1.0, 0))
+        unit = float(encoding.scale(1.0, n_clients=0))
         prediction["error of a mean"] = unit * math.sqrt(spread**2 + n_clients / 4) / n_clients
     elif isinstance(encoding, Histogram | Histograms):
         prediction["error of a share"] = spread / n_clients

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ostraka.collect.encodings import PRIME, Encoding, Histogram, read, written
+from ostraka.collect.encodings import Encoding, Histogram, read, written
 from ostraka.collect.question import Question
 from ostraka.collect.validity import Form, form_of
 from ostraka.core import check
@@ -24,7 +24,6 @@ _LEAST = 3  # of two, each would know the other's vector from the sum
 _MOST_KEEPERS = 100
 _MOST_CLIENTS = 100_000_000
 _MOST_MASKING_CLIENTS = 1_000_000
-_ROOM = 2**31  # sums are read as signed 32-bit numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +118,10 @@ class Task:
         for name in ("least", "most", "rounds", "honest"):
             self._set(**{name: int(getattr(self, name))})
         _ = self.mechanism  # raises if the noise cannot be priced
-        room = PRIME // 2 if self.checked else _ROOM
-        if self.limit * self.encoding.largest + self.noise_room(self.limit) >= room:
+        bits = 30 if self.checked else 31  # below half of the prime, or of 2^32
+        if self.limit * self.encoding.largest + self.noise_room(self.limit) >= 2**bits - 1:
             raise ValueError(
-                f"most clients' sums, with the noise, must stay below {room}: take a smaller most"
+                f"most clients' sums, with the noise, must stay below 2^{bits}: take a smaller most"
             )
         self._check_question()
 
