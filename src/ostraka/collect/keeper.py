@@ -109,7 +109,7 @@ class Keeper(HoldsSecrets):
     @property
     def answers(self) -> dict[str, Callable[[bytes], bytes]]:
         """The handlers of a server's messages."""
-        handlers = {"/v1/close": self.answer}
+        handlers: dict[str, Callable[[bytes], bytes]] = {"/v1/close": self.answer}
         if self.task.checked:
             handlers |= {"/v1/sketch": self.sketch, "/v1/verdict": self.verdict}
         return handlers
