@@ -336,6 +336,9 @@ def summary(collected: Collected) -> dict[str, Any] | None:
         return dict((shares if question is not None and question.choices else quantile)(collected).values)
     if isinstance(encoding, Sum):
         return dict(mean(collected).values)
+    if isinstance(encoding, Pairs):  # pages compute what is similar themselves, from items that stay there
+        counts = np.rint(collected.sums).astype(int).tolist()
+        return {"sums": counts, "n_clients": collected.n, "variance": collected.variance}
     return None
 
 

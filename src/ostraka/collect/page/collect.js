@@ -772,3 +772,69 @@ export async function noticeOf(base, { task, sha }) {
   if (notice.task !== sha) throw new Error("the notice is for another task");
   return notice;
 }
+
+// A person's own ledger: what all answers from pages of this address have cost, over all tasks. It stays here.
+
+const STORED = "ostraka-own-ledger", USUAL_BUDGET = 8;
+
+export class OwnLedger {
+  #storage; #memory = null;
+
+  constructor(storage) { // localStorage, unless the browser has none: then it lasts as long as the page
+    try { this.#storage = storage ?? globalThis.localStorage ?? null; } catch { this.#storage = null; }
+  }
+
+  get lasts() { return this.#storage !== null; }
+
+  #read() {
+    const text = this.#storage === null ? this.#memory : this.#storage.getItem(STORED);
+    const { budget, tasks } = text === null ? { budget: USUAL_BUDGET, tasks: {} } : JSON.parse(text);
+    if (!(budget > 0) || typeof tasks !== "object" || tasks === null) throw new Error("the ledger of this browser is damaged: nothing is sent");
+    return { budget, tasks };
+  }
+
+  #write(book) {
+    const text = JSON.stringify(book);
+    if (this.#storage === null) this.#memory = text; else this.#storage.setItem(STORED, text);
+  }
+
+  get budget() { return this.#read().budget; }
+
+  set budget(epsilon) {
+    if (!(epsilon > 0 && Number.isFinite(epsilon))) throw new Error("the limit must be a number above 0");
+    this.#write({ ...this.#read(), budget: epsilon });
+  }
+
+  answered(sha, round) { return this.#read().tasks[sha]?.rounds.includes(round) ?? false; }
+
+  // Epsilon and delta of all answers together, by adding what each task states: of its answered rounds or of all its
+  // rounds, whichever is less. With { sha, round, question } as if that round were answered, too.
+  spent(more = null) {
+    const { tasks } = this.#read();
+    if (more) tasks[more.sha] = withRound(tasks[more.sha], more);
+    let epsilon = 0, delta = 0;
+    for (const one of Object.values(tasks)) {
+      const times = one.rounds.length, once = new Set(one.rounds).size === times && times * one.epsilon > one.series;
+      epsilon += once ? one.series : times * one.epsilon;
+      delta += once ? one.delta : times * one.delta;
+    }
+    return { epsilon, delta };
+  }
+
+  charge(more) { // before anything is sent; an error if the limit would be passed
+    const book = this.#read(), { epsilon } = this.spent(more);
+    if (!(epsilon <= book.budget)) throw new OverBudget(epsilon, book.budget);
+    book.tasks[more.sha] = withRound(book.tasks[more.sha], more);
+    this.#write(book);
+  }
+}
+
+export class OverBudget extends Error {
+  constructor(asked, budget) {
+    super(`this answer would bring all of yours to epsilon ${asked}, above your limit of ${budget}`);
+    this.asked = asked; this.budget = budget;
+  }
+}
+
+const withRound = (task, { round, question: { epsilon, series, delta } }) =>
+  ({ epsilon, series, delta, rounds: [...(task?.rounds ?? []), round] });

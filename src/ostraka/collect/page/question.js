@@ -1,7 +1,7 @@
 // The question of a task as an element: <ostraka-question src="https://tally.example"></ostraka-question>.
 // It shows what is asked, by whom, why, and at what price; sends one answer; and shows the signed result.
 
-import { fromHex, noticeOf, prepared, send } from "./collect.js";
+import { fromHex, noticeOf, OverBudget, OwnLedger, prepared, send } from "./collect.js";
 
 const WORDS = {
   en: {
@@ -26,6 +26,10 @@ const WORDS = {
     median: (value, low, high, unit) => `The median is ${value}${unit}; with 95 % probability it lies between ${low} and ${high}.`,
     mean: (value, low, high, unit) => `The mean is ${value}${unit}; with 95 % probability it lies between ${low} and ${high}.`,
     numbers: (n) => `${n} numbers, with spaces between them`, length: (n, clip) => `A vector of ${n} numbers. A longer one than ${clip} is shortened to it.`,
+    own: "Your own ledger", joined: (epsilon) => `All that you answered from this address: ε = ${epsilon}.`, after: (epsilon) => `With this answer: ${epsilon}.`,
+    again: "You have answered this round here. Another answer would cost you the same again.", limit: "Stop me above ε =", fleeting: "This browser keeps no ledger: it ends with this page.",
+    over: (asked, budget) => `all your answers would come to ε = ${asked}, above your limit of ${budget}.`,
+    similar: "What others have with your items. This is computed on your device; your items do not leave it.",
     validity: "What is checked", checked: "The keepers and the server refuse reports that are no answers, and see nothing else of them.",
     unchecked: "Nothing but the form of a report: whoever lies can spoil the sum, and read no answer.",
     answer: "answer", people: "people", from: "from", to: "to",
@@ -52,6 +56,10 @@ const WORDS = {
     median: (value, low, high, unit) => `Der Median ist ${value}${unit}; mit 95 % Wahrscheinlichkeit liegt er zwischen ${low} und ${high}.`,
     mean: (value, low, high, unit) => `Der Mittelwert ist ${value}${unit}; mit 95 % Wahrscheinlichkeit liegt er zwischen ${low} und ${high}.`,
     numbers: (n) => `${n} Zahlen, durch Leerzeichen getrennt`, length: (n, clip) => `Ein Vektor aus ${n} Zahlen. Ein längerer als ${clip} wird darauf gekürzt.`,
+    own: "Ihr eigenes Kassenbuch", joined: (epsilon) => `Alles, was Sie von dieser Adresse beantwortet haben: ε = ${epsilon}.`, after: (epsilon) => `Mit dieser Antwort: ${epsilon}.`,
+    again: "Sie haben diese Runde hier beantwortet. Eine weitere Antwort kostet Sie noch einmal so viel.", limit: "Halten Sie mich an über ε =", fleeting: "Dieser Browser behält kein Kassenbuch: Es endet mit dieser Seite.",
+    over: (asked, budget) => `Alle Ihre Antworten kämen auf ε = ${asked}, über Ihre Grenze von ${budget}.`,
+    similar: "Was andere mit Ihren Dingen zusammen haben. Das wird auf Ihrem Gerät berechnet; Ihre Dinge verlassen es nicht.",
     validity: "Was geprüft wird", checked: "Hüter und Server weisen Meldungen zurück, die keine Antworten sind, und sehen sonst nichts davon.",
     unchecked: "Nichts als die Form einer Meldung: Wer lügt, kann die Summe verderben, und keine Antwort lesen.",
     answer: "Antwort", people: "Menschen", from: "von", to: "bis",
@@ -78,6 +86,10 @@ const WORDS = {
     median: (value, low, high, unit) => `La médiane est ${value}${unit} ; avec une probabilité de 95 % elle est entre ${low} et ${high}.`,
     mean: (value, low, high, unit) => `La moyenne est ${value}${unit} ; avec une probabilité de 95 % elle est entre ${low} et ${high}.`,
     numbers: (n) => `${n} nombres, séparés par des espaces`, length: (n, clip) => `Un vecteur de ${n} nombres. Un plus long que ${clip} y est raccourci.`,
+    own: "Votre propre registre", joined: (epsilon) => `Tout ce que vous avez répondu de cette adresse : ε = ${epsilon}.`, after: (epsilon) => `Avec cette réponse : ${epsilon}.`,
+    again: "Vous avez répondu à ce tour ici. Une autre réponse vous coûterait autant encore.", limit: "M'arrêter au-dessus de ε =", fleeting: "Ce navigateur ne garde pas de registre : il finit avec cette page.",
+    over: (asked, budget) => `toutes vos réponses feraient ε = ${asked}, plus que votre limite de ${budget}.`,
+    similar: "Ce que d'autres ont avec vos articles. C'est calculé sur votre appareil ; vos articles ne le quittent pas.",
     validity: "Ce qui est vérifié", checked: "Les gardiens et le serveur refusent les envois qui ne sont pas des réponses, et n'en voient rien d'autre.",
     unchecked: "Rien que la forme d'un envoi : qui ment peut gâcher la somme, et ne lit aucune réponse.",
     answer: "réponse", people: "personnes", from: "de", to: "à",
@@ -107,7 +119,7 @@ const rangeOf = (encoding) => encoding.kind === "Tree" ? [encoding.low, encoding
 let elements = 0;
 
 export class OstrakaQuestion extends HTMLElement {
-  #number = elements++; #base; #one; #notice = null; #sent = false; #language;
+  #number = elements++; #base; #one; #notice = null; #sent = false; #language; #ledger = new OwnLedger(); #charged = null; #items = [];
 
   async connectedCallback() {
     this.#base = new URL(this.getAttribute("src") ?? ".", location.href).href.replace(/\/$/, "");
@@ -162,6 +174,12 @@ export class OstrakaQuestion extends HTMLElement {
       const price = [words.odds(...bound(question.epsilon), `1 : ${local(Math.floor(1 / question.delta + 1e-6))}`)];
       if (task.rounds > 1) price.push(words.series(local(task.rounds), ...bound(question.series)));
       row(words.price, made("span", { id: id("price") }, price.join(" ")), made("span", { id: id("remainder") }));
+      const limit = made("input", { id: id("limit"), inputmode: "decimal", autocomplete: "off", value: this.#ledger.budget });
+      limit.addEventListener("change", () => {
+        try { this.#ledger.budget = Number(limit.value.replace(",", ".")); } catch { limit.value = this.#ledger.budget; }
+        this.#tellOwn();
+      });
+      row(words.own, made("span", { id: id("own") }), " ", made("label", { for: id("limit") }, words.limit), " ", limit);
     }
     row(words.fingerprint, made("code", { id: id("sha") }, sha));
     const form = made("form", { id: id("form"), novalidate: true }, ...this.#fields());
@@ -245,17 +263,21 @@ export class OstrakaQuestion extends HTMLElement {
       this.querySelector("input").focus();
       return;
     }
-    const fields = [...this.querySelectorAll("input, select")], certificate = this.#part("certificate")?.value.trim();
-    const certify = () => fromHex(certificate), onStage = (stage) => { said.textContent = words[stage]; };
+    const fields = [...this.querySelectorAll("input, select")].filter((field) => field !== this.#part("limit")), certificate = this.#part("certificate")?.value.trim();
+    const { sha, round, task: { question } } = this.#one, certify = () => fromHex(certificate), onStage = (stage) => { said.textContent = words[stage]; };
     for (const field of [button, ...fields]) field.disabled = true;
     try {
+      if (question && this.#charged !== this.#one) this.#ledger.charge({ sha, round, question }); // before anything is sent
+      this.#charged = this.#one;
+      this.#tellOwn();
       await send(this.#base, answer, { expected: this.#one.sha, ready: this.#one, certify, onStage });
       this.#sent = true;
+      if (Array.isArray(answer)) this.#items = answer;
       for (const field of fields) { if (field.type === "radio") field.checked = false; else if (field.tagName === "INPUT") field.value = ""; }
       said.textContent = words.received;
       this.#watch();
     } catch (error) {
-      said.textContent = words.failed(error.message);
+      said.textContent = words.failed(error instanceof OverBudget ? words.over(this.#local(error.asked), this.#local(error.budget)) : error.message);
       button.disabled = false;
       if (this.#one.message === null) for (const field of fields) field.disabled = false; // else the same message is sent again
       if (this.#one.client?.used) {
@@ -263,6 +285,21 @@ export class OstrakaQuestion extends HTMLElement {
         if (this.#part("claim")) this.#part("claim").textContent = this.#one.claim;
       }
     }
+  }
+
+  // Recommend by the released counts: computed here, from items that the person has just sent or types now
+  async #recommend(place, { sums, n_clients: n, variance }) {
+    const { similarity, ranked } = await import("./similar.js");
+    const words = this.#words, likelihood = similarity(sums, this.#one.task.encoding, n, variance);
+    const field = made("input", { id: this.#id("items"), autocomplete: "off", value: this.#items.join(" ") });
+    const list = made("ol", { id: this.#id("similar") });
+    const show = () => {
+      const items = field.value.split(/[\s,]+/).filter(Boolean).map(Number);
+      try { list.replaceChildren(...ranked(likelihood, items, 10).map((item) => made("li", {}, String(item)))); } catch (error) { list.replaceChildren(error.message); }
+    };
+    field.addEventListener("input", show);
+    show();
+    place.insertBefore(made("div", {}, made("p", {}, words.similar), made("label", { for: field.id }, words.items), field, list), place.lastChild);
   }
 
   // Look for the signed result until it is there
@@ -274,8 +311,22 @@ export class OstrakaQuestion extends HTMLElement {
     this.#tell();
   }
 
+  #local(number) { return number.toLocaleString(this.#language, { maximumFractionDigits: 3 }); }
+
+  // Show what the person's own ledger counts, over all tasks that were answered from pages of this address
+  #tellOwn() {
+    const place = this.#part("own"), words = this.#words, up = (number) => this.#local(Math.ceil(1000 * number - 1e-9) / 1000);
+    if (!place) return;
+    const { sha, round, task: { question } } = this.#one, parts = [words.joined(up(this.#ledger.spent().epsilon))];
+    if (this.#ledger.answered(sha, round)) parts.push(words.again);
+    else parts.push(words.after(up(this.#ledger.spent({ sha, round, question }).epsilon)));
+    if (!this.#ledger.lasts) parts.push(words.fleeting);
+    place.textContent = parts.join(" ");
+  }
+
   // Show the remainder of the budget, and the result if there is one
   #tell() {
+    this.#tellOwn();
     const words = this.#words, notice = this.#notice, remainder = this.#part("remainder");
     if (notice && remainder && notice.budget > 0) {
       const left = Math.floor(1000 * Math.max(0, notice.budget - notice.spent)) / 1000;
@@ -295,6 +346,7 @@ export class OstrakaQuestion extends HTMLElement {
         ...[count, result.low[at], result.high[at]].map((one) => made("td", {}, Math.round(one).toLocaleString(this.#language)))));
       place.append(made("table", {}, made("thead", {}, head), made("tbody", {}, ...rows)));
     }
+    if (result.sums) this.#recommend(place, result);
     place.append(made("p", { class: "soft" }, words.signed));
     if (this.#sent) this.#part("said").textContent = words.received;
   }
