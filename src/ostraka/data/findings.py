@@ -470,7 +470,7 @@ def _column(
     if len(cells.texts) == 1:
         yield it.finding("constant column", NOTE, "holds the same in every row")
         return
-    kind = "text" if name in columns.text else _kind(table, name, cells, it.absent, public)
+    kind = "text" if name in columns.as_text else _kind(table, name, cells, it.absent, public)
     if kind == "number":
         yield from _of_numbers(it, columns)
     elif kind == "date":
@@ -644,13 +644,13 @@ def _gives_away(table: Table, name: str, cells: Cells | None, label: Cells) -> F
 def _public(public: Table, features: Sequence[str], columns: Columns) -> Iterator[Finding]:
     """What is wrong with the public table, column by column."""
     for name in features:
-        if name in public.names and name not in columns.text and public.type_of(name)[0] == "text":
+        if name in public.names and name not in columns.as_text and public.type_of(name)[0] == "text":
             it = _Feature.of(public, name, Cells.of(public, name))
             if not it.absent.all() and _kind(public, name, it.cells, it.absent, None) == "number":
                 yield from _public_holes(it)
                 continue
         try:
-            encoding.understood(public, (name,), as_text=columns.text, fill=True)
+            encoding.understood(public, (name,), as_text=columns.as_text, fill=True)
         except ValueError as error:
             yield Finding(
                 kind="public rows",
@@ -697,7 +697,7 @@ def _fill(table: Table, public: Table | None, features: Sequence[str], columns: 
     if columns.fill:
         return
     for name in features:
-        if name not in source.names or name in columns.text:
+        if name not in source.names or name in columns.as_text:
             continue
         kind, form = source.type_of(name)
         if kind == "text":

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ostraka.data.columns import Features, Shown
+    from ostraka.data.dictionary import Dictionary
     from ostraka.data.findings import Finding
     from ostraka.data.parquet import ParquetRows, Piece
 
@@ -85,6 +86,10 @@ class Columns:
         Leave out private rows without a label. Which rows have one is then public.
     bounds : (low, high) or None
         The label is a number between these, the target of a regression. None: it is a class.
+    documented : sequence of str
+        Further columns of kinds, by a data dictionary; the table need not have them.
+    dictionary : Path or None
+        Its file.
     """
 
     label: str
@@ -99,6 +104,24 @@ class Columns:
     rows_are_people: bool = False
     drop_unlabelled: bool = False
     bounds: tuple[float, float] | None = None
+    documented: Sequence[str] = ()
+    dictionary: Path | None = None
+
+    def with_dictionary(self, known: Dictionary, path: Path) -> Columns:
+        """The same, with the classes, kinds and missing values of a data dictionary; what is typed counts."""
+        listed = known.columns.get(self.label, {}).get("categories", ())
+        return replace(
+            self,
+            classes=self.classes or (listed if self.bounds is None else ()),
+            missing=(*self.missing, *known.missing),
+            documented=known.kinds(),
+            dictionary=path,
+        )
+
+    @property
+    def as_text(self) -> tuple[str, ...]:
+        """Columns of kinds, even if they are written as numbers."""
+        return (*self.text, *self.documented)
 
     @property
     def option(self) -> str:
@@ -162,6 +185,8 @@ class Task:
         What is wrong or doubtful. Those about private rows are for the owner alone.
     of_labels : bool
         The features of the private table are public, and one label is the unit.
+    texts : (list of str, list of str) or None
+        Private rows, and public ones to ask about, as texts for prompts; None where none were asked for.
     """
 
     name: str
@@ -184,6 +209,7 @@ class Task:
     unread: dict[str, int] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     of_labels: bool = False
+    texts: tuple[list[str], list[str]] | None = None
 
     @property
     def shape(self) -> Shape:
@@ -256,8 +282,16 @@ def require_public(private: Path, public: Path | None, holdout: float | None) ->
         raise ValueError(f"--holdout must be > 0 and < 1, got {holdout!r}")
 
 
-def tables(private: Path, public: Path | None, *, columns: Columns, holdout: float | None, seed: int) -> Task:
-    """Read a private table and a public one, or hold rows out of the private one.
+def tables(
+    private: Path,
+    public: Path | None,
+    *,
+    columns: Columns,
+    holdout: float | None,
+    seed: int,
+    texts: bool = False,
+) -> Task:
+    """Read a private table and a public one, or hold rows out of the private one; rows as ``texts``, too.
 
     Raises
     ------
@@ -265,6 +299,10 @@ def tables(private: Path, public: Path | None, *, columns: Columns, holdout: flo
         The tables cannot be used: the message says what, where, and what to type.
     """
     require_public(private, public, holdout)
+    if texts and (private.is_dir() or private.suffix.lower() == ".npz"):
+        raise ValueError(
+            f"prompts show cells of one table, and {private} is none: type a CSV or Parquet file"
+        )
     if ".npz" in {path.suffix.lower() for path in (private, public) if path is not None}:
         return _of_arrays(private, public, columns=columns, holdout=holdout, seed=seed)
     if public is None:
@@ -274,6 +312,7 @@ def tables(private: Path, public: Path | None, *, columns: Columns, holdout: flo
             columns=columns,
             holdout=holdout,
             seed=seed,
+            texts=texts,
         )
     questions = read(public, public=True, form=public_form(public, columns.form), missing=columns.missing)
     return of_tables(
@@ -291,11 +330,18 @@ def tables(private: Path, public: Path | None, *, columns: Columns, holdout: flo
         columns=columns,
         holdout=None,
         seed=seed,
+        texts=texts,
     )
 
 
 def of_tables(
-    table: Table, questions: Table | None, *, columns: Columns, holdout: float | None, seed: int
+    table: Table,
+    questions: Table | None,
+    *,
+    columns: Columns,
+    holdout: float | None,
+    seed: int,
+    texts: bool = False,
 ) -> Task:
     """A private table and a public one as arrays; without one, rows are held out.
 
@@ -323,11 +369,12 @@ def of_tables(
         unread[columns.label] = int(strange.sum())
     unknown = _unknown_classes(y, labels, columns, where=public)
     test = _tested(len(questions), labelled=y is not None, seed=seed)
-    features, type_notes = encoding.understood(questions, names, as_text=columns.text, fill=columns.fill)
+    features, type_notes = encoding.understood(questions, names, as_text=columns.as_text, fill=columns.fill)
     encoder = encoding.encoder(questions.split(test)[0], features)
     X = encoding.matrix(questions, features, encoder)
     groups = encoding.people(table, columns.person)
     notes = (*table.said, *questions.said, *unknown, *type_notes)
+    shown = (_written(table, names), _written(questions.split(~test)[1], names)) if texts else None
     held_table = [table]
     del table  # so that its memory is free again while it is transformed
     return Task(
@@ -352,6 +399,7 @@ def of_tables(
         shown=encoding.Shown.of(questions.split(test)[0], features),
         unread=unread,
         findings=tuple(remarks),
+        texts=shown,
     )
 
 
@@ -398,7 +446,7 @@ def labelled(
             "be measured: leave such rows out, or leave out --public"
         )
     unknown = _unknown_classes(y, labels, columns, where=known)
-    features, type_notes = encoding.understood(rows, names, as_text=columns.text, fill=columns.fill)
+    features, type_notes = encoding.understood(rows, names, as_text=columns.as_text, fill=columns.fill)
     encoder = encoding.encoder(rows, features)
     X = encoding.matrix(rows, features, encoder)
     return Task(
@@ -497,6 +545,17 @@ def _learned(
     return labels, unread[codes], y
 
 
+def _written(table: Table, names: Sequence[str]) -> list[str]:
+    """Each row as a text: its cell, or the columns' names and cells."""
+    columns = [table.text(name) for name in names]
+    if len(columns) == 1:
+        return columns[0]
+    return [
+        "; ".join(f"{name}: {cell}" for name, cell in zip(names, row, strict=True))
+        for row in zip(*columns, strict=True)
+    ]
+
+
 def public_form(path: Path, declared: Format) -> Format:
     """How a public file is read: as declared, but for the lines above its header, and with its own sheet.
 
@@ -547,7 +606,7 @@ def _found(table: Table, columns: Columns, *, questions: Table | None) -> list[F
 
 def _likely_numbers(public: Table, columns: Columns) -> list[str]:
     """Return the columns that hold numbers in the public rows; dates are left out here."""
-    aside = {columns.label, columns.person, *columns.drop, *columns.text}
+    aside = {columns.label, columns.person, *columns.drop, *columns.as_text}
     return [name for name in public.names if name not in aside and public.type_of(name)[0] == "number"]
 
 

@@ -406,6 +406,7 @@ def typed(
         ("--classes", ",".join(columns.classes) or None),
         *(("--same", f"{name}={','.join(others)}") for name, others in spellings.items()),
         *(("--missing", text) for text in columns.missing),
+        ("--dictionary", columns.dictionary),
         ("--encoding", form.encoding),
         ("--delimiter", form.delimiter),
         ("--decimal", form.decimal),

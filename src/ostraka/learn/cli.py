@@ -23,7 +23,7 @@ from ostraka.console import options
 from ostraka.core import imports
 from ostraka.learn.options import LearnOptions
 from ostraka.report import folder
-from ostraka.voters.named import Relation, Way
+from ostraka.voters.named import Relation, Teacher, Way
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ostraka.learn.cli_labels import LabelsOptions
     from ostraka.learn.regressor import PATERegressor
     from ostraka.learn.ways.plan import Planned
+    from ostraka.learn.ways.prompts import Prompts
     from ostraka.learn.ways.response import LabelEstimator
 
     Estimator = PATEClassifier | PATERegressor | LabelEstimator
@@ -105,12 +106,14 @@ _LATER = {
         "rows_are_people",
         "drop_unlabelled",
     ),
-    *("target", "bounds"),
+    *("target", "bounds", "model", "key_env", "shots", "dictionary"),
 }
 _UNREAD = (
     "for the owner: {0:,} cells of column {1!r} could not be read, and count as missing (as the first "
     "class where that is the label)"
 )
+_SHOTS = 3  # private rows in a prompt
+_READS = "whoever runs the language model {0} reads private rows; epsilon says nothing about that"
 _HANDED_OVER = (
     "\nwritten to {0}: {1} may be passed on; {2} are for the owner of the data. "
     "'ostraka report {0} --public' writes a page that may be passed on."
@@ -164,6 +167,7 @@ def learn(given: LearnOptions) -> None:
         plan,
         relation=given.relation,
         teacher=type(getattr(model, "estimator", None)).__name__,
+        reader=given.model,
     )
 
 
@@ -175,8 +179,11 @@ def spend(
     *,
     relation: Relation = Relation.REPLACE_ONE,
     teacher: str = "",
+    reader: str | None = None,
 ) -> None:
     """Show the plan and ask; then learn, write the folder, and print what came out.
+
+    ``reader`` names a language model that sees private rows.
 
     Raises
     ------
@@ -190,7 +197,7 @@ def spend(
     from ostraka.report.page import at_most
 
     budgets = None if given.private is None else _tables_of(given.private, given.ledger)
-    show_plan(task.shape, plan, teacher=teacher, out=given.out)
+    show_plan(task.shape, plan, teacher=teacher, out=given.out, reader=reader)
     if budgets is not None:
         _show_spent(budgets, given, task, unit=_protected(task, relation))
     show_doubts(task.findings)
@@ -223,7 +230,12 @@ def _task(given: LearnOptions) -> Task:
         data.require_public(given.private, given.public, given.holdout)
         _require_delta(given, given.private)
     return data.tables(
-        given.private, given.public, columns=given.columns(), holdout=given.holdout, seed=given.seed
+        given.private,
+        given.public,
+        columns=given.columns(),
+        holdout=given.holdout,
+        seed=given.seed,
+        texts=given.teacher is Teacher.PROMPTS,
     )
 
 
@@ -252,8 +264,9 @@ def _model(given: LearnOptions, task: Task, way: Way) -> PATEClassifier:
     from ostraka.learn.ways.choose import cells_of
 
     defaults, screen = given.defaults, given.screen
+    prompts = given.teacher is Teacher.PROMPTS
     return PATEClassifier(
-        given.teacher.estimator(default=defaults.teacher),
+        _prompts(given, task) if prompts else given.teacher.estimator(default=defaults.teacher),
         n_teachers=defaults.n_teachers if given.teachers is None else given.teachers,
         mechanism=None if given.sigma is None else GNMax(sigma=given.sigma),
         screen=None if screen is None else Threshold(at=screen[0], sigma=screen[1]),
@@ -270,6 +283,29 @@ def _model(given: LearnOptions, task: Task, way: Way) -> PATEClassifier:
         n_jobs=given.jobs,
         random_state=given.seed,
     )
+
+
+def _prompts(given: LearnOptions, task: Task) -> Prompts:
+    """The prompts that the options describe; their answers are kept in the folder of the run."""
+    from ostraka.learn.ways.prompts import Prompts
+    from ostraka.text.models import greedy, open_model
+    from ostraka.voters.endpoint import Endpoint
+    from ostraka.voters.prompts import PromptEnsemble
+
+    url, _, name = (given.model or "").partition("#")
+    endpoint: Any
+    if url.startswith(("http://", "https://")):
+        endpoint = Endpoint(url, key_env=given.key_env)
+    else:
+        name, endpoint = url, greedy(open_model(url))
+    ensemble = PromptEnsemble(
+        endpoint,
+        model=name or "default",
+        classes=(),  # the plan's
+        n_shots=given.shots or _SHOTS,
+        response_cache=given.out / folder.ANSWERS,
+    )
+    return Prompts(ensemble, *(task.texts or ([], [])))
 
 
 def _regressor(given: LearnOptions, task: Task) -> PATERegressor:
@@ -485,8 +521,8 @@ _NARROWEST = 20
 _MARKS = {"refused": "!", "doubt": "?", "note": "-"}  # of findings
 
 
-def show_plan(task: Shape, plan: Planned, *, teacher: str, out: Path) -> None:
-    """Print the plan and its largest possible cost on stderr."""
+def show_plan(task: Shape, plan: Planned, *, teacher: str, out: Path, reader: str | None = None) -> None:
+    """Print the plan and its largest possible cost on stderr; ``reader`` is a model that sees rows."""
     from ostraka.learn.ways.choose import way_of
     from ostraka.report.page import at_most
 
@@ -504,6 +540,7 @@ def show_plan(task: Shape, plan: Planned, *, teacher: str, out: Path) -> None:
         rows.append(("note", "the list of classes is taken from the private labels and counts as public"))
     rows += [("read", text) for text in task.said]
     rows += [("not protected", text) for text in task.not_protected]
+    rows += [] if reader is None else [("not protected", _READS.format(reader))]
     margin = 2 + max(len(name) for name, _ in rows)
     wrapped("Plan", on_stderr=True)
     for name, value in rows:

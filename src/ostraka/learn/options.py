@@ -14,6 +14,7 @@ from ostraka.console import argument, option, usage
 from ostraka.voters.named import DIGITS, TABLES, Defaults, Engine, Relation, Student, Teacher, Way
 
 if TYPE_CHECKING:
+    from ostraka.data.dictionary import Dictionary
     from ostraka.data.task import Columns
 
 _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)", re.ASCII)
@@ -44,6 +45,12 @@ class TableOptions:
     fill: bool = option(False, "Put the public median where a number is missing.")
     missing: list[str] | None = option(
         None, "What stands for a missing number or label, such as -999; may be repeated.", "TEXT"
+    )
+    dictionary: Path | None = option(
+        None,
+        "What is documented of the columns, in Frictionless, CSVW, DDI, SDMX or TOML: classes of the label, "
+        "columns of kinds, what stands for a missing value, bounds of --target.",
+        "FILE",
     )
     encoding: str | None = option(
         None, "Of CSV files, such as cp1252. Default: that of the public file, else UTF-8.", "NAME"
@@ -91,7 +98,7 @@ class TableOptions:
 
         with usage():
             form = Format(self.delimiter, self.encoding, self.decimal, self.skip_lines, self.sheet).checked()
-        return Columns(
+        columns = Columns(
             label=self.label or "",
             drop=self.drop or (),
             text=self.text or (),
@@ -103,6 +110,24 @@ class TableOptions:
             rows_are_people=self.rows_are_people,
             drop_unlabelled=self.drop_unlabelled,
         )
+        if self.dictionary is None:
+            return columns
+        return columns.with_dictionary(self.documented(), self.dictionary)
+
+    def documented(self) -> Dictionary:
+        """The data dictionary; one without columns if none was named.
+
+        Raises
+        ------
+        typer.BadParameter
+            It cannot be read as one.
+        """
+        from ostraka.data.dictionary import Dictionary, read_dictionary
+
+        if self.dictionary is None:
+            return Dictionary({}, ())
+        with usage("--dictionary"):
+            return read_dictionary(self.dictionary)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,12 +151,22 @@ class ReadOptions(TableOptions):
             One of them is not of its form, or they contradict each other.
         """
         self.require_one_label()
-        return replace(
-            TableOptions.columns(self),  # not super(): a class with slots is made twice
-            label=self.label or self.target or "",
-            bounds=None if self.bounds is None else bounds_of(self.bounds),
-            person=self.person,
-        )
+        columns = TableOptions.columns(self)  # not super(): a class with slots is made twice
+        if self.target is not None:
+            return replace(columns, label=self.target, bounds=self._bounds(), classes=(), person=self.person)
+        return replace(columns, person=self.person)
+
+    def _bounds(self) -> tuple[float, float]:
+        """Of the target: as typed, else as documented."""
+        if self.bounds is not None:
+            return bounds_of(self.bounds)
+        documented = self.documented().columns.get(self.target or "", {})
+        if "range" not in documented:
+            raise typer.BadParameter(
+                f"{self.dictionary} documents no range of {self.target!r}: type --bounds"
+            )
+        low, high = documented["range"]
+        return bounds_of(f"{low}:{high}")
 
     def require_one_label(self) -> None:
         """Refuse both kinds of a label, and what the other kind has.
@@ -143,7 +178,7 @@ class ReadOptions(TableOptions):
         """
         if self.label is not None and self.target is not None:
             raise typer.BadParameter("--label is for classes and --target for numbers: type one of them")
-        if self.target is not None and self.bounds is None:
+        if self.target is not None and self.bounds is None and self.dictionary is None:
             raise typer.BadParameter(
                 "type --bounds LOW:HIGH with --target: the lowest and the highest number that there can be. "
                 "They are public, so do not look them up in the private rows"
@@ -223,7 +258,21 @@ class LearnOptions(RunOptions, ReadOptions):
     teachers: int | None = option(
         None, "How many. Default: one for 13 units, at most 250; 100 for the digits.", "N"
     )
-    teacher: Teacher = option(Teacher.AUTO, "What is trained on each shard.")
+    teacher: Teacher = option(
+        Teacher.AUTO,
+        "What is trained on each shard. network needs torch. prompts: nothing is, and a language model "
+        "(--model) answers with a few rows of the shard before its eyes.",
+    )
+    model: str | None = option(
+        None,
+        "With --teacher prompts: smollm2, a GGUF file, or the URL of an endpoint, with # and a model's name. "
+        "It reads private rows.",
+        "NAME",
+    )
+    key_env: str | None = option(None, "Environment variable with the key of --model URL.", "NAME")
+    shots: int | None = option(
+        None, "With --teacher prompts: private rows in a prompt. Default: 3.", "N", min=1
+    )
     student: Student = option(
         Student.AUTO, "What learns from the answers. fixmatch is for many images by counts, and needs torch."
     )
@@ -290,6 +339,12 @@ class LearnOptions(RunOptions, ReadOptions):
             raise typer.BadParameter(
                 "--way counts, rounds, filter and auto choose for themselves: leave out --teachers, "
                 "--answers, --sigma, --screen, --auto and --keep-teachers"
+            )
+        if (self.teacher is Teacher.PROMPTS) != (self.model is not None):
+            raise typer.BadParameter("--teacher prompts and --model NAME need each other")
+        if self.teacher is Teacher.PROMPTS and (self.keep_teachers or self.private is None):
+            raise typer.BadParameter(
+                "--teacher prompts is for a table: type its FILE, and leave out --keep-teachers"
             )
         if self.relation is Relation.ZERO_OUT and way in {Way.ARGMAX, Way.AUTO}:
             raise typer.BadParameter(

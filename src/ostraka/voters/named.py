@@ -43,6 +43,7 @@ class Teacher(StrEnum):
     TREE = "tree"
     FOREST = "forest"
     NETWORK = "network"
+    PROMPTS = "prompts"
 
     def estimator(self, *, default: Teacher) -> Any:
         """A classifier; ``auto`` is the default."""

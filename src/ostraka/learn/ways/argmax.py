@@ -270,7 +270,7 @@ class Argmax(Way):
             "utility": {"answered": answered, "abstained": len(run.asked) - answered},
             "owner": {
                 **self._figures(owned.votes.open()),
-                "n_failed": owned.ensemble.count_failed(),
+                **({} if owned.ensemble is None else {"n_failed": owned.ensemble.count_failed()}),
                 "seconds": owned.seconds,
             },
         }

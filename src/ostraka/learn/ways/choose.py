@@ -24,6 +24,7 @@ from ostraka.learn.ways.argmax import Argmax
 from ostraka.learn.ways.counts import Counts, counted, expected_labels
 from ostraka.learn.ways.filter import Filter
 from ostraka.learn.ways.plan import Facts, World, delta_of
+from ostraka.learn.ways.prompts import Prompted, Prompts
 from ostraka.learn.ways.regression import Regression
 from ostraka.learn.ways.rounds import Rounds
 from ostraka.voters.bins import QuantileCells
@@ -254,7 +255,7 @@ def choose(model: Any, public: Any, **sizes: Any) -> Way:
     delta = delta_of(model, sizes["n_units"])
     facts = Facts(epsilon=model.epsilon, delta=delta, relation=model.relation, **sizes)
     if model.way == "argmax":
-        return Argmax.planned(model, facts)
+        return (Prompted if isinstance(model.estimator, Prompts) else Argmax).planned(model, facts)
     if public is None:
         raise ValueError(f"way={model.way!r} is planned from public rows: pass X_public=")
     if model.way in {"rounds", "filter"} and model.student is not None:

@@ -1,0 +1,63 @@
+"""Data dictionaries of five formats say the same of the same columns."""
+
+import pytest
+import typer
+
+from ostraka.data.dictionary import read_dictionary
+from ostraka.data.schema import Schema
+from ostraka.learn.options import ReadOptions
+
+FRICTIONLESS = """{"resources": [{"name": "visits", "schema": {"missingValues": ["", "-99"], "fields": [
+  {"name": "sex", "type": "integer", "constraints": {"enum": [1, 2], "required": true}},
+  {"name": "age", "type": "integer", "constraints": {"minimum": 0, "maximum": 120}}]}}]}"""
+CSVW = """{"@context": "http://www.w3.org/ns/csvw", "url": "visits.csv", "null": ["", "-99"], "tableSchema": {
+  "columns": [{"titles": "sex", "datatype": {"base": "string", "format": "^(1|2)$"}, "required": true},
+  {"name": "age", "datatype": {"base": "integer", "minimum": 0, "maximum": 120}}]}}"""
+DDI = """<codeBook xmlns="ddi:codebook:2_5"><dataDscr>
+  <var name="sex"><catgry><catValu>1</catValu><labl>man</labl></catgry><catgry><catValu>2</catValu></catgry>
+  <catgry missing="Y"><catValu>-99</catValu></catgry></var>
+  <var name="age" dcml="0"><valrng><range min="0" max="120"/></valrng><varFormat type="numeric"/></var>
+  </dataDscr></codeBook>"""
+SDMX = """<mes:Structure xmlns:mes="m" xmlns:str="s" xmlns:com="c"><str:Codelist id="CL_SEX">
+  <str:Code id="1"/>
+  <str:Code id="2"/></str:Codelist><str:Dimension id="sex"><str:LocalRepresentation><str:Enumeration>
+  <Ref id="CL_SEX"/></str:Enumeration></str:LocalRepresentation></str:Dimension></mes:Structure>"""
+TOML = '[sex]\ncategories = ["1", "2"]\n[age]\nrange = [0, 120]\nwhole = true\n'
+ALL = {"a.json": FRICTIONLESS, "b.json": CSVW, "c.xml": DDI, "d.xml": SDMX, "e.toml": TOML}
+
+
+def options(path, **typed) -> ReadOptions:
+    return ReadOptions(**{"label": "sex", "dictionary": path, **typed})
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_each_format_says_the_same(tmp_path, name):
+    (path := tmp_path / name).write_text(ALL[name])
+    known = read_dictionary(path)
+    assert known.columns["sex"]["categories"] == ["1", "2"]
+    assert known.kinds() == ("sex",)
+    if name != "d.xml":  # code lists alone
+        assert [float(end) for end in known.columns["age"]["range"]] == [0.0, 120.0]
+        assert known.columns["age"]["whole"]
+        columns = options(path, label=None, target="age").columns()
+        assert columns.bounds == (0.0, 120.0)
+        schema = Schema.from_public({"sex": [1, 2, 1], "age": [20, 30, 40]}, dictionary=known.columns)
+        assert schema.columns[0].categories == ("1", "2")
+        assert (schema.columns[1].edges[0], schema.columns[1].edges[-1]) == (0.0, 121.0)
+    columns = options(path).columns()
+    assert list(columns.classes) == ["1", "2"]
+    assert columns.missing == (("-99",) if name in {"a.json", "b.json", "c.xml"} else ())
+    assert options(path, classes="2,1").columns().classes == ["2", "1"]  # what is typed counts
+
+
+@pytest.mark.parametrize("text", ["", "<codeBook/>", "{}", '{"fields": [3]}', "<a", "no toml", "[]"])
+def test_what_is_no_dictionary_is_refused_in_words(tmp_path, text):
+    (path := tmp_path / "words.json").write_text(text)
+    with pytest.raises(typer.BadParameter, match="DDI codebook or SDMX"):
+        options(path).columns()
+
+
+def test_a_target_without_a_documented_range_needs_bounds(tmp_path):
+    (path := tmp_path / "d.xml").write_text(SDMX)
+    with pytest.raises(typer.BadParameter, match="documents no range of 'age': type --bounds"):
+        options(path, label=None, target="age").columns()
