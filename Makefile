@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 CHROMIUM := chromium --headless --no-sandbox --disable-gpu --hide-scrollbars
 
-.PHONY: demo pictures test slow quick lint machine bench results reproduce soak check docs lock clean
+.PHONY: demo pictures test slow quick lint machine npm bench results reproduce soak check docs lock clean
 
 demo: $(SHOWN)  ## learn from made-up hospital visits, then from digits, at epsilon 1; writes demo-run/
 	rm -rf demo-run
@@ -54,6 +54,9 @@ lint: $(READY)
 
 machine: $(READY)  ## machine code of the kernels beside the sources, as wheels have it
 	$(BIN)/python hatch_build.py
+
+npm:  ## the npm package @ostraka/collect from the files of the page, and its archive, in dist
+	python3 packaging/npm.py dist/npm
 
 bench: $(READY)  ## speed and accuracy; ratios are measured in one run
 	$(BIN)/python -m bench

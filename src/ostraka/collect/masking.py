@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,12 +58,50 @@ class Masking:
         self._shares: dict[int, tuple[bytes, bytes]] = {}  # by neighbour: of its seed, of its mask secret
         self._senders: set[int] = set()  # neighbours who sent shares, also those whose seal was wrong
         self._survivors: list[int] = []
-        self._entry = Entry(
-            bytes.fromhex(exchange_key(secret)),
+        self._entry = self._own_entry()
+
+    def _own_entry(self) -> Entry:
+        return Entry(
+            bytes.fromhex(exchange_key(self._secret)),
             bytes.fromhex(exchange_key(self._share_secret)),
             bytes.fromhex(self._identity.public_key),
             hashlib.sha256(self._ticket).digest(),
         )
+
+    def written(self) -> bytes:
+        """Return all of it, for a client that is another process at the next exchange. It is secret."""
+        peers = {str(peer): entry.write().hex() for peer, entry in self._peers.items()}
+        shares = {str(peer): [part.hex() for part in both] for peer, both in self._shares.items()}
+        secrets = (self._secret, self._share_secret, self._identity.secret, self._ticket, self._seed)
+        state = {
+            "secrets": [secret.hex() for secret in secrets],
+            "stage": self._stage,
+            "place": [self._n, self._place, self._digest.hex()],
+            "peers": peers,
+            "pair_keys": {str(peer): key.hex() for peer, key in self._pair_keys.items()},
+            "shares": shares,
+            "senders": sorted(self._senders),
+            "survivors": self._survivors,
+        }
+        return json.dumps(state).encode()
+
+    def resume(self, text: bytes) -> None:
+        """Go on from what :meth:`written` wrote."""
+        state = json.loads(text)
+        secrets = [bytes.fromhex(secret) for secret in state["secrets"]]
+        self._secret, self._share_secret, signer, self._ticket, self._seed = secrets
+        self._identity, self._stage = Identity(signer), state["stage"]
+        self._n, self._place = state["place"][:2]
+        self._digest = bytes.fromhex(state["place"][2])
+        self._peers = {int(peer): read_entry(bytes.fromhex(entry)) for peer, entry in state["peers"].items()}
+        self._pair_keys = {int(peer): bytes.fromhex(key) for peer, key in state["pair_keys"].items()}
+        self._shares = {
+            int(peer): (bytes.fromhex(seed), bytes.fromhex(secret))
+            for peer, (seed, secret) in state["shares"].items()
+        }
+        self._senders, self._survivors = set(state["senders"]), state["survivors"]
+        if self._secret:  # after the last exchange it is forgotten
+            self._entry = self._own_entry()
 
     @property
     def claim(self) -> str:
