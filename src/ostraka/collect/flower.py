@@ -202,7 +202,8 @@ class MaskedFedAvg:
             self._asked(tally, "share", self._outbox(tally))
             tally.advance()
         except PartyError as error:
-            return self._skip(server_round, tally, error)
+            self._skip(server_round, tally, error)
+            return []
         self._tally = tally
         inbox = self._outbox(tally)
         return [self._message(tally, "mask", node, inbox[node], content[node]) for node in inbox]
@@ -218,7 +219,8 @@ class MaskedFedAvg:
             self._asked(tally, "unmask", self._outbox(tally))
             sums = tally.close()
         except PartyError as error:
-            return self._skip(server_round, tally, error), None
+            self._skip(server_round, tally, error)
+            return None, None
         key = f"{self.task.sha256}/{tally.round}"
         answer = release(self.task.mechanism, sums, ledger=self.ledger, key=key)
         n = tally.n_survivors
@@ -231,10 +233,9 @@ class MaskedFedAvg:
             arrays[name], start = app.Array((plain + part).astype(plain.dtype)), start + plain.size
         return app.ArrayRecord(arrays), app.MetricRecord({"clients": n})
 
-    def _skip(self, server_round: int, tally: Tally, error: PartyError) -> Any:
+    def _skip(self, server_round: int, tally: Tally, error: PartyError) -> None:
         self.skipped[server_round], self._tally = str(error), None
         tally.end()
-        return [] if tally.stage in {"join", "share"} else None
 
     def _outbox(self, tally: Tally) -> dict[int, bytes]:
         """Return what each node must answer now, of those that must."""
