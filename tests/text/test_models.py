@@ -187,7 +187,7 @@ class TestLlamaCpp:
         assert again.write(1, rng=np.random.default_rng(1)) == texts
 
     def test_a_real_server_on_this_machine_says_the_same_as_the_file(self, smollm2):
-        asked_of(smollm2, ["x"])
+        asked_of(smollm2, ["x"] * 5)  # so that the server has a slot for each, and is not started again
         model = ServedModel(Endpoint(smollm2._server.listening_address + "/v1"), model="any")
         here, there = (asked_of(each, ["The film was", *DOCUMENTS], shown=20) for each in (smollm2, model))
         for one, other in zip(here, there, strict=True):
@@ -225,6 +225,7 @@ def test_transformers_are_asked_in_one_batch_of_public_shape_and_rows_count_alon
     assert [step[0] for step in steps] == [step[0] for step in others]
     assert asked_of(model, DOCUMENTS[::-1], tokens[:2])[::-1] == asked_of(model, DOCUMENTS, tokens[:2])
     lengths = []
+    model._known.clear()
     forward = model._model.forward
     model._model.forward = lambda **settings: (
         lengths.append(settings["input_ids"].shape[1]) or forward(**settings)
@@ -233,6 +234,14 @@ def test_transformers_are_asked_in_one_batch_of_public_shape_and_rows_count_alon
         asked_of(model, ["public"], tokens[:t])
         asked_of(model, DOCUMENTS, tokens[:t])
     assert lengths == [40, 40, 1, 1, 1, 1]
+    model._known.clear()
+    along = model.next_tokens_along(DOCUMENTS, tokens[:3], shown=50)
+    for place, step in zip(along, steps, strict=True):
+        for one, other in zip(place, step, strict=True):
+            np.testing.assert_allclose([one[k] for k in one], [other[k] for k in one], atol=1e-4)
+    for other in ("a", "abd"):  # another text after the same prompts: these are not read again
+        asked_of(model, DOCUMENTS, model.tokens(other))
+    assert lengths[6:] == [43, 1, 2]
     model._known.clear()
     whole = asked_of(model, DOCUMENTS, tokens[:3])  # from the beginning
     for one, other in zip(steps[3], whole, strict=True):

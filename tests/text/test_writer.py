@@ -283,3 +283,19 @@ def test_public_examples_stand_before_every_prompt():
     prompt = Prompt(ask="{label}:", document="{label}: {document}\n", examples=("fine",))
     assert prompt.of("film") == "film: fine\nfilm:"
     assert prompt.of("film", "warm {x}") == "film: fine\nfilm: warm {x}\nfilm:"
+
+
+def test_places_of_a_text_are_the_same_in_one_pass_and_one_by_one(written):
+    writer = written(n_candidates=4)
+    tokens = writer.model.tokens("the plot is fine")
+    usual = writer.model.next_tokens
+    slow = writer.positions(tokens, code=1)
+    writer.model.next_tokens_along = lambda prompts, tokens, shown: [
+        usual(prompts, tokens[:t], shown=shown) for t in range(len(tokens) + 1)
+    ]
+    fast = writer.positions(tokens, code=1)
+    assert len(slow) == len(fast) == len(tokens)
+    for one, other in zip(slow, fast, strict=True):
+        assert one.candidates == other.candidates
+        np.testing.assert_array_equal(one.public, other.public)
+        np.testing.assert_array_equal(one.differences, other.differences)

@@ -315,6 +315,7 @@ class Transformers:
         check.integer(length=length, least=1)
         self._model, self._tokenizer = model.eval(), tokenizer
         self._label, self.length = name, length
+        self._pieces: dict[int, Token] = {}
         # what was read of lists of prompts, newest last: tokens after them, their own, masks, keys and values
         self._known: dict[tuple[str, ...], tuple[tuple[int, ...], Any, Any, Any]] = {}
         # what keeps the keys and values of earlier tokens has another name since transformers 5
@@ -349,8 +350,11 @@ class Transformers:
         return [self._token(k) for k in self._tokenizer.encode(text, add_special_tokens=False)]
 
     def _token(self, number: int) -> Token:
-        ends = number == self._tokenizer.eos_token_id
-        return Token(b"" if ends else self._tokenizer.decode([number]).encode(), number)
+        if (token := self._pieces.get(number)) is None:
+            ends = number == self._tokenizer.eos_token_id
+            token = END if ends else Token(self._tokenizer.decode([number]).encode(), number)
+            self._pieces[number] = token
+        return token
 
     def _shown(self, logits: Any, shown: int) -> list[NextTokens | None]:
         import torch  # noqa: PLC0415

@@ -565,8 +565,7 @@ class Writer:
             code = self.classes.index(str(label))
             tokens = [*self.model.tokens(text), END][: self.n_tokens]
             n_tokens += len(tokens)
-            for t, token in enumerate(tokens):
-                place = self.position(tokens[:t], code=code)
+            for place, token in zip(self.positions(tokens, code=code), tokens, strict=True):
                 if token in place.candidates:
                     bits.append(_bits(place, place.candidates.index(token), plan.draw))
         drawn, public, free = np.mean(bits, axis=0).tolist() if bits else (math.nan,) * 3
@@ -576,6 +575,21 @@ class Writer:
         """Candidates, public log probabilities, and private differences after these tokens. For the owner."""
         documents = self._fitted()[code][batch]
         return self._read(self.prompt, self.classes[code], documents, tokens, width=self.n_documents)
+
+    def positions(self, tokens: Sequence[Token], *, code: int = 0, batch: int = 0) -> list[Position]:
+        """The same before each of these tokens, in one pass where the model has ``next_tokens_along``."""
+        along = getattr(self.model, "next_tokens_along", None)
+        if along is None:
+            return [self.position(tokens[:t], code=code, batch=batch) for t in range(len(tokens))]
+        label = self.classes[code]
+        prompts = [self.prompt.of(label, document) for document in self._fitted()[code][batch]]
+        shown = max(self.shown, self.n_candidates)
+        [public] = zip(*along([self.prompt.of(label)], tokens[:-1], shown=shown), strict=True)
+        answers = along(prompts, tokens[:-1], shown=shown)
+        return [
+            self._place(known, part)
+            for known, part in zip(map(self._candidates, public), answers, strict=True)
+        ]
 
     def differences(self, document: str, tokens: Sequence[Token], *, code: int = 0) -> np.ndarray:
         """What one document makes more or less likely after these tokens; shape (n_candidates,). Private."""
@@ -593,13 +607,16 @@ class Writer:
         """One place of a text, with the differences of these documents: ``width`` prompts at once."""
         asked = prompt.of(label)
         public = self._public(asked, tokens)
-        candidates, logs = list(public), np.array(list(public.values()))
-        rows: list[np.ndarray] = []
+        answers: list[NextTokens | None] = []
         for start in range(0, len(documents), width):
             part = [prompt.of(label, document) for document in documents[start : start + width]]
             # a batch that is not full has public prompts, so that its shape is public
-            answers = self._answers([*part, *[asked] * (width - len(part))], tokens)[: len(part)]
-            rows += [self._differences(answer, candidates, logs) for answer in answers]
+            answers += self._answers([*part, *[asked] * (width - len(part))], tokens)[: len(part)]
+        return self._place(public, answers)
+
+    def _place(self, public: NextTokens, answers: Sequence[NextTokens | None]) -> Position:
+        candidates, logs = list(public), np.array(list(public.values()))
+        rows = [self._differences(answer, candidates, logs) for answer in answers]
         return Position(candidates, logs, np.array(rows).reshape(len(rows), len(candidates)))
 
     def _public(self, asked: str, tokens: Sequence[Token]) -> NextTokens:
@@ -610,6 +627,9 @@ class Writer:
                 f"{self.model!r} does not answer the public prompt: its address, its key and the name of the "
                 "model must be right, and it must know logprobs"
             )
+        return self._candidates(answer)
+
+    def _candidates(self, answer: NextTokens) -> NextTokens:
         order = sorted(answer, key=lambda token: (-answer[token], token))[: self.n_candidates]
         return {token: answer[token] for token in order}
 
