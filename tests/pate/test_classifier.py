@@ -55,15 +55,19 @@ def model(with_same_draws) -> PATEClassifier:
 
 
 @pytest.mark.usefixtures("same_draws")
-@parametrize_with_checks(
-    [
-        PATEClassifier(holdout=0.2, way="argmax"),
-        PATEClassifier(DecisionTreeClassifier(), n_teachers=5, holdout=0.2),
-    ]
-)
+@parametrize_with_checks([PATEClassifier(DecisionTreeClassifier(), n_teachers=5, holdout=0.2)])
 @pytest.mark.filterwarnings("ignore:most private rows occur several times")
 @pytest.mark.filterwarnings("ignore:.*:RuntimeWarning:sklearn")
 def test_it_is_a_scikit_learn_classifier(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("same_draws")
+@parametrize_with_checks([PATEClassifier(holdout=0.2, way="argmax")])
+@pytest.mark.filterwarnings("ignore:most private rows occur several times")
+@pytest.mark.filterwarnings("ignore:.*:RuntimeWarning:sklearn")
+def test_with_the_default_teachers_it_is_one_too(estimator, check):
     check(estimator)
 
 

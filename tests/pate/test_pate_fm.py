@@ -32,7 +32,7 @@ X, Y = make_blobs(n_samples=400, centers=3, n_features=4, cluster_std=1.5, rando
 X = (X / X.std(axis=0)).astype(np.float32)
 PRIVATE, NEW = slice(0, 300), slice(300, 400)
 MANIFEST = partition(300, n_teachers=8, key=b"sixteen bytes ok")
-NETWORK = TorchClassifier(epochs=10, batch_size=8, learning_rate=0.01, n_threads=1)
+NETWORK = TorchClassifier(epochs=5, batch_size=8, learning_rate=0.02, n_threads=1)
 QUICK = {
     "estimator": FixMatch(NETWORK, threshold=0.8),
     "n_teachers": 8,

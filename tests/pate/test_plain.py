@@ -33,7 +33,7 @@ def answers(n_classes: int) -> np.ndarray:
     "kind",
     ["spreading", "boosting", "self-training", LogisticRegression(max_iter=300), DecisionTreeClassifier()],
 )
-@pytest.mark.parametrize("n_classes", [2, 10])
+@pytest.mark.parametrize("n_classes", [2, pytest.param(10, marks=pytest.mark.slow)])
 def test_a_plain_student_predicts_the_same_and_is_of_scikit_learn_alone(kind, n_classes):
     labels = answers(n_classes)
     student = Distilled(kind, random_state=0).fit(X[:400], labels, classes=NAMES[:n_classes])

@@ -17,7 +17,12 @@ def planned(**choices) -> Plan:
 
 @pytest.mark.parametrize("screen", [None, Threshold(at=60, sigma=40.0)], ids=["open", "screened"])
 @pytest.mark.parametrize(
-    ("epsilon", "n_answers"), [(0.5, None), (0.5, 1), (3.6, None), (3.6, 200), (6.0, 30)]
+    ("epsilon", "n_answers"),
+    [
+        (0.5, None),
+        (3.6, 200),
+        *(pytest.param(*more, marks=pytest.mark.slow) for more in ((0.5, 1), (3.6, None), (6.0, 30))),
+    ],
 )
 def test_the_noise_found_spends_all_of_epsilon_but_half_a_percent_and_never_more(screen, epsilon, n_answers):
     plan = planned(screen=screen, epsilon=epsilon, n_answers=n_answers, n_teachers=250)

@@ -3,6 +3,7 @@
 import math
 import pickle
 import sys
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -221,6 +222,7 @@ class TestTables:
             model.fit(rows[200:], labels[200:], X_public=rows[:200])
 
 
+@cache
 def embeddings(n=20_000, n_classes=3):
     rows, labels = make_classification(
         n, 30, n_informative=12, n_redundant=0, n_classes=n_classes, class_sep=1.5, random_state=1

@@ -69,7 +69,8 @@ def plain() -> TeacherEnsemble:
 
 def test_teachers_trained_together_say_what_they_say_trained_alone(plain):
     ballots = plain.predictions(NEW)
-    for teacher, rows, mine in zip(plain.teachers_, DEALT.rows(), ballots, strict=True):
+    some = list(zip(plain.teachers_, DEALT.rows(), ballots, strict=True))[::4]
+    for teacher, rows, mine in some:
         alone = clone(network()).set_params(random_state=int(teacher.seed.generate_state(1)[0] >> 1))
         alone.fit(X[rows], Y[rows])
         assert len(alone.classes_) == 4
@@ -106,21 +107,21 @@ def test_a_plain_module_is_a_teacher_with_the_usual_settings():
     ],
     ids=["plain", "patient", "normalised and dropping", "augmented", "fussy"],
 )
-@pytest.mark.parametrize("becomes", [0.3, 3e38])
-def test_whatever_one_shard_becomes_no_other_ballot_moves(teacher, becomes):
-    mine = DEALT.rows()[4]
-    rows, labels = X.copy(), Y.copy()
-    rows[mine], labels[mine] = becomes, 3 - labels[mine]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # how many failed
-        before, after = fitted(teacher), fitted(teacher, rows, labels)
-    others = np.arange(N) != 4
-    one, two = before.predictions(NEW), after.predictions(NEW)
-    np.testing.assert_array_equal(one[others], two[others])
-    assert (one[4] != two[4]).any()
-    for number in np.flatnonzero(others):
-        weights, same = before.teachers_[number].model.weights, after.teachers_[number].model.weights
-        assert all(torch.equal(weights[name], same[name]) for name in weights)
+def test_whatever_one_shard_becomes_no_other_ballot_moves(teacher):
+    mine, others = DEALT.rows()[4], np.arange(N) != 4
+    before = fitted(teacher)
+    for becomes in (0.3, 3e38):
+        rows, labels = X.copy(), Y.copy()
+        rows[mine], labels[mine] = becomes, 3 - labels[mine]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # how many failed
+            after = fitted(teacher, rows, labels)
+            one, two = before.predictions(NEW), after.predictions(NEW)
+        np.testing.assert_array_equal(one[others], two[others])
+        assert (one[4] != two[4]).any()
+        for number in np.flatnonzero(others):
+            weights, same = before.teachers_[number].model.weights, after.teachers_[number].model.weights
+            assert all(torch.equal(weights[name], same[name]) for name in weights)
 
 
 def test_a_person_who_brings_more_rows_moves_one_ballot_only():
