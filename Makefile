@@ -83,7 +83,7 @@ docs: $(READY)
 
 lock:  ## refresh the pins: a fresh environment, then what it resolved to
 	rm -rf $(VENV) && $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q -e ".[plots,compile,excel,onnx,ray,dask,llm,service,torch,test,lint,docs]"
+	$(BIN)/pip install -q -e ".[plots,compile,excel,onnx,ray,dask,llm,service,oidc,pkcs11,torch,test,lint,docs]"
 	$(BIN)/pip freeze --exclude-editable | sed "s/+cpu//" > constraints.txt
 
 $(SHOWN): pyproject.toml constraints.txt
@@ -92,7 +92,7 @@ $(SHOWN): pyproject.toml constraints.txt
 	touch $@
 
 $(READY): $(SHOWN)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[plots,compile,excel,onnx,ray,dask,llm,service,torch,test,lint,docs]"
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[plots,compile,excel,onnx,ray,dask,llm,service,oidc,pkcs11,torch,test,lint,docs]"
 	touch $@
 
 clean:

@@ -360,6 +360,30 @@ def test_strangers_who_do_not_shake_hands_do_not_close_a_server_with_tls(tmp_pat
         assert (len(server.open), len(server.strangers), server.strangers._count.total()) == (0, 0, 0)
 
 
+def test_a_greeting_in_pieces_costs_no_handshake_until_it_is_whole(tmp_path):
+    with served(Echo(), **pair(tmp_path, "one")) as (port, server, _), stranger(port, b"") as sock:
+        came, goes = ssl.MemoryBIO(), ssl.MemoryBIO()
+        tls = trusting(tmp_path).wrap_bio(came, goes, server_hostname="127.0.0.1")
+        with pytest.raises(ssl.SSLWantReadError):
+            tls.do_handshake()
+        hello = goes.read()
+        for piece in (hello[:1], hello[1:5], hello[5:200]):
+            sock.sendall(piece)
+            time.sleep(0.02)
+            assert [one._task for one in tuple(server.open)] == [None]
+        sock.sendall(hello[200:])
+        came.write(sock.recv(1 << 16))
+        with contextlib.suppress(ssl.SSLWantReadError):
+            tls.do_handshake()
+        assert tls.version() == "TLSv1.3"
+
+
+def test_a_greeting_longer_than_any_is_refused(tmp_path):
+    files = pair(tmp_path, "one")
+    with served(Echo(), **files) as (port, *_), stranger(port, b"\x16\x03\x01\xff\xff") as long:
+        assert all_of(long) == b""
+
+
 def test_a_handshake_has_a_deadline_and_other_protocols_are_left(tmp_path):
     with served(Echo(head_seconds=0.3), **pair(tmp_path, "one")) as (port, _, _):
         with stranger(port, HALF_HELLO) as half, stranger(port, b"GET / HTTP/1.1\r\n\r\n") as clear:

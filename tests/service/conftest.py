@@ -142,12 +142,13 @@ def deploy(
 
 
 @contextlib.contextmanager
-def serving(service: Service, *, strangers=(20.0, 200), tls=None, **limits):
+def serving(service: Service, *, strangers=(20.0, 200), tls=None, tokens=None, **limits):
     """Serve it from another thread of this process. ``strangers``: the rate and the burst of an address.
 
-    ``tls``: paths of the certificate, its key, and the authority of owners' certificates.
+    ``tls``: paths of the certificate, its key, and the authority of owners' certificates. ``tokens``: the
+    provider of owners' tokens.
     """
-    app = Application(service.there, owner_certificates="authority" in (tls or {}))
+    app = Application(service.there, owner_certificates="authority" in (tls or {}), tokens=tokens)
     app.limits = dataclasses.replace(app.limits, **limits)
     app.strangers = Buckets(rate=strangers[0], burst=strangers[1])
     with running(app, **(tls or {})) as (service.url, service.server, service.loop):

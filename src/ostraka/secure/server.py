@@ -60,7 +60,9 @@ _ONCE = frozenset(
 _VERSIONS = frozenset({"1.0", "1.1"})
 _NO_DESCRIPTOR = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _MOST_FILES = 16_384  # open files: connections, most of all
-_BACKLOG = 2_048
+_BACKLOG = 4_096  # connections that arrive within one turn of the loop; the system may allow fewer
+_HANDSHAKE, _RECORD_HEAD = 0x16, 5  # of TLS: the kind of its first record, and the bytes before its content
+_LONGEST_RECORD = 2**14  # RFC 8446, Sec. 5.1
 _LOOK = 0.25  # seconds between two looks at the deadlines
 _LINGER = 1.0  # seconds in which a body that was refused may still arrive
 _GRACE = 10.0  # seconds for answers in progress when the server stops
@@ -460,15 +462,20 @@ def _descriptors() -> int:
 
 
 class _Silent:
-    """A connection that has sent nothing yet: a descriptor and a place among the strangers."""
+    """A connection that has sent nothing yet: a descriptor and a place among the strangers.
 
-    __slots__ = ("_handed", "_server", "_sock", "_task", "deadline", "peer")
+    With TLS its first message must be there whole before a handshake begins, which costs as much as many
+    requests. Until then it lies in the system's buffer, and the loop is not woken for parts of it.
+    """
+
+    __slots__ = ("_awaited", "_handed", "_server", "_sock", "_task", "deadline", "peer")
     held, in_body = 0, False
 
     def __init__(self, server: Server, sock: socket.socket, peer: str) -> None:
         self._server, self._sock, self.peer = server, sock, peer
         self._task: asyncio.Task[None] | None = None
         self._handed = False  # the socket, to a transport, which closes it
+        self._awaited = 1  # bytes
         self.deadline = server.loop.time() + server.limits.head_seconds
         server.open.add(self)
         server.loop.add_reader(sock.fileno(), self._speaks)
@@ -492,14 +499,30 @@ class _Silent:
 
     def _speaks(self) -> None:
         try:
-            first = self._sock.recv(1, socket.MSG_PEEK)
+            start = self._sock.recv(_RECORD_HEAD, socket.MSG_PEEK)
+            if not start or (self._server.tls is not None and start[0] != _HANDSHAKE):
+                raise ConnectionError
+            if self._server.tls is not None and not self._greeted(start):
+                return
         except OSError:
-            first = b""
-        if not first or (self._server.tls is not None and first != b"\x16"):
             self.drop()
             return
         self._server.loop.remove_reader(self._sock.fileno())
         self._task = self._server.loop.create_task(self._open())
+
+    def _greeted(self, start: bytes) -> bool:
+        """Whether the first record of TLS is there; if not, the system wakes this one when it is.
+
+        Who is woken early all the same, as on a system that cannot wait for bytes, is let through.
+        """
+        whole = len(start) == _RECORD_HEAD
+        awaited = _RECORD_HEAD + (int.from_bytes(start[3:5], "big") if whole else 0)
+        if awaited > _RECORD_HEAD + _LONGEST_RECORD:
+            raise ConnectionError
+        waits = awaited > self._awaited and len(self._sock.recv(awaited, socket.MSG_PEEK)) < awaited
+        self._awaited = awaited
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, awaited if waits else 1)
+        return not waits
 
     async def _open(self) -> None:
         """Start the conversation, after the handshake of TLS if there is one."""

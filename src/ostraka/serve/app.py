@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from ostraka.serve.deployment import Deployment
+    from ostraka.serve.oidc import Tokens
 
 _LOG = logging.getLogger("ostraka.serve")
 _FIRST_PAGE = 5.0  # seconds that the first drawing of the owner's page may delay the start
@@ -53,14 +54,22 @@ class Application:
     log_requests : bool
         Log a line for each request: its name, route, status, client and duration.
     owner_certificates : bool
-        An owner's key counts only on a connection with a certificate in the owner's name.
+        An owner's key or token counts only on a connection with a certificate in the owner's name.
+    tokens : Tokens, optional
+        Owners show a token of this provider. Their keys do not count.
     """
 
     def __init__(
-        self, deployment: Deployment, *, log_requests: bool = False, owner_certificates: bool = False
+        self,
+        deployment: Deployment,
+        *,
+        log_requests: bool = False,
+        owner_certificates: bool = False,
+        tokens: Tokens | None = None,
     ) -> None:
         self.deployment, self._log_requests = deployment, log_requests
-        self._owner_certificates = owner_certificates
+        self._owner_certificates, self._tokens = owner_certificates, tokens
+        self._renewal: asyncio.Task[None] | None = None  # of the provider's keys
         self.limits = Limits(
             most_body=deployment.settings.most_bytes, answer_seconds=_ANSWER, at_once=_AT_ONCE
         )
@@ -76,18 +85,22 @@ class Application:
     async def start(self) -> None:
         """Start answering, and draw the owner's page once: its imports, kernels and counts are then ready."""
         self.deployment.start()
+        if self._tokens is not None:
+            self._renewal = asyncio.create_task(self._tokens.keep_up())
         self._first = asyncio.create_task(asyncio.to_thread(lambda: render(overview(self.deployment))))
         self._first.add_done_callback(_tell_failure)
         await asyncio.wait({self._first}, timeout=_FIRST_PAGE)  # clients do not wait behind its imports
 
     async def close(self) -> None:
         """End, after the first page: it reads the ledger; it may have failed, and raises nothing here."""
+        if self._renewal is not None:
+            self._renewal.cancel()
         await asyncio.wait({self._first})
         await self.deployment.close()
 
     def admit(self, request: Request) -> bool:
         """Find the route and the holder of the key; return whether there is one."""
-        who = self.deployment.keys.holder(bearer(request.headers))
+        who = self._holder(bearer(request.headers))
         try:
             if who is None:
                 self._slow_down(request)
@@ -96,6 +109,8 @@ class Application:
             if route.roles and request.who.role not in route.roles:
                 raise Refused(403, "forbidden")
             unproved = self._owner_certificates and request.certificate != request.who.name
+            if self._tokens is not None and request.who.role == OWNER and not request.who.subject:
+                raise Refused(403, "no_token")
             if request.who.role == OWNER and unproved:
                 raise Refused(403, "no_certificate")
             if route.method == "POST":
@@ -126,6 +141,12 @@ class Application:
                 "%s %s", place or "no route", reply.status, extra={"fields": fields, "event": "request"}
             )
         return reply
+
+    def _holder(self, credential: bytes) -> Holder | None:
+        """Who shows a key, or a provider's token, which is three parts with dots between them."""
+        if self._tokens is None or credential.count(b".") != 2:
+            return self.deployment.keys.holder(credential)
+        return self.deployment.keys.owner(self._tokens.subject(credential))
 
     def _slow_down(self, request: Request) -> None:
         """Refuse a request without a valid key from an address that has sent too many."""

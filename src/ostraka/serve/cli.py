@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ostraka.core.mechanisms.law import BallotMechanism
     from ostraka.serve.deployment import Deployment
     from ostraka.serve.keys import Keyring
+    from ostraka.serve.oidc import Tokens
     from ostraka.serve.writing import WritingApplication
     from ostraka.voters.saved import SavedTeachers
 
@@ -61,6 +62,13 @@ class ServeOptions:
         "Of whose certificates owners show one, in their own name; a key alone does not suffice then.",
         "FILE",
         exists=True,
+    )
+    oidc: str | None = option(
+        None, "Owners show a token of this OpenID Connect provider; their keys do not count.", "ISSUER"
+    )
+    oidc_audience: str | None = option(None, "What the provider calls this service.", "NAME")
+    oidc_keys: str | None = option(
+        None, "The provider's key set (JWKS). Default: as its discovery document says.", "FILE|URL"
     )
     two_owners: bool = option(False, "Caps of clients: one owner proposes, another approves.")
     behind_proxy: bool = option(False, "TLS ends at a proxy of yours before this address.")
@@ -156,6 +164,8 @@ def serve(wanted: ServeOptions) -> None:
             f"--host {wanted.host} can be reached by others, and keys would travel in the open: "
             "type --tls-cert and --tls-key, or --behind-proxy"
         )
+    if (wanted.oidc is None) != (wanted.oidc_audience is None) or (wanted.oidc_keys and not wanted.oidc):
+        raise typer.BadParameter("--oidc and --oidc-audience go together, and --oidc-keys goes with them")
     if wanted.shared and not (wanted.db or "").startswith(("postgresql://", "postgres://")):
         raise typer.BadParameter("--shared needs --db postgresql://…: a file has one service")
     with console.usage():
@@ -167,6 +177,7 @@ def serve(wanted: ServeOptions) -> None:
             two_owners=wanted.two_owners,
         )
         pepper_, proxies = pepper(os.environ), networks(wanted.proxy or ())
+        tokens = _tokens(wanted)
     place, teachers = wanted.folder / _folder.SERVICE, wanted.folder / _folder.TEACHERS
     where = f"{'https' if wanted.tls_cert else 'http'}://{wanted.host}:{wanted.port}"
     process: dict[str, Any] = {
@@ -206,7 +217,10 @@ def serve(wanted: ServeOptions) -> None:
         return
     _announce(deployment, where)
     app = Application(
-        deployment, log_requests=wanted.log_requests, owner_certificates=wanted.owner_ca is not None
+        deployment,
+        log_requests=wanted.log_requests,
+        owner_certificates=wanted.owner_ca is not None,
+        tokens=tokens,
     )
     server.run(app, **process)
 
@@ -228,6 +242,7 @@ def _answers(wanted: ServeOptions, place: Path, pepper: bytes, where: str) -> Wr
         ("--shared", wanted.shared),
         ("--owner-ca", wanted.owner_ca is not None),
         ("--two-owners", wanted.two_owners),
+        ("--oidc", wanted.oidc is not None),
     ):
         if is_typed:
             raise typer.BadParameter(f"{name} is for teachers, but {wanted.folder} holds documents")
@@ -271,6 +286,16 @@ def _answers(wanted: ServeOptions, place: Path, pepper: bytes, where: str) -> Wr
     return WritingApplication(
         writer, ledger, keys, retrieve=saved.retrieve, at=saved.near, pace=wanted.pace, rate=wanted.rate
     )
+
+
+def _tokens(wanted: ServeOptions) -> Tokens | None:
+    """The provider of owners' tokens, asked once: what can fail does so before a ledger is made."""
+    from ostraka.serve.oidc import Tokens
+
+    if wanted.oidc is None:
+        return None
+    audience, keys = wanted.oidc_audience or "", wanted.oidc_keys or ""
+    return Tokens(issuer=wanted.oidc, audience=audience, keys=keys)
 
 
 def _with(saved: SavedTeachers, sigma: float | None, screen: tuple[float, float] | None) -> SavedTeachers:
@@ -411,6 +436,9 @@ def add(
     epsilon: Annotated[
         float | None, typer.Option(help="What a client may spend in all.", metavar="NATS")
     ] = None,
+    subject: Annotated[
+        str, typer.Option(help="Of an owner, in the tokens of 'serve --oidc'; no key is made.", metavar="SUB")
+    ] = "",
     by: Annotated[str, _BY] = "",
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
@@ -419,7 +447,12 @@ def add(
     Example: ostraka keys add run ward-3 --epsilon 0.5
     """
     with console.usage():
-        _show(name, _opened(run).add(name, role=role, epsilon=epsilon, by=by), as_json=as_json)
+        key = _opened(run).add(name, role=role, epsilon=epsilon, by=by, subject=subject)
+    if subject:
+        entry = {"name": name, "subject": subject}
+        console.say(entry, f"{name} shows tokens for {subject}", as_json=as_json)
+    else:
+        _show(name, key, as_json=as_json)
 
 
 @app.command()
@@ -488,12 +521,14 @@ def list_(run: Annotated[Path, _RUN], *, as_json: Annotated[bool, _JSON] = False
     if as_json:
         rows = [
             {"name": name, "role": record.role, "epsilon": record.epsilon, "keys": sorted(record.keys)}
+            | ({"subject": record.subject} if record.subject else {})
             for name, record in sorted(holders.items())
         ]
         typer.echo(json.dumps(rows, indent=2))
         return
     for name, record in sorted(holders.items()):
         budget = "" if record.epsilon is None else f", epsilon {record.epsilon:g}"
+        budget += f", subject {record.subject}" if record.subject else ""
         typer.echo(f"{name}: {record.role}{budget}, keys {', '.join(sorted(record.keys)) or 'none'}")
 
 

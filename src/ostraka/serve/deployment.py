@@ -373,12 +373,12 @@ class Deployment:
         return record
 
     def _note_keys(self, before: Mapping[str, KeyRecord]) -> None:
-        """Write into the chain which keys came and went, and who did it."""
+        """Write into the chain which keys and subjects came and went, and who did it."""
         for name, record in self.keys.kept.items():
-            old, new = set(before[name].keys if name in before else ()), set(record.keys)
-            for what, numbers in (("added", new - old), ("revoked", old - new)):
-                for number in sorted(numbers):
-                    self.ledger.note(f"key {number} of {name} {what}", by=record.by or "nobody named")
+            old, new = _credentials(before.get(name)), _credentials(record)
+            for what, credentials in (("added", new - old), ("revoked", old - new)):
+                for credential in sorted(credentials):
+                    self.ledger.note(f"{credential} of {name} {what}", by=record.by or "nobody named")
 
     async def _look(self) -> None:
         """Apply new keys, revoked keys and new grants within a second or two."""
@@ -408,6 +408,14 @@ class Deployment:
                     type(error).__name__,
                     extra={"event": "keys.unreadable"},
                 )
+
+
+def _credentials(record: KeyRecord | None) -> set[str]:
+    """What a holder may show, in the words of the ledger's notes."""
+    if record is None:
+        return set()
+    subject = {f"subject {record.subject}"} if record.subject else set()
+    return {f"key {number}" for number in record.keys} | subject
 
 
 def _said(label: Any) -> str:

@@ -58,8 +58,8 @@ class Grants:
         record = self._keys.kept.get(client)
         if record is None or record.role != CLIENT:
             raise Refused(404, "not_found", "there is no such client: type 'ostraka keys add' first")
-        number = self._ledger.note(f"epsilon {float(epsilon)!r} for {client} proposed", by=who.name)
-        return {"proposal": number, "client": client, "epsilon": float(epsilon), "by": who.name}
+        number = self._ledger.note(f"epsilon {float(epsilon)!r} for {client} proposed", by=who.actor)
+        return {"proposal": number, "client": client, "epsilon": float(epsilon), "by": who.actor}
 
     def approve(self, who: Holder, number: str) -> dict[str, Any]:
         """Set the cap that another owner proposed."""
@@ -67,12 +67,12 @@ class Grants:
         if proposal is None:
             raise Refused(404, "not_found", "there is no such proposal")
         epsilon, client, proposer = proposal
-        if proposer == who.name:
+        if proposer.partition("[")[0] == who.name:
             raise Refused(403, "same_owner")
         if not self._first(number):
             raise Refused(409, "proposal_ended")
-        seq = self._ledger.grant(client, budget_epsilon=epsilon, by=f"{proposer} and {who.name}")
-        return {"seq": seq, "client": client, "epsilon": epsilon, "by": [proposer, who.name]}
+        seq = self._ledger.grant(client, budget_epsilon=epsilon, by=f"{proposer} and {who.actor}")
+        return {"seq": seq, "client": client, "epsilon": epsilon, "by": [proposer, who.actor]}
 
     def _proposal(self, number: str) -> tuple[float, str, str] | None:
         if not (number.isascii() and number.isdigit() and len(number) <= 18 and int(number) >= 1):

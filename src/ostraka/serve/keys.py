@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ostraka.core import check, files
+from ostraka.serve import hardware
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -25,6 +26,7 @@ PEPPER = "OSTRAKA_PEPPER"
 CHECK = "pepper.check"  # beside the keys
 CLIENT, OWNER = "client", "owner"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_SUBJECT = re.compile(r"[!-~]{0,255}")  # one word, as it stands in the ledger's notes
 _KEY = re.compile(rb"ostraka_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
 _NOBODY = bytes(32)
 _COMMAND_SECONDS = 30.0
@@ -33,10 +35,19 @@ _RESERVED = "service"  # the account of the service's own entries
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The person or program a key belongs to. A request's account is this name, never part of its body."""
+    """The person or program a key belongs to. A request's account is this name, never part of its body.
+
+    ``subject``: as a provider's token named an owner; empty for a key.
+    """
 
     name: str
     role: str
+    subject: str = ""
+
+    @property
+    def actor(self) -> str:
+        """The holder in the ledger's notes: one word, with the subject in brackets."""
+        return f"{self.name}[{self.subject}]" if self.subject else self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,24 +55,30 @@ class KeyRecord:
     """A holder's entry in the file: the HMAC of each valid key, and the cap that the ledger grants.
 
     ``by`` stands in the ledger beside what was changed. ``epsilon`` is None for owners, and for clients whose
-    cap was set by ``ostraka ledger grant``.
+    cap was set by ``ostraka ledger grant``. ``subject`` is an owner's, in the tokens of a provider.
     """
 
     role: str
     epsilon: float | None
     keys: dict[str, str]
     by: str = ""  # who changed it last
+    subject: str = ""
 
     def __post_init__(self) -> None:
         if not self.by.isprintable():
             raise ValueError(f"by must be a printable name, got {self.by!r}")
+        if self.subject and self.role != OWNER:
+            raise ValueError("subject must be an owner's: clients have keys")
+        if not _SUBJECT.fullmatch(self.subject):
+            raise ValueError("subject must be at most 255 letters, digits and signs of ASCII, without spaces")
 
 
 def secret_in(environment: Mapping[str, str], variable: str) -> bytes | None:
     """The secret of a variable: 64 or more hexadecimal digits, or ``exec:COMMAND`` that prints them.
 
     The command is run without a shell and without secrets of ostraka in its environment. It may ask a key
-    management service or a hardware module: any that has a command line.
+    management service: any that has a command line. ``pkcs11:…`` makes the secret in a hardware module, see
+    :func:`ostraka.serve.hardware.derived`.
 
     Returns
     -------
@@ -71,11 +88,17 @@ def secret_in(environment: Mapping[str, str], variable: str) -> bytes | None:
     Raises
     ------
     ValueError
-        The command fails or takes longer than half a minute, or it is no such secret.
+        The command fails or takes longer than half a minute, the module has no such key, or it is no
+        such secret.
     """
     written = environment.get(variable)
     if written is None:
         return None
+    if written.startswith(hardware.SCHEME):
+        try:
+            return hardware.derived(written, variable)
+        except ValueError as error:
+            raise ValueError(f"{variable}: {error}") from None
     command = written.removeprefix("exec:")
     if command != written:
         plain = {name: value for name, value in environment.items() if not name.startswith("OSTRAKA_")}
@@ -92,8 +115,8 @@ def secret_in(environment: Mapping[str, str], variable: str) -> bytes | None:
         secret = b""
     if len(secret) < 32:
         raise ValueError(
-            f"{variable} must be 64 or more hexadecimal digits, as openssl rand -hex 32 prints them, or "
-            "exec: and a command that prints them"
+            f"{variable} must be 64 or more hexadecimal digits, as openssl rand -hex 32 prints them, "
+            "exec: and a command that prints them, or pkcs11: and the address of a key"
         )
     return secret
 
@@ -128,6 +151,7 @@ class Keyring:
             self._require_pepper()
         self._stamp: tuple[int, int] | None = None
         self._holders: dict[bytes, tuple[bytes, Holder]] = {}
+        self._owners: dict[str, Holder] = {}  # by subject
         self.kept: dict[str, KeyRecord] = {}
         self.readable = True
         self.refresh()
@@ -147,11 +171,17 @@ class Keyring:
                 for name, record in records.items()
                 for number, mac in record.keys.items()
             }
+            owners = {
+                record.subject: Holder(name, OWNER, record.subject)
+                for name, record in records.items()
+                if record.subject
+            }
         except (AttributeError, OSError, TypeError, ValueError):
             # the file may end a key: none is valid until it can be read
-            self._holders, self._stamp, self.readable = {}, None, False
+            self._holders, self._owners, self._stamp, self.readable = {}, {}, None, False
             raise
-        self.kept, self._holders, self._stamp, self.readable = records, holders, stamp, True
+        self.kept, self._holders, self._owners = records, holders, owners
+        self._stamp, self.readable = stamp, True
         return True
 
     def holder(self, key: bytes) -> Holder | None:
@@ -160,8 +190,14 @@ class Keyring:
         stored, holder = self._holders.get(form[1], (_NOBODY, None)) if form else (_NOBODY, None)
         return holder if hmac.compare_digest(self._mac(key), stored) else None
 
-    def add(self, name: str, *, role: str, epsilon: float | None = None, by: str = "") -> str:
-        """Add a holder; return its first key, which is stored nowhere."""
+    def owner(self, subject: str | None) -> Holder | None:
+        """The owner whom a provider's tokens call so, or None."""
+        return self._owners.get(subject or "")
+
+    def add(
+        self, name: str, *, role: str, epsilon: float | None = None, by: str = "", subject: str = ""
+    ) -> str:
+        """Add a holder; return its first key, which is stored nowhere. An owner with a subject has none."""
         check.one_of(role=role, allowed=(CLIENT, OWNER))
         if not _NAME.fullmatch(name) or name == _RESERVED:
             raise ValueError(
@@ -176,8 +212,13 @@ class Keyring:
                 raise ValueError(
                     f"there is a {records[name].role} {name!r} already: type 'keys rotate {name}'"
                 )
-            records[name] = KeyRecord(role=role, epsilon=epsilon, keys={}, by=by)
-            return self._new(records, name, by)
+            records[name] = KeyRecord(role=role, epsilon=epsilon, keys={}, by=by, subject=subject)
+            if not subject:
+                return self._new(records, name, by)
+            for other, record in records.items():
+                if other != name and record.subject == subject:
+                    raise ValueError(f"the subject {subject!r} is {other!r} already: one person is one owner")
+            return ""
 
     def rotate(self, name: str, *, by: str = "") -> str:
         """Add a key for a holder. Its old keys stay valid until they are revoked."""
@@ -195,14 +236,18 @@ class Keyring:
             records[name] = replace(records[name], epsilon=epsilon, by=by)
 
     def revoke(self, name: str, *, number: str | None = None, by: str = "") -> None:
-        """Revoke one key of a holder by its number, or all of them. The account stays in the ledger."""
+        """Revoke one key of a holder by its number, or all of them and the subject.
+
+        The account stays in the ledger.
+        """
         with self._changing() as records:
             _require(records, name)
             ended = set(records[name].keys) if number is None else {number}
             if not ended <= set(records[name].keys):
                 raise ValueError(f"{name!r} has no key {number!r}: type 'keys list'")
             valid = {key: mac for key, mac in records[name].keys.items() if key not in ended}
-            records[name] = replace(records[name], keys=valid, by=by)
+            subject = "" if number is None else records[name].subject
+            records[name] = replace(records[name], keys=valid, by=by, subject=subject)
 
     def _new(self, records: dict[str, KeyRecord], name: str, by: str) -> str:
         number = secrets.token_hex(6)
