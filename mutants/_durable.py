@@ -9,6 +9,7 @@ __all__ = ["MUTANTS"]
 LOG = "secure/log.py"
 BY_LOG = "secure/test_log.py::"
 BY_WITNESSES = "ledger/test_witnesses.py::"
+BY_TOKENS = "service/test_oidc.py::"
 BY_OWNERS = "service/test_owners.py::"
 POSTGRES = "ledger/test_postgres.py::TestOwners::"
 
@@ -179,9 +180,37 @@ MUTANTS = [
     Mutant(
         "an owner approves the own proposal",
         "serve/grants.py",
-        "        if proposer == who.name:",
+        '        if proposer.partition("[")[0] == who.name:',
         "        if not proposer:",
         BY_OWNERS + "test_two_owners_grant_and_one_does_not",
+    ),
+    Mutant(
+        "a token that was made for another service counts",
+        "serve/oidc.py",
+        'options={"require": list(_CLAIMS)},',
+        'options={"require": list(_CLAIMS), "verify_aud": False},',
+        BY_TOKENS + "test_whatever_is_wrong_with_a_token_it_names_nobody",
+    ),
+    Mutant(
+        "an owner's key counts where owners show tokens",
+        "serve/app.py",
+        "and not request.who.subject:",
+        "and not request.who.name:",
+        BY_TOKENS + "test_an_owner_comes_with_a_token_and_not_with_a_key[/v1/budget]",
+    ),
+    Mutant(
+        "all secrets of a module's key are one secret",
+        "serve/hardware.py",
+        "held.sign(_PURPOSE + purpose.encode(),",
+        "held.sign(_PURPOSE,",
+        "service/test_hardware.py::test_the_module_makes_what_anybody_with_its_key_would",
+    ),
+    Mutant(
+        "five bytes of a stranger begin a handshake",
+        "secure/server.py",
+        "        return not waits\n",
+        "        return True\n",
+        "secure/test_server.py::test_a_greeting_in_pieces_costs_no_handshake_until_it_is_whole",
     ),
     Mutant(
         "an approval counts as often as it is sent",
