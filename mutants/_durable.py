@@ -206,6 +206,13 @@ MUTANTS = [
         "service/test_hardware.py::test_the_module_makes_what_anybody_with_its_key_would",
     ),
     Mutant(
+        "an object store's head is written over another's",
+        "secure/objects.py",
+        '            "if-none-match": "*",\n',
+        "",
+        "secure/test_objects.py::test_of_two_programs_the_second_hears_what_the_first_wrote",
+    ),
+    Mutant(
         "five bytes of a stranger begin a handshake",
         "secure/server.py",
         "        return not waits\n",

@@ -13,11 +13,20 @@ from ostraka.core.ledger import witness as quorum
 from ostraka.core.ledger.budget import LedgerMoved, LedgerUnavailable
 from ostraka.core.ledger.witness import Head
 from ostraka.ledger import Ledger, LedgerError
+from ostraka.secure.objects import Bucket
 from ostraka.secure.rounds import PartyError
 from ostraka.secure.wire import PartyServer
-from ostraka.secure.witness import FolderWitness, PostgresWitness, Register, RemoteWitness, witness_at
+from ostraka.secure.witness import (
+    FolderWitness,
+    ObjectWitness,
+    PostgresWitness,
+    Register,
+    RemoteWitness,
+    witness_at,
+)
 from rigs import postgres
 from rigs.disk import UnavailableError
+from tests.secure.store import ENVIRONMENT, running
 
 SECRET = b"w" * 32
 
@@ -202,13 +211,22 @@ def heads(*numbers):
     return [Head(n, f"{n:064x}", "") for n in numbers]
 
 
-@pytest.fixture(params=["process", "folder", "postgres"])
+@pytest.fixture
+def store():
+    with running() as one:
+        yield one
+
+
+@pytest.fixture(params=["process", "folder", "objects", "postgres"])
 def kind(request, tmp_path):
     if request.param == "process":
         _, url = request.getfixturevalue("served")
         return RemoteWitness(url, SECRET)
     if request.param == "folder":
         return FolderWitness(tmp_path, SECRET)
+    if request.param == "objects":
+        store = request.getfixturevalue("store")
+        return ObjectWitness(Bucket(store.address, ENVIRONMENT), SECRET)
     return PostgresWitness(request.getfixturevalue("new_schema")(), SECRET)
 
 
@@ -230,6 +248,7 @@ def test_every_kind_keeps_the_newest_pair_and_says_what_it_knew(kind):
     assert tell(Head(0, "")) == [other]
     kind.close()
     assert tell(Head(0, "")) == [other]
+    kind.close()
     kind.close()
 
 

@@ -1,4 +1,4 @@
-"""Kinds of witnesses of a ledger: a process, a row in a second PostgreSQL, a file in a folder elsewhere.
+"""Kinds of witnesses of a ledger: a process, a row in a second PostgreSQL, objects in a store, a folder.
 
 Each keeps what it was told under the owner's secret, so that neither a witness's operator nor the network can
 make up an entry. Whoever operates one can put it back to an older state; that is why there is more than one.
@@ -12,6 +12,7 @@ import json
 import os
 import secrets
 import threading
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from ostraka.core.ledger import sqlite
 from ostraka.core.ledger.budget import LedgerError
 from ostraka.core.ledger.postgres import CONNECTING, require_tls, shown
 from ostraka.core.ledger.witness import Head, successor
+from ostraka.secure.objects import Bucket
 from ostraka.secure.rounds import PartyError
 from ostraka.secure.wire import Late, Line
 
@@ -35,11 +37,12 @@ APPLICATION = 0x6F737477  # "ostw" in SQLite's header
 PATH = "/v1/head"
 _TABLE = "CREATE TABLE head (ledger TEXT PRIMARY KEY, kept BLOB NOT NULL) STRICT"
 _MAC, _MOST = 32, 2**20  # bytes
+_NEWEST_FIRST = 10**15 - 1
 _Kept = dict[str, Any]
 
 
 def witness_at(where: str, secret: bytes) -> Witness:
-    """A witness by its address: ``https://…`` (``ostraka ledger witness``), ``postgresql://…``, a folder."""
+    """A witness by its address: ``https://…`` (a process), ``postgresql://…``, ``s3://…``, or a folder."""
     if not where:
         raise ValueError("a witness needs an address")
     if len(secret) < 32:
@@ -48,6 +51,8 @@ def witness_at(where: str, secret: bytes) -> Witness:
         return RemoteWitness(where, secret)
     if where.startswith(("postgresql://", "postgres://")):
         return PostgresWitness(where, secret)
+    if where.startswith("s3://"):
+        return ObjectWitness(Bucket(where, os.environ), secret)
     return FolderWitness(where, secret)
 
 
@@ -252,6 +257,81 @@ class PostgresWitness:
         if self._db is not None:
             self._db.close()
         self._db = None
+
+
+class ObjectWitness:
+    """Objects of a store that locks them: each head is one, numbered, and nobody can take it back.
+
+    The first writer of a number wins, so that two programs never both continue from the same head. The store
+    keeps all heads that it was told, as evidence, until their lock ends.
+    """
+
+    def __init__(self, bucket: Bucket, secret: bytes) -> None:
+        self._bucket, self._secret, self.name = bucket, secret, bucket.name
+        self._newest: dict[str, tuple[int, Head | None]] = {}  # by ledger: number of the object, and its head
+        self._conditional = False  # the store was seen to keep the first of two objects
+
+    def tell(self, ledger: str, head: Head, *, instead: Collection[str] = (), seconds: float) -> list[Head]:
+        """Write the next object; see :class:`~ostraka.core.ledger.witness.Witness`."""
+        until = time.monotonic() + seconds
+        try:
+            while True:
+                number, before = self._newest.pop(ledger, None) or self._read(ledger, until)
+                after = successor(before, head, instead)
+                if after is None or after == before:
+                    known = self._bucket.get(_object(ledger, number + 1), seconds=_until(until)) is not None
+                else:
+                    known = not self._write(ledger, number + 1, after, until)
+                    number += 1
+                if not known:
+                    self._newest[ledger] = number, after
+                    return [each for each in dict.fromkeys((before, after)) if each is not None]
+        except (LookupError, TypeError, ValueError) as error:
+            raise LedgerError(f"the witness {self.name} cannot be used ({error})") from None
+
+    def _read(self, ledger: str, until: float) -> tuple[int, Head | None]:
+        """The newest object: its number and head."""
+        name = self._bucket.first(f"{ledger}/", seconds=_until(until))
+        if name is None:
+            return 0, None
+        content = self._bucket.get(name, seconds=_until(until))
+        if content is None:
+            raise ValueError(f"{name} has gone")
+        record = _opened(self._secret, content)
+        if name != _object(ledger, int(record["number"])):
+            raise ValueError(f"{name} holds another object's content")
+        self._prove(name, content, until)
+        return int(record["number"]), _head_of(ledger, record)
+
+    def _write(self, ledger: str, number: int, head: Head, until: float) -> bool:
+        """Write an object; return whether nobody else had."""
+        content = _sealed(self._secret, {"ledger": ledger, "number": number, **head._asdict()})
+        name = _object(ledger, number)
+        written = self._bucket.put(name, content, seconds=_until(until))
+        if written:
+            self._prove(name, content, until)
+        return written
+
+    def _prove(self, name: str, content: bytes, until: float) -> None:
+        """Once: write an object again, which must be refused, and read it, which shows its lock."""
+        if not self._conditional:
+            if self._bucket.put(name, content, seconds=_until(until)):
+                raise ValueError("it takes a second object of one name, for it ignores If-None-Match")
+            self._bucket.get(name, seconds=_until(until))
+            self._conditional = True
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._bucket.close()
+
+
+def _object(ledger: str, number: int) -> str:
+    """The name of an object, so that the newest is the first in the order of names."""
+    return f"{ledger}/{_NEWEST_FIRST - number:015d}"
+
+
+def _until(moment: float) -> float:
+    return max(1e-3, moment - time.monotonic())
 
 
 class FolderWitness:
