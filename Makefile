@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 CHROMIUM := chromium --headless --no-sandbox --disable-gpu --hide-scrollbars
 
-.PHONY: demo pictures test slow quick lint machine npm bench results reproduce soak check docs lock clean
+.PHONY: demo pictures test slow quick lint machine npm bench results reproduce soak check release docs lock clean
 
 demo: $(SHOWN)  ## learn from made-up hospital visits, then from digits, at epsilon 1; writes demo-run/
 	rm -rf demo-run
@@ -78,6 +78,14 @@ check: $(READY)  ## known vulnerabilities of the pins, and a CycloneDX bill of m
 	then echo "pip-audit has no data: it passes a release with known vulnerabilities" >&2; exit 1; fi
 	$(VENV)-check/bin/pip-audit --strict --no-deps --disable-pip -r constraints.txt
 
+release: check  ## wheel, source archive, bill of materials and provenance in dist/; SOURCE=https://… is the repository, KEY an Ed25519 key that signs
+	test -n "$(SOURCE)" || { echo "type make release SOURCE=https://… KEY=release.pem" >&2; exit 1; }
+	rm -rf dist
+	$(VENV)-check/bin/pip install -q --disable-pip-version-check build
+	$(VENV)-check/bin/python -m build --outdir dist .
+	cp sbom.json dist/
+	$(BIN)/python packaging/provenance.py dist --source $(SOURCE) $(if $(KEY),--key $(KEY))
+
 docs: $(READY)
 	$(BIN)/sphinx-build -W -q docs docs/_build
 
@@ -96,4 +104,4 @@ $(READY): $(SHOWN)
 	touch $@
 
 clean:
-	rm -rf .venv .venv-* demo-run docs/_build sbom.json
+	rm -rf .venv .venv-* demo-run docs/_build dist sbom.json

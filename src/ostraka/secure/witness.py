@@ -78,7 +78,12 @@ def _updated(secret: bytes, ledger: str, stored: bytes | None, head: Head, inste
     record = (
         None if after is None or after == before else _sealed(secret, {"ledger": ledger, **after._asdict()})
     )
-    return record, [version for version in dict.fromkeys((before, after)) if version is not None]
+    return record, _both(before, after)
+
+
+def _both(before: Head | None, after: Head | None) -> list[Head]:
+    """The heads that a witness knew and knows."""
+    return [head for head in dict.fromkeys((before, after)) if head is not None]
 
 
 def _head_of(ledger: str, record: _Kept) -> Head:
@@ -285,7 +290,7 @@ class ObjectWitness:
                     number += 1
                 if not known:
                     self._newest[ledger] = number, after
-                    return [each for each in dict.fromkeys((before, after)) if each is not None]
+                    return _both(before, after)
         except (LookupError, TypeError, ValueError) as error:
             raise LedgerError(f"the witness {self.name} cannot be used ({error})") from None
 
