@@ -1,10 +1,10 @@
 """What a release was built from, in a form that others can check: an in-toto statement.
 
-``python packaging/provenance.py dist --source URL`` writes ``dist/provenance.json``: the SHA-256 of each file of
-the folder, the commit and the pins they were built from (in-toto Statement 1 with SLSA Provenance 1). With
+``python packaging/provenance.py dist --source URL`` writes ``dist/provenance.json``: the SHA-256 of each file
+of the folder, the commit and the pins they were built from (in-toto Statement 1 with SLSA Provenance 1). With
 ``--key FILE``, an Ed25519 key in PEM, it is wrapped and signed (DSSE 1) as ``dist/provenance.dsse.json``.
-``python packaging/provenance.py dist --verify PUBLIC`` checks signature and files; exit code 1 says that they do
-not hold.
+``python packaging/provenance.py dist --verify PUBLIC`` checks signature and files; exit code 1 says that they
+do not hold.
 """
 
 from __future__ import annotations
