@@ -213,6 +213,13 @@ MUTANTS = [
         "secure/test_objects.py::test_of_two_programs_the_second_hears_what_the_first_wrote",
     ),
     Mutant(
+        "nobody sees that a thread waits for a connection which others use",
+        "core/ledger/store.py",
+        "        self._arrived[waiting] = time.monotonic()\n",
+        '        self._arrived[waiting] = float("inf")\n',
+        "ledger/test_store.py::test_a_thread_that_waits_for_others_is_seen_though_each_of_them_is_answered",
+    ),
+    Mutant(
         "five bytes of a stranger begin a handshake",
         "secure/server.py",
         "        return not waits\n",

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from rigs import (
     big,
     container,
+    deadlines,
     dripping,
     edges,
     faults,
@@ -77,6 +78,7 @@ RIGS: dict[str, Callable[[float], Finding]] = {
     "outages-minute": lambda scale: outages.find("minute", times=round(100 * scale)),
     "outages-disk": lambda scale: outages.find("disk", times=round(100 * scale)),
     "outages-restart": lambda scale: outages.find("restart", times=round(100 * scale)),
+    "deadlines": lambda scale: deadlines.find(seconds=20 * scale),
     "rollback": lambda scale: rollback.find(entries=round(200 * scale)),
     "strangers": lambda scale: strangers.find(strangers=round(2_000 * scale), questions=500),
     "strangers-tls": lambda scale: dripping.find_tls(strangers=round(6_000 * scale), questions=60),

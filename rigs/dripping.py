@@ -34,7 +34,7 @@ from rigs import serving
 from rigs.finding import Finding, apart
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 __all__ = ["find", "find_client", "find_tls"]
 
@@ -46,52 +46,61 @@ SECONDS, PATIENCE = 2.0, 30.0
 
 
 class Crowd:
-    """Sockets that say a little, and go on dripping if they shall; those that are dropped come again."""
+    """A process of strangers, who share no time with the client that is measured.
 
-    def __init__(
-        self, port: int, size: int, said: Callable[[int], bytes], *, every: float, drips: bool
-    ) -> None:
-        self._port, self._said, self._drips, self._done = port, said, drips, threading.Event()
-        self._every = every  # seconds between two looks
+    Each says its part of ``said``, and a byte at each look if it ``drips``. Who is dropped comes again.
+    """
+
+    def __init__(self, port: int, size: int, said: tuple[bytes, ...], *, every: float, drips: bool) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._end, other = context.Pipe()
+        self._process = context.Process(
+            target=strangers_at, args=(other, port, size, said), kwargs={"every": every, "drips": drips}
+        )
+        self._process.start()
+        self._end.recv()  # all have come
         self.dropped = 0
-        self._sockets = [self._new(number) for number in range(size)]
-        self._thread = threading.Thread(target=self._go_on, daemon=True)
-        self._thread.start()
 
-    def _new(self, number: int) -> socket.socket | None:
+    def close(self) -> None:
+        self._end.send("done")
+        self.dropped = self._end.recv()
+        self._process.join()
+
+
+def strangers_at(
+    end: Any, port: int, size: int, said: tuple[bytes, ...], *, every: float, drips: bool
+) -> None:
+    """Be strangers until told to stop; then tell how many were dropped. They look every so many seconds."""
+
+    def come(number: int) -> socket.socket | None:
         with contextlib.suppress(OSError):
             source = (f"127.0.1.{1 + number % SOURCES}", 0)
-            one = socket.create_connection(("127.0.0.1", self._port), timeout=10, source_address=source)
+            one = socket.create_connection(("127.0.0.1", port), timeout=10, source_address=source)
             one.setblocking(False)
             with contextlib.suppress(OSError):
-                one.send(self._said(number))
+                one.send(said[number % len(said)])
             return one
         return None
 
-    def _go_on(self) -> None:
-        while not self._done.wait(self._every):
-            for number, one in enumerate(self._sockets):
-                try:
-                    if one is None:
-                        raise ConnectionError
-                    if self._drips:
-                        one.send(b"x")
-                    if not one.recv(1):
-                        raise ConnectionError
-                except BlockingIOError:
-                    continue
-                except OSError:
-                    self.dropped += 1
-                    if one is not None:
-                        one.close()
-                    self._sockets[number] = self._new(number)
-
-    def close(self) -> None:
-        self._done.set()
-        self._thread.join()
-        for one in self._sockets:
-            if one is not None:
-                one.close()
+    sockets, dropped = [come(number) for number in range(size)], 0
+    end.send("here")
+    while not end.poll(every):
+        for number, one in enumerate(sockets):
+            try:
+                if one is None:
+                    raise ConnectionError
+                if drips:
+                    one.send(b"x")
+                if not one.recv(1):
+                    raise ConnectionError
+            except BlockingIOError:
+                continue
+            except OSError:
+                dropped += 1
+                if one is not None:
+                    one.close()
+                sockets[number] = come(number)
+    end.send(dropped)
 
 
 def asked(line: Line, path: str, times: int, **request: Any) -> tuple[int, list[float]]:
@@ -129,7 +138,7 @@ def tls(strangers: int, questions: int) -> dict[str, Any]:
     )
     os.environ[serving.DESCRIPTORS] = "4096"
     with tempfile.TemporaryDirectory() as folder, serving.running(Path(folder), tls=True) as service:
-        crowd = Crowd(service.port, strangers, lambda n: HALF_HELLO if n % 2 else b"", every=7, drips=False)
+        crowd = Crowd(service.port, strangers, (b"", HALF_HELLO), every=7, drips=False)
         time.sleep(2)
         headers = {"Authorization": f"Bearer {service.keys['alice']}", "Content-Type": "application/json"}
         os.environ["SSL_CERT_FILE"] = str(Path(folder) / "cert.pem")
@@ -220,7 +229,7 @@ def role_asked(role: str, strangers: int, questions: int) -> dict[str, Any]:
     try:
         url, path = here.recv()
         port, head = int(url.rpartition(":")[2]), HEAD % path.encode()
-        crowd = Crowd(port, strangers, lambda _: head, every=1, drips=True)
+        crowd = Crowd(port, strangers, (head,), every=1, drips=True)
         time.sleep(2)
         answered, took = asked(Line(url), path, questions, body=lambda number: b"message %d" % number)
         crowd.close()

@@ -36,10 +36,10 @@ from rigs.finding import REPOSITORY
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["COLUMNS", "DESCRIPTORS", "Service", "certify", "running"]
+__all__ = ["COLUMNS", "DATABASE", "DESCRIPTORS", "Service", "certify", "running"]
 
 PEPPER = b"p" * 32
-DESCRIPTORS = "OSTRAKA_RIG_DESCRIPTORS"
+DESCRIPTORS, DATABASE = "OSTRAKA_RIG_DESCRIPTORS", "OSTRAKA_RIG_DATABASE"
 COLUMNS = ("age", "hours", "weight")
 BUDGET = Budget(epsilon=50.0, delta=1e-5)
 
@@ -67,17 +67,20 @@ def prepare(folder: Path, *, sigma: float) -> dict[str, str]:
 
 
 def serve(folder: Path, port: int) -> None:
-    """Serve until killed: with TLS where there is a certificate, and as few descriptors as DESCRIPTORS."""
+    """Serve until killed: with TLS where there is a certificate, as few descriptors as DESCRIPTORS, and the
+    ledger at DATABASE, which others may write to.
+    """
     if most := int(os.environ.get(DESCRIPTORS, "0")):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     there = Deployment.open(
         saved=SavedTeachers.load(folder / "teachers"),
         folder=folder / "service",
-        db=f"sqlite:///{folder / 'service' / 'ledger.sqlite'}",
+        db=os.environ.get(DATABASE, f"sqlite:///{folder / 'service' / 'ledger.sqlite'}"),
         budget=BUDGET,
         settings=Settings(rate=1e9, burst=10**9),
         environment={},
         pepper=PEPPER,
+        shared=DATABASE in os.environ,
     )
     pair = [folder / name if (folder / name).exists() else None for name in ("cert.pem", "key.pem")]
     _server.run(Application(there), host="127.0.0.1", port=port, cert=pair[0], key=pair[1])

@@ -298,3 +298,25 @@ class TestTheLog:
             ledger.charge(gaussian(40.0), uses=1, **ASK)
         ledger.verify()
         assert [entry.seq for entry in ledger.entries()] == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_thread_that_waits_for_others_is_seen_though_each_of_them_is_answered(ledger):
+    """A page that reads behind many slow charges would otherwise wait for all of them unseen."""
+    came, goes = threading.Event(), threading.Event()
+
+    def work():
+        came.set()
+        with ledger._store.reading():
+            goes.set()
+
+    assert ledger.waited() == 0
+    with ledger._store.reading(), ledger._store.reading():  # a thread never waits for itself
+        assert ledger.waited() == 0
+        thread = threading.Thread(target=work)
+        thread.start()
+        came.wait()
+        while not ledger.waited():
+            pass
+        assert not goes.is_set()
+    thread.join()
+    assert (ledger.waited(), goes.is_set()) == (0, True)

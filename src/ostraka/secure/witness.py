@@ -281,7 +281,9 @@ class ObjectWitness:
         until = time.monotonic() + seconds
         try:
             while True:
-                number, before = self._newest.pop(ledger, None) or self._read(ledger, until)
+                if ledger not in self._newest:
+                    self._newest[ledger] = self._read(ledger, until)
+                number, before = self._newest.pop(ledger)  # again only after an answer
                 after = successor(before, head, instead)
                 if after is None or after == before:
                     known = self._bucket.get(_object(ledger, number + 1), seconds=_until(until)) is not None

@@ -222,7 +222,7 @@ def _pace(deployment: Deployment, who: Holder, rows: int) -> None:
 async def _in_time(app: Application, work: Callable[..., _Value], *arguments: object) -> _Value:
     """Return what a thread returns; give it up once the ledger does not answer."""
     task = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
-    while not (await asyncio.wait({task}, timeout=PATIENCE))[0]:
+    while not (await asyncio.wait({task}, timeout=PATIENCE / 2))[0]:
         if app.deployment.ledger.waited() > PATIENCE:
             task.add_done_callback(_tell_failure)
             raise unavailable()

@@ -47,6 +47,7 @@ class Store(Protocol):
 
     def _begin(self, path: str) -> None:
         self.path, self._process, self._lock = path, os.getpid(), threading.RLock()
+        self._arrived: dict[object, float] = {}  # when each thread that waits for its turn came
 
     @property
     def alone(self) -> bool:
@@ -86,19 +87,36 @@ class Store(Protocol):
         """Hold the connection for this thread; refuse a store that is closed or poisoned."""
         if os.getpid() != self._process:  # neither connections nor SQLite's locks survive a fork
             raise LedgerError(f"{self.path} was opened by another process: open Ledger(…) in this one")
-        with self._lock, self._explained():
+        with self._turn(), self._explained():
             if self._trouble:
                 raise LedgerError(f"{self.path} {self._trouble}: open Ledger(…) again")
             yield self
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Hold the lock. That this thread waits for it is seen by :meth:`waited`."""
+        waiting = object()
+        self._arrived[waiting] = time.monotonic()
+        try:
+            self._lock.acquire()
+        finally:
+            del self._arrived[waiting]
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def poison(self, trouble: str) -> None:
         """Refuse every later use, with this reason."""
         self._trouble = trouble
 
     def waited(self) -> float:
-        """Return the seconds for which a call of the database has not come back."""
-        start = self._begun
-        return 0.0 if start is None else time.monotonic() - start
+        """Return the seconds for which a call has not come back, or a thread has waited for its turn.
+
+        Threads that each get an answer in time may keep another one waiting for long.
+        """
+        now, begun = time.monotonic(), self._begun
+        return now - min([now if begun is None else begun, *self._arrived.values()])
 
     def close(self) -> None:
         """Close it. In a process that did not open it, do nothing."""
