@@ -5,6 +5,7 @@ import os
 import signal
 import sqlite3
 import threading
+import time
 from contextlib import closing
 
 import numpy as np
@@ -315,8 +316,10 @@ def test_a_thread_that_waits_for_others_is_seen_though_each_of_them_is_answered(
         thread = threading.Thread(target=work)
         thread.start()
         came.wait()
-        while not ledger.waited():
+        until = time.monotonic() + 10
+        while not ledger.waited() and time.monotonic() < until:
             pass
+        assert ledger.waited() > 0
         assert not goes.is_set()
     thread.join()
     assert (ledger.waited(), goes.is_set()) == (0, True)
