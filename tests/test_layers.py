@@ -3,6 +3,7 @@
 import ast
 import functools
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -251,3 +252,36 @@ def test_importing_ostraka_loads_a_few_modules_only():
     added -= {line.rpartition("|")[2].strip() for line in before.stderr.splitlines()}
     assert "ostraka" in added
     assert len(added) < 100
+
+
+# Private names of other packages change without notice. These are documented, in Python and scikit-learn.
+DOCUMENTED = {"_asdict", "_exit", "_fields", "_make", "_replace", "_safe_indexing"}
+# What has no public name: types that saved voters may hold, a version counter, what a fit would set, features
+# of a processor. Servers, clients and stores use none.
+KNOWN = {
+    ("core/compiled.py", "_core"),
+    ("core/compiled.py", "_multiarray_umath"),
+    ("core/imports.py", "_trusted_types"),
+    ("core/imports.py", "_utils"),
+    ("learn/handover.py", "_label_binarizer"),
+    ("learn/keys.py", "_counts_student"),
+    ("nets/private.py", "_version"),
+    ("parties/models.py", "_multilayer_perceptron"),
+    ("voters/closed_form.py", "_nearest_centroid"),
+    ("voters/kinds.py", "_nearest_centroid"),
+    ("voters/kinds.py", "_stochastic_gradient"),
+    ("voters/saved_files.py", "_ball_tree"),
+    ("voters/saved_files.py", "_dist_metrics"),
+    ("voters/saved_files.py", "_kd_tree"),
+    ("voters/saved_files.py", "_tree"),
+}
+USED = re.compile(r"\.(_[a-zA-Z]\w*)|^\s*from (?!ostraka)\S+ import (_[a-zA-Z]\w*)$", re.MULTILINE)
+OWN = re.compile(r"(?:\b(?:def|class) |\bself\.|\bcls\.|^\s*)(_[a-zA-Z]\w*)", re.MULTILINE)
+
+
+def test_no_other_private_name_of_another_package_is_used():
+    texts = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in FILES}
+    own = DOCUMENTED.union(*map(OWN.findall, texts.values()))
+    used = {(place, "".join(name)) for place, text in texts.items() for name in USED.findall(text)}
+    assert {(place, name) for place, name in used if name not in own} == KNOWN
+    assert not {place for place, _ in KNOWN if place.split("/")[0] in {"serve", "secure", "collect"}}

@@ -6,15 +6,12 @@ import html
 import math
 from dataclasses import dataclass, replace
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
 from ostraka.core import check as _check
 from ostraka.core.curve import MOVES
-
-if TYPE_CHECKING:
-    from _thread import LockType
 
 __all__: list[str] = []
 
@@ -164,7 +161,7 @@ class _Sample:
 
     __slots__ = ("_answered", "_lock", "_rows")
 
-    def __init__(self, rows: range | np.ndarray, answered: np.ndarray, lock: LockType) -> None:
+    def __init__(self, rows: range | np.ndarray, answered: np.ndarray, lock: Lock) -> None:
         self._rows, self._answered, self._lock = rows, answered, lock
 
     @classmethod

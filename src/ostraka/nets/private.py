@@ -32,7 +32,7 @@ _ROWS, _PADDING = 112, 16  # of a block
 _BITS = 22  # of a number of a row, in units of the row
 _ALIKE: dict[tuple[object, ...], bool] = {}  # whether every place of a block is like the others, by layer
 
-_MIXES_ROWS = (nn.modules.batchnorm._BatchNorm,)  # noqa: SLF001  (all of them)
+_MIXES_ROWS = cast("type[nn.Module]", nn.BatchNorm1d.__base__)  # that of all of them
 
 
 class _Seen(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -158,8 +158,9 @@ def _through(module: nn.Module, weights: Weights, prefix: str, rows: torch.Tenso
     """Apply a module to rows (n_networks, n_rows, …): plain layers directly, others by the slower vmap."""
     kind = type(module)
     if kind is nn.Sequential:
-        for name, layer in module._modules.items():  # noqa: SLF001  (named_children leaves repeated layers out)
-            rows = _through(cast("nn.Module", layer), weights, f"{prefix}{name}.", rows)
+        for name, layer in module.named_modules(remove_duplicate=False):  # a layer may be there twice
+            if name and "." not in name:
+                rows = _through(layer, weights, f"{prefix}{name}.", rows)
         return rows
     if kind is nn.Linear and rows.dim() == 3:
         factor, bias = weights[f"{prefix}weight"].transpose(1, 2), weights.get(f"{prefix}bias")

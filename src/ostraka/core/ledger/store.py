@@ -40,14 +40,15 @@ class Store(Protocol):
     secret: str
     _release: Callable[[], object]
     _process: int
-    _lock: AbstractContextManager[Any]
+    _lock: threading.RLock
+    _arrived: dict[object, float]  # when each thread that waits for its turn came
     _trouble: str | None = None
     vouched: Callable[[], bool] | None = None  # whether witnesses know of nothing that is not here
     _begun: float | None = None  # when a call began that has not come back
 
     def _begin(self, path: str) -> None:
         self.path, self._process, self._lock = path, os.getpid(), threading.RLock()
-        self._arrived: dict[object, float] = {}  # when each thread that waits for its turn came
+        self._arrived = {}
 
     @property
     def alone(self) -> bool:
