@@ -39,6 +39,14 @@ def test_features_of_a_document_are_its_own():
     assert not features([""]).any()
 
 
+def test_no_document_votes_for_a_line_without_words():
+    """Its features are 0, which is nearer to a document than a line with other words."""
+    made = evolution(Asked(), **SETTINGS)
+    lines = np.array(["", "dull quartz"])
+    far = np.linalg.norm(made.embed(lines) - features(DOCUMENTS[:1]), axis=1)
+    assert far[1] < far[0]
+
+
 @pytest.mark.parametrize(
     ("model", "settings", "words"),
     [

@@ -39,6 +39,8 @@ def continued(
 ) -> str:
     """One line of at most ``n_tokens`` tokens, which begins with ``tokens``; the others are drawn. Public.
 
+    A line ends with its text, but not before it begins.
+
     Raises
     ------
     ValueError
@@ -49,12 +51,19 @@ def continued(
         [answer] = model.next_tokens([prompt], line, shown=_SHOWN)
         if not answer:
             raise ValueError(f"the model does not answer the public prompt {prompt!r}: type another")
-        logs = np.array(list(answer.values())) / temperature
-        token = list(answer)[int(np.argmax(logs + rng.gumbel(size=logs.size)))]
-        if token == END or any(byte in _LINE_ENDS for byte in token.piece):
+        places = list(answer) if line else [token for token in answer if not _ends(token)]
+        if not places:
+            break
+        logs = np.array([answer[token] for token in places]) / temperature
+        token = places[int(np.argmax(logs + rng.gumbel(size=logs.size)))]
+        if _ends(token):
             break
         line.append(token)
     return text_of(line).strip()
+
+
+def _ends(token: Token) -> bool:
+    return token == END or any(byte in _LINE_ENDS for byte in token.piece)
 
 
 def evolution(
@@ -121,6 +130,11 @@ def evolution(
     check.positive(temperature=temperature)
     how: dict[str, Any] = {"n_tokens": n_tokens, "temperature": temperature}
 
+    def embed(lines: Any) -> np.ndarray:
+        rows = features(lines)
+        rows[~rows.any(axis=1)] = -1.0  # no document is near to a line without words
+        return rows
+
     def vary(winners: Any, rng: np.random.Generator) -> np.ndarray:
         lines = []
         for winner in winners:
@@ -134,7 +148,7 @@ def evolution(
     return Evolution(
         first,
         vary=vary,
-        embed=features,
+        embed=embed,
         n_rounds=n_rounds,
         epsilon=epsilon,
         delta=delta,
