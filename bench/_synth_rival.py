@@ -64,6 +64,8 @@ def dataset(names: list[str], rows: np.ndarray, sizes: np.ndarray) -> Any:
     import mbi
     import pandas as pd  # type: ignore[import-untyped,unused-ignore]
 
+    if hasattr(mbi, "FactoredInference"):
+        former()
     domain = mbi.Domain(names, [int(size) for size in sizes])
     try:
         return mbi.Dataset(pd.DataFrame(rows, columns=names), domain)
@@ -79,17 +81,14 @@ def coded(names: list[str], data: Any) -> np.ndarray:
 
 def aim(names: list[str], rows: np.ndarray, sizes: np.ndarray, settings: Any) -> np.ndarray:
     """McKenna et al. 2022: all triples are the workload."""
-    import mbi
-
-    if hasattr(mbi, "FactoredInference"):
-        former()
+    data = dataset(names, rows, sizes)
     from aim import AIM
 
     workload = [(columns, 1.0) for columns in combinations(names, 3)]
     most = MEBIBYTES.get(f"{settings.epsilon:g}", 1.0)
     mechanism = AIM(settings.epsilon, settings.delta, max_model_size=most)
     mechanism.prng = np.random  # which main has seeded
-    _, copy = mechanism.run(dataset(names, rows, sizes), workload, num_synth_rows=len(rows))
+    _, copy = mechanism.run(data, workload, num_synth_rows=len(rows))
     return coded(names, copy)
 
 

@@ -211,7 +211,7 @@ def gradients(rng: np.random.Generator) -> Audited:
     def kept(training: PrivateTraining, sample: Any) -> torch.Tensor:
         loss = step(training, sample)
         (weights,) = training.modules[0].parameters()
-        drawn.append(np.array(weights.grad)[0] * max(float(training.expected[0]), 1.0))
+        drawn.append(cast("torch.Tensor", weights.grad).numpy()[0] * max(float(training.expected[0]), 1.0))
         return loss
 
     mechanism, model = mixture(), DPGM()

@@ -137,10 +137,12 @@ class DPGM(BaseEstimator):
         ----------
         X : array, shape (n_rows, n_features)
             Private. Numbers from 0 to 1; others are clipped.
-        y, classes, ledger, rng
+        y, classes
             As for :meth:`PrivateKMeans.fit`.
         groups : array, shape (n_rows,), optional
             Private. Whose row it is: the unit is then a person, of whom one row, chosen at random, is used.
+        ledger, rng
+            As for :meth:`TableGenerator.fit`.
         checkpoint : path, optional
             Of the training. For the owner only.
 
@@ -158,16 +160,11 @@ class DPGM(BaseEstimator):
         rows, codes, n_classes = fitting.labelled(X, y, classes)
         mechanism = self.mechanism(n_features=rows.shape[1], n_classes=n_classes, checkpoint=checkpoint)
         private = fitting.private_rows(rows, codes, groups, most=1, rng=rng)
-        released = fitting.charged(
-            mechanism, private, epsilon=self.epsilon, delta=self.delta, ledger=ledger, rng=rng
-        )
-        self.mechanism_ = mechanism
+        released = fitting.charged(self, mechanism, private, ledger=ledger, rng=rng)
         self.cluster_centers_, self.cluster_sizes_ = released["rows"], released["sizes"]
         self.cluster_classes_ = None if y is None else np.asarray(classes)[released["classes"]]
         self.weights_ = {name: table for name, table in released.items() if "/" in name}
-        self.result_ = fitting.record(
-            mechanism, private, delta=self.delta, simulation=rng is not None, generator=str(self.generator)
-        )
+        self.result_ = fitting.record(self, private, rng=rng, generator=str(self.generator))
         return self
 
     def sample(self, n_rows: int = 1000, *, random_state: int = 0) -> tuple[np.ndarray, np.ndarray]:

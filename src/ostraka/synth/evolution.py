@@ -203,10 +203,8 @@ class Evolution(BaseEstimator):
             Private. Rows, or their embeddings.
         groups : array, shape (n_rows,), optional
             Private. Whose row it is: the unit is then a person, of whom one row, chosen at random, votes.
-        ledger : Ledger, optional
-            Where the charge is written; None: a ledger in memory with exactly this budget.
-        rng : numpy.random.Generator, optional
-            For simulations only, which the ledger is then marked as.
+        ledger, rng
+            As for :meth:`TableGenerator.fit`.
 
         Raises
         ------
@@ -218,14 +216,9 @@ class Evolution(BaseEstimator):
         rows, codes, _ = fitting.labelled(X, None, None)
         mechanism = self.mechanism()
         private = fitting.private_rows(rows, codes, groups, most=1, rng=rng)
-        released = fitting.charged(
-            mechanism, private, epsilon=self.epsilon, delta=self.delta, ledger=ledger, rng=rng
-        )
-        self.mechanism_ = mechanism
+        released = fitting.charged(self, mechanism, private, ledger=ledger, rng=rng)
         self.candidates_, self.votes_ = released["candidates"], released["votes"]
-        self.result_ = fitting.record(
-            mechanism, private, delta=self.delta, simulation=rng is not None, generator="evolution"
-        )
+        self.result_ = fitting.record(self, private, rng=rng, generator="evolution")
         return self
 
     def mechanism(self) -> NearestVotes:

@@ -152,33 +152,39 @@ def check_whole(private: Private) -> None:
 
 
 def charged(
+    generator: Any,
     mechanism: Releasing,
     private: Private,
     *,
-    epsilon: float,
-    delta: float,
     ledger: Ledger | None,
     rng: np.random.Generator | None,
 ) -> dict[str, np.ndarray]:
-    """The release, after its charge; without a ledger, to one in memory with exactly this budget."""
-    own = ledger or Ledger(":memory:", budget=Budget(epsilon=epsilon, delta=delta, adaptive=False))
+    """The release, after its charge, which gives the generator its ``mechanism_``.
+
+    Without a ledger the charge is to one in memory, with exactly the generator's budget.
+    """
+    budget = Budget(epsilon=generator.epsilon, delta=generator.delta, adaptive=False)
+    own = ledger or Ledger(":memory:", budget=budget)
     try:
-        return cast("dict[str, np.ndarray]", release(mechanism, private, ledger=own, rng=rng))
+        released = release(mechanism, private, ledger=own, rng=rng)
     finally:
         if ledger is None:
             own.close()
+    generator.mechanism_ = mechanism
+    return cast("dict[str, np.ndarray]", released)
 
 
 def record(
-    mechanism: Releasing,
+    generator: Any,
     private: Private,
+    /,
     *,
-    delta: float,
-    simulation: bool,
+    rng: np.random.Generator | None,
     public: tuple[str, ...] = ("the number of columns and the list of classes, which are public",),
     **settings: Any,
 ) -> Result:
     """The plain record of a fit. ``public``: what the guarantee does not protect."""
+    mechanism, delta = generator.mechanism_, generator.delta
     return Result(
         kind="synth",
         settings={
@@ -191,7 +197,7 @@ def record(
             "epsilon": mechanism.curve().epsilon(delta=delta),
             "delta": delta,
             "curve": mechanism.curve().to_dict(),
-            "simulation": simulation,
+            "simulation": rng is not None,
             "not_protected": list(public),
         },
         notes=("The lower bound is missing: no audit was run.",),

@@ -127,10 +127,8 @@ class PrivateKMeans(ClusterMixin, BaseEstimator):
             All classes. Public.
         groups : array, shape (n_rows,), optional
             Private. Whose row it is: the unit is then a person, of whose rows at most eight share one weight.
-        ledger : Ledger, optional
-            Where the charge is written; None: a ledger in memory with exactly this budget.
-        rng : numpy.random.Generator, optional
-            For simulations only, which the ledger is then marked as.
+        ledger, rng
+            As for :meth:`TableGenerator.fit`.
 
         Raises
         ------
@@ -142,19 +140,14 @@ class PrivateKMeans(ClusterMixin, BaseEstimator):
         rows, codes, n_classes = fitting.labelled(X, y, classes)
         mechanism = self.mechanism(n_features=rows.shape[1], n_classes=n_classes)
         private = fitting.private_rows(rows, codes, groups, rng=rng)
-        released = fitting.charged(
-            mechanism, private, epsilon=self.epsilon, delta=self.delta, ledger=ledger, rng=rng
-        )
-        self.mechanism_ = mechanism
+        released = fitting.charged(self, mechanism, private, ledger=ledger, rng=rng)
         self.n_features_in_ = mechanism.n_features
         self.cluster_centers_, self.cluster_sizes_ = released["rows"], released["sizes"]
         self.cluster_classes_ = None
         if y is not None and mechanism.start != "classes":
             self.cluster_classes_ = np.asarray(classes)[released["classes"]]
         self._centres = released["centres"]
-        self.result_ = fitting.record(
-            mechanism, private, delta=self.delta, simulation=rng is not None, generator="centres"
-        )
+        self.result_ = fitting.record(self, private, rng=rng, generator="centres")
         return self
 
     def predict(self, X: Any) -> np.ndarray:

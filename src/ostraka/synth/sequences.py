@@ -156,10 +156,8 @@ class SequenceGenerator(BaseEstimator):
         order : array of shape (n_rows,), optional
             Private. Numbers, dates as ISO 8601, or text, by which the rows of a person are put in order; a
             row without comes last. Equal ones, and without ``order`` all, stay as they stand.
-        ledger : Ledger, optional
-            Where the charge is written; None: a ledger in memory with exactly this budget.
-        rng : numpy.random.Generator, optional
-            For simulations only, which the ledger is then marked as.
+        ledger, rng
+            As for :meth:`TableGenerator.fit`.
 
         Raises
         ------
@@ -170,9 +168,7 @@ class SequenceGenerator(BaseEstimator):
         """
         mechanism = self.mechanism()
         private = sequences(self.schema, frame, groups, order, longest=self.longest)
-        released = fitting.charged(
-            mechanism, private, epsilon=self.epsilon, delta=self.delta, ledger=ledger, rng=rng
-        )
+        released = fitting.charged(self, mechanism, private, ledger=ledger, rng=rng)
         parts = [
             records.counts_and_model(
                 {
@@ -186,10 +182,9 @@ class SequenceGenerator(BaseEstimator):
         ]
         self._set(mechanism, parts)
         self.result_ = fitting.record(
-            mechanism,
+            self,
             private,
-            delta=self.delta,
-            simulation=rng is not None,
+            rng=rng,
             public=_PUBLIC,
             n_rows=self.n_rows_,
             n_people=self.n_people_,

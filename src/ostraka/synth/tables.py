@@ -158,18 +158,9 @@ class TableGenerator(BaseEstimator):
         if self.method in pools.METHODS:
             return self._fit_pool(frame, groups=groups, ledger=ledger, rng=rng)
         private = coded(self.schema, frame, groups, rng=rng)
-        found = fitting.charged(
-            mechanism, private, epsilon=self.epsilon, delta=self.delta, ledger=ledger, rng=rng
-        )
-        self._set(mechanism, *records.counts_and_model(found, mechanism.grain), persons=groups is not None)
-        self.result_ = fitting.record(
-            mechanism,
-            private,
-            delta=self.delta,
-            simulation=rng is not None,
-            public=_PUBLIC,
-            **self._numbers(),
-        )
+        released = fitting.charged(self, mechanism, private, ledger=ledger, rng=rng)
+        self._set(mechanism, *records.counts_and_model(released, mechanism.grain), persons=groups is not None)
+        self.result_ = fitting.record(self, private, rng=rng, public=_PUBLIC, **self._numbers())
         return self
 
     def _numbers(self) -> dict[str, Any]:
@@ -200,9 +191,10 @@ class TableGenerator(BaseEstimator):
         pool = numbers.fit(codes, groups=groups, **how)
         arrays = {ROWS: pool.codes, WEIGHTS: records.fine(pool.weights)}
         self._set(numbers.model.mechanism_, {}, arrays, persons=persons, n_units=pool.n_rows)
-        found: Result = numbers.model.result_
-        settings = found.settings | self._numbers() | {"method": self.method}
-        self.result_ = replace(found, settings=settings, upper=found.upper | {"not_protected": list(_PUBLIC)})
+        record: Result = numbers.model.result_
+        settings = record.settings | self._numbers() | {"method": self.method}
+        upper = record.upper | {"not_protected": list(_PUBLIC)}
+        self.result_ = replace(record, settings=settings, upper=upper)
         return self
 
     def _number_model(self, *, persons: bool) -> NumberModel:
