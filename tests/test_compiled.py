@@ -15,6 +15,7 @@ import pytest
 from ostraka import GNMax, PATEClassifier
 from ostraka.core import compiled as _compiled
 from ostraka.core.compiled import Kernel, kernel
+from ostraka.core.kernels import draws
 
 ROOT = Path(__file__).resolve().parents[1]
 KERNELS = [
@@ -123,40 +124,22 @@ def test_signatures_are_what_numba_compiles():
                     assert said in {"b1", "f8", "i8"}
 
 
-COMPARE = """
-import sys, importlib
-import numpy as np
-from pathlib import Path
-sys.path.insert(0, {root!r})
-import hatch_build
-from ostraka.core import compiled as _compiled
-_compiled.MODULES = {modules!r}
-made = hatch_build.build(Path({folder!r}))
-sys.path.insert(0, {folder!r})
-code = importlib.import_module(_compiled.machine_name())
-from ostraka.core.kernels import draws as _draws
-rng = np.random.default_rng(0)
-words, counts = rng.integers(0, 2**64, 4000, dtype=np.uint64), rng.integers(0, 9, (400, 10)).astype(float)
-found = []
-for draw in (_draws.sizes.jitted, code.ostraka_core_kernels_draws_sizes_0):
-    noise = np.empty(4000)
-    draw(words, _draws.table(0), noise)
-    found.append(noise)
-print("noise", np.array_equal(*found, equal_nan=True), np.isfinite(found[0]).any())
-winners = []
-for draw in (_draws.largest.jitted, code.ostraka_core_kernels_draws_largest_0):
-    best, sure = np.empty(400, np.int64), np.empty(400, bool)
-    draw(counts, found[0].reshape(400, 10), 2.0, 2.0**-40, best, sure)
-    winners.append((best, sure))
-print("winners", *(np.array_equal(*pair) for pair in zip(*winners)))
-"""
-
-
-@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
-def test_machine_code_computes_what_numba_computes(tmp_path):
-    code = COMPARE.format(root=str(ROOT), folder=str(tmp_path), modules=("core.kernels.draws",))
-    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert ran.stdout.splitlines() == ["noise True True", "winners True True"]
+@pytest.mark.skipif(_compiled.machine_code() is None, reason="no machine code: type make machine")
+def test_machine_code_computes_what_numba_computes():
+    code, rng = _compiled.machine_code(), np.random.default_rng(0)
+    words = rng.integers(0, 2**64, 4000, dtype=np.uint64)
+    counts = rng.integers(0, 9, (400, 10)).astype(float)
+    noise = np.empty((2, 4000))
+    for draw, sizes in zip((draws.sizes.jitted, code.ostraka_core_kernels_draws_sizes_0), noise, strict=True):
+        draw(words, draws.table(0), sizes)
+    np.testing.assert_array_equal(*noise)
+    assert np.isfinite(noise).any()
+    best, sure = np.empty((2, 400), np.int64), np.empty((2, 400), bool)
+    largest = draws.largest.jitted, code.ostraka_core_kernels_draws_largest_0
+    for draw, *places in zip(largest, best, sure, strict=True):
+        draw(counts, noise[0].reshape(400, 10), 2.0, 2.0**-40, *places)
+    np.testing.assert_array_equal(*best)
+    np.testing.assert_array_equal(*sure)
 
 
 WHOLE = """

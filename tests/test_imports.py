@@ -20,10 +20,12 @@ skops_io()
 heavy = sorted({"torch", "dask", "pytest"} & sys.modules.keys())
 import pytest
 """
+PLAIN = "heavy = []\nimport skops.io\n"
 LISTED = """
 from skops.io import _trusted_types, _utils
+from sklearn.utils import _testing
 lists = {k: sorted(v) for k, v in vars(_trusted_types).items() if k.endswith("_TYPE_NAMES")}
-print(heavy, len(lists), lists, _utils.whichmodule.__name__)
+print(heavy, len(lists), lists, _utils.whichmodule.__name__, sorted(vars(_testing)))
 """
 
 
@@ -32,8 +34,16 @@ def printed(code):
     return run.stdout
 
 
-def test_skops_is_imported_without_torch_dask_and_pytest_and_trusts_the_same_types():
-    assert printed(QUICK + LISTED) == printed("heavy = []\nimport skops.io\n" + LISTED)
+@pytest.mark.slow
+def test_a_quick_skops_trusts_the_same_types_and_leaves_the_test_helpers_of_scikit_learn_whole():
+    assert printed(QUICK + LISTED) == printed(PLAIN + LISTED)
+
+
+def test_skops_is_imported_without_torch_dask_and_pytest_and_trusts_types_of_scikit_learn():
+    told = printed(QUICK + LISTED)
+    assert told.startswith("[] ")
+    assert "'sklearn.linear_model._logistic.LogisticRegression'" in told
+    assert "'assert_allclose'" in told
 
 
 def test_a_skops_that_searches_by_other_arguments_gets_what_it_asks_for():
@@ -41,11 +51,6 @@ def test_a_skops_that_searches_by_other_arguments_gets_what_it_asks_for():
         return f"{obj} in {tops}"
 
     assert _module_of({id("abs"): "indexed"}, whole, obj="abs", tops=3) == "abs in 3"
-
-
-def test_the_test_helpers_of_scikit_learn_are_whole_afterwards():
-    names = "from sklearn.utils import _testing\nprint(sorted(vars(_testing)))"
-    assert printed(QUICK + names) == printed(names)
 
 
 def test_circles_among_objects_are_looked_for_again_after_libraries_have_loaded_or_failed_to():

@@ -115,10 +115,12 @@ def test_a_planted_defect_is_noticed(name, mutants, monkeypatch):
 
 def test_every_defect_can_be_planted_and_its_test_exists(mutants):
     assert len(mutants) >= 60
+    text = functools.cache(lambda path: path.read_text(encoding="utf-8"))
+    parsed = functools.cache(lambda path: ast.parse(text(path)).body)
     for mutant in mutants.values():
-        assert (SOURCE / mutant.file).read_text(encoding="utf-8").count(mutant.before) == 1, mutant.name
+        assert text(SOURCE / mutant.file).count(mutant.before) == 1, mutant.name
         file, *names = mutant.killer.split("::")
-        here = ast.parse((REPOSITORY / "tests" / file).read_text(encoding="utf-8")).body
+        here = parsed(REPOSITORY / "tests" / file)
         for name in names:
             [found] = [node for node in here if getattr(node, "name", None) == name]
             here = found.body

@@ -13,6 +13,7 @@ from ostraka import Adjacency, Budget, Confident, GNMax, Ledger, LNMax, Private,
 from ostraka.core.accounting.calibration import calibrate
 from ostraka.core.accounting.plan import LearningCurve, propose
 from ostraka.core.curve import Curve
+from ostraka.core.ledger import chain
 from ostraka.mechanisms import NoisyCounts
 
 GOALS = [(1, 0.1, 1e-6), (100, 2.0, 1e-5), (1000, 6.0, 1e-5)]
@@ -132,18 +133,10 @@ def test_a_cost_that_is_not_known_does_not_pass_for_small():
         def epsilon(self, delta):
             return math.nan
 
-        def __rmul__(self, times):
-            return self
-
-    class Mystery:
-        def __init__(self, noise):
-            self.noise = noise
-
-        def curve(self):
-            return Unknown((2.0,), (0.1,))
-
-    with pytest.raises(ValueError, match="no noise"):
-        calibrate(Mystery, n_answers=1, epsilon=1.0, delta=1e-5)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(chain, "to_curve", lambda *_: Unknown((2.0,), (0.1,)))
+        with pytest.raises(ValueError, match="no noise"):
+            calibrate(GNMax, n_answers=1, epsilon=1.0, delta=1e-5)
 
 
 TASK = LearningCurve(n_classes=2, floor=0.15, begin=2.5, spread=0.9)

@@ -184,7 +184,7 @@ MESSES = {
     "rows without a label": mess(
         unlabelled, "rows without a label", options=("--drop-unlabelled", "--missing k.A.")
     ),
-    "200 columns": mess(wide, "wide", rows=(4000, 400), balanced=0.0),  # at epsilon 1 noise may leave nothing
+    "200 columns": mess(wide, "wide", rows=(1000, 200), balanced=0.0),  # at epsilon 1 noise may leave nothing
     "300 classes": mess(many_classes, "rare classes", rows=(30_000, 900), balanced=0.0),
     "a column that gives the label away": mess(
         leak, "gives the label away", options=("--drop diagnosis_code",)

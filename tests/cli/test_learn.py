@@ -28,7 +28,7 @@ def finished(tmp_path_factory, with_same_draws):
     """One run, its folder and what it printed."""
     folder = tables(tmp_path_factory.mktemp("finished"))
     with contextlib.chdir(folder), with_same_draws():
-        code, out, err = person("--json", "--owner", "--delta", "1e-5", "--student", "boosting")
+        code, out, err = person("--json", "--owner", "--delta", "1e-5")
     assert code == 0, err
     return folder / "run", json.loads(out), err
 
@@ -127,7 +127,7 @@ def test_fixmatch_by_counts_leaves_plain_scikit_learn(tmp_path, monkeypatch):
     monkeypatch.setattr(
         fixmatch,
         "of_images",
-        lambda *given, **_: settings(*given, n_steps=40).set_params(network__n_threads=1),
+        lambda *given, **_: settings(*given, n_steps=10).set_params(network__n_threads=1),
     )
     code, _, err = learn("--student", "fixmatch", "--epsilon", "3", "--out", tmp_path / "run")
     assert code == 0, err

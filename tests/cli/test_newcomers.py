@@ -1,8 +1,6 @@
 """Twelve tables as people bring them: a useful model, or a sentence with the way out and no charge."""
 
-import contextlib
 import datetime as dt
-import io
 import json
 from pathlib import Path
 
@@ -11,10 +9,10 @@ import pytest
 from scipy import sparse
 from sklearn.datasets import load_digits
 
-import ostraka.cli
 from ostraka import GNMax, Ledger
 from ostraka.learn.ways.choose import way_of
 from ostraka.learn.ways.plan import Plan
+from tests.cli.terminal import Said, typed
 
 pytestmark = pytest.mark.usefixtures("same_draws")
 
@@ -127,15 +125,10 @@ def write(path: Path, table: dict, *, delimiter: str = ",", encoding: str = "utf
     path.write_text("\n".join(lines) + "\n", encoding=encoding)
 
 
-def learn(*arguments: str) -> tuple[int, str, str]:
-    out, err = io.StringIO(), io.StringIO()
-    with (
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-        pytest.raises(SystemExit) as left,
-    ):
-        ostraka.cli.main(["learn", *arguments, "--yes"])
-    return left.value.code, out.getvalue(), err.getvalue()
+def learn(kind: str, *options: str) -> Said:
+    return typed(
+        "learn", f"private.{kind}", "--label", "ill", "--public", f"public.{kind}", "--yes", *options
+    )
 
 
 USEFUL = {  # the table, how it is written, options, what is said, least balanced accuracy (or AUC)
@@ -159,7 +152,12 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize("name", USEFUL)
+QUICK = {"semicolon", "missing", "text", "sparse"}
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in USEFUL]
+)
 def test_a_table_as_people_bring_it_gives_a_useful_model(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make, written, options, said, least = USEFUL[name]
@@ -169,9 +167,7 @@ def test_a_table_as_people_bring_it_gives_a_useful_model(name, tmp_path, monkeyp
         if file == "public":
             table.pop("who", None)
         write(tmp_path / f"{file}.{kind}", table, **written)
-    code, out, err = learn(
-        f"private.{kind}", "--label", "ill", "--public", f"public.{kind}", "--json", *options
-    )
+    code, out, err = learn(kind, "--json", *options)
     assert code == 0, err
     assert said in err
     record = json.loads(out)
@@ -195,7 +191,7 @@ def test_forty_rows_are_refused_before_anything_is_spent(way, says, tmp_path, mo
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "private.csv", plain(40, 0))
     write(tmp_path / "public.csv", plain(60, 1))
-    code, out, err = learn("private.csv", "--label", "ill", "--public", "public.csv", "--way", way)
+    code, out, err = learn("csv", "--way", way)
     assert (code, out) == (1, "")
     assert all(part in err for part in says)
     assert not (tmp_path / "run").exists()
@@ -238,7 +234,7 @@ def test_what_cannot_be_read_is_said_with_the_way_out(table, options, way_out, t
         table["age"][0] = "?"
     write(tmp_path / f"private.{kind}", table)
     write(tmp_path / f"public.{kind}", table)
-    code, _, err = learn("private." + kind, "--label", "ill", "--public", f"public.{kind}", *options)
+    code, _, err = learn(kind, *options)
     assert code == 1
     assert way_out in err
     assert not list(tmp_path.rglob("ledger.sqlite"))
@@ -248,7 +244,7 @@ def test_nothing_is_charged_for_a_table_that_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "private.csv", plain(900, 0))
     write(tmp_path / "public.csv", plain(300, 1))
-    code, _, err = learn("private.csv", "--label", "ill", "--public", "public.csv", "--drop", "smokes")
+    code, _, err = learn("csv", "--drop", "smokes")
     assert code == 0, err
     with Ledger(tmp_path / "run" / "ledger.sqlite") as ledger:
         assert len(list(ledger.entries())) == 5

@@ -59,8 +59,9 @@ def test_people_have_no_rounds_and_the_command_asks_whose_rows_they_are(capfd):
     assert "--person COLUMN" in out
 
 
-def test_a_target_is_met_or_refused(capfd):
-    numbers = ("--rows", 9000, "--classes", 2, *FEW, "--json")
+def test_a_target_is_met_or_refused(capfd, monkeypatch):
+    monkeypatch.setattr("ostraka.learn.cli_plan._EPSILONS", (0.5, 2.0, 10.0))
+    numbers = ("--rows", 3000, "--classes", 2, *FEW, "--json")
     code, out, _ = plan(capfd, *numbers, "--target-accuracy", 0.7)
     assert code == 0
     record = json.loads(out)

@@ -33,7 +33,7 @@ def record(place, name):
 
 
 def test_manifest_votes_and_labels_are_those_of_one_file(place, with_same_draws):
-    more = (*COMMON, "--person", "who", "--public", "public.parquet", "--jobs", "1", "--student", "boosting")
+    more = (*COMMON, "--person", "who", "--public", "public.parquet", "--jobs", "1")
     for private, out in (("private.parquet", "one"), ("private", "other")):
         with with_same_draws():
             code, _, err = learn(private, *more, "--out", out)

@@ -266,6 +266,7 @@ new Promise((done) => {
 """
 
 
+@pytest.mark.slow  # three of both in test_clients_in_javascript_and_in_python_make_one_sum
 def test_thirty_pages_beside_python_clients_a_third_of_them_closed(browser):
     _, tally = office(most=60)
     python = [1, 2, 2, 18, 19, 19]

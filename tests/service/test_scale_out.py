@@ -1,5 +1,6 @@
 """Several services before one PostgreSQL, and teachers in several processes."""
 
+import contextlib
 import dataclasses
 import os
 import signal
@@ -152,77 +153,90 @@ def test_no_request_waits_for_a_database_that_is_silent(tmp_path, saved, databas
         assert [entry.key for entry in service.entries()] == ["before", "k"]
 
 
-@pytest.mark.parametrize("estimator", [None, DecisionTreeClassifier(max_depth=3)], ids=["linear", "trees"])
-def test_partial_votes_of_processes_add_up(tmp_path, estimator):
-    before = SavedTeachers(ensemble=ensemble(estimator), mechanism=GNMax(sigma=30.0), **NUMBERS)
-    before.save(tmp_path / "teachers")
-    split = SavedTeachers.load(tmp_path / "teachers", processes=2)
-    whole = SavedTeachers.load(tmp_path / "teachers")
+SECRETS = ("OSTRAKA_PEPPER", "OSTRAKA_LEDGER_SECRET", "OSTRAKA_ANSWERS_SECRET", "PGPASSWORD")
+
+
+@contextlib.contextmanager
+def in_processes(folder, estimator=None):
+    """Teachers in two processes, started where the secrets of a service are in the environment."""
+    SavedTeachers(ensemble=ensemble(estimator), mechanism=GNMax(sigma=30.0), **NUMBERS).save(
+        folder / "teachers"
+    )
+    with pytest.MonkeyPatch.context() as patched:
+        for name in SECRETS:
+            patched.setenv(name, "canary7391")
+        split = SavedTeachers.load(folder / "teachers", processes=2)
     try:
-        assert (split.sha256, split.n_ballots, split.adjacency) == (whole.sha256, 40, whole.adjacency)
-        X = rows(50, seed=3)
-        np.testing.assert_array_equal(split.vote(X).open(), whole.vote(X).open())
-        with serving(deploy(tmp_path, split)) as service:
-            answer = service.label(ONE, key="k").json()
-        with serving(deploy(tmp_path, whole)) as service:
-            assert service.label(ONE, key="k").json() == answer, "the same service, in one process"
+        yield split
     finally:
         split.ensemble.close()
 
 
-def test_a_process_of_teachers_that_ends_costs_nothing_and_comes_back(tmp_path):
-    SavedTeachers(ensemble=ensemble(), mechanism=GNMax(sigma=30.0), **NUMBERS).save(tmp_path / "teachers")
-    split = SavedTeachers.load(tmp_path / "teachers", processes=2)
-    try:
-        with serving(deploy(tmp_path, split)) as service:
-            part = split.ensemble._parts[1]
-            part.connection.close()  # as if it broke in the middle of a vote
-            reply = service.label(ONE, key="k")
-            assert (reply.status_code, reply.json()["code"]) == (503, "unavailable")
-            assert not service.entries()
-            assert service.label(ONE, key="k").status_code == 200
-            os.kill(split.ensemble._parts[0].process.pid, 9)
-            split.ensemble._parts[0].process.wait()
-            assert service.label([3.0, 2.0, 1.0], key="l").status_code == 200
-    finally:
-        split.ensemble.close()
+@pytest.fixture(scope="module")
+def split(tmp_path_factory):
+    """One pair of processes for all tests, each of which leaves them as they were; and their folder."""
+    folder = tmp_path_factory.mktemp("split")
+    with in_processes(folder) as teachers:
+        yield teachers, folder / "teachers"
 
 
-def test_a_process_that_is_started_again_refuses_other_teachers_than_the_others_have(tmp_path, capfd):
-    SavedTeachers(ensemble=ensemble(), mechanism=GNMax(sigma=30.0), **NUMBERS).save(tmp_path / "teachers")
+def adds_up(split, teachers, tmp_path):
+    whole = SavedTeachers.load(teachers)
+    assert (split.sha256, split.n_ballots, split.adjacency) == (whole.sha256, 40, whole.adjacency)
+    X = rows(50, seed=3)
+    np.testing.assert_array_equal(split.vote(X).open(), whole.vote(X).open())
+    with serving(deploy(tmp_path, split)) as service:
+        answer = service.label(ONE, key="k").json()
+    with serving(deploy(tmp_path, whole)) as service:
+        assert service.label(ONE, key="k").json() == answer, "the same service, in one process"
+
+
+def test_partial_votes_of_processes_add_up(split, tmp_path):
+    adds_up(*split, tmp_path)
+
+
+@pytest.mark.slow  # linear ones above
+def test_partial_votes_of_trees_add_up(tmp_path):
+    with in_processes(tmp_path, DecisionTreeClassifier(max_depth=3)) as teachers:
+        adds_up(teachers, tmp_path / "teachers", tmp_path)
+
+
+def test_a_process_of_teachers_does_not_inherit_the_secrets_of_the_service(split):
+    for part in split[0].ensemble._parts:
+        there = Path(f"/proc/{part.process.pid}/environ").read_bytes()
+        assert b"OMP_NUM_THREADS=1" in there
+        assert b"canary7391" not in there
+
+
+def test_a_process_of_teachers_that_ends_costs_nothing_and_comes_back(split, tmp_path):
+    parts = split[0].ensemble._parts
+    with serving(deploy(tmp_path, split[0])) as service:
+        parts[1].connection.close()  # as if it broke in the middle of a vote
+        reply = service.label(ONE, key="k")
+        assert (reply.status_code, reply.json()["code"]) == (503, "unavailable")
+        assert not service.entries()
+        assert service.label(ONE, key="k").status_code == 200
+        os.kill(parts[0].process.pid, 9)
+        parts[0].process.wait()
+        assert service.label([3.0, 2.0, 1.0], key="l").status_code == 200
+
+
+def test_a_process_that_is_started_again_refuses_other_teachers_than_the_others_have(split, tmp_path, capfd):
+    teachers, folder = split
     SavedTeachers(ensemble=ensemble(), mechanism=GNMax(sigma=31.0), **NUMBERS).save(tmp_path / "others")
-    split = SavedTeachers.load(tmp_path / "teachers", processes=2)
-    try:
-        with serving(deploy(tmp_path, split)) as service:
-            os.kill(split.ensemble._parts[0].process.pid, 9)
-            split.ensemble._parts[0].process.wait()
-            (tmp_path / "teachers").rename(tmp_path / "away")
-            (tmp_path / "others").rename(tmp_path / "teachers")
-            assert service.label(ONE, key="k").status_code == 503
-            assert not service.entries()
-            assert "was changed since these teachers began to vote" in capfd.readouterr().err
-            (tmp_path / "teachers").rename(tmp_path / "others")
-            (tmp_path / "away").rename(tmp_path / "teachers")
-            assert service.label(ONE, key="k").status_code == 200
-    finally:
-        split.ensemble.close()
+    with serving(deploy(tmp_path, teachers)) as service:
+        os.kill(teachers.ensemble._parts[0].process.pid, 9)
+        teachers.ensemble._parts[0].process.wait()
+        folder.rename(tmp_path / "away")
+        (tmp_path / "others").rename(folder)
+        assert service.label(ONE, key="k").status_code == 503
+        assert not service.entries()
+        assert "was changed since these teachers began to vote" in capfd.readouterr().err
+        folder.rename(tmp_path / "others")
+        (tmp_path / "away").rename(folder)
+        assert service.label(ONE, key="k").status_code == 200
 
 
-def test_a_process_of_teachers_does_not_inherit_the_secrets_of_the_service(tmp_path, monkeypatch):
-    SavedTeachers(ensemble=ensemble(), mechanism=GNMax(sigma=30.0), **NUMBERS).save(tmp_path / "teachers")
-    for name in ("OSTRAKA_PEPPER", "OSTRAKA_LEDGER_SECRET", "OSTRAKA_ANSWERS_SECRET", "PGPASSWORD"):
-        monkeypatch.setenv(name, "canary7391")
-    split = SavedTeachers.load(tmp_path / "teachers", processes=2)
-    try:
-        for part in split.ensemble._parts:
-            there = Path(f"/proc/{part.process.pid}/environ").read_bytes()
-            assert b"OMP_NUM_THREADS=1" in there
-            assert b"canary7391" not in there
-    finally:
-        split.ensemble.close()
-
-
-def test_more_processes_than_files_are_refused(tmp_path):
-    SavedTeachers(ensemble=ensemble(), mechanism=GNMax(sigma=30.0), **NUMBERS).save(tmp_path / "teachers")
+def test_more_processes_than_files_are_refused(split):
     with pytest.raises(ValueError, match="processes must be 1 to 2"):
-        SavedTeachers.load(tmp_path / "teachers", processes=3)
+        SavedTeachers.load(split[1], processes=3)
