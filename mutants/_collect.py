@@ -297,4 +297,25 @@ MUTANTS = [
         "        return up(l2 * shift_mu",
         "collect/test_encodings.py::test_the_price_of_a_vector_is_within_a_hundredth_of_a_gaussian",
     ),
+    Mutant(
+        "a page sends above the person's own limit",
+        "collect/page/collect.js",
+        "    if (!(epsilon <= book.budget)) throw",
+        "    if (!(epsilon <= 2 * book.budget)) throw",
+        "collect/test_page_own.py::test_the_own_ledger_adds_up_all_tasks_takes_the_price_of_a_series_and_stops_at_the_limit",
+    ),
+    Mutant(
+        "recommendations in the page take the noise for taste",
+        "collect/page/similar.js",
+        "full[at] - expected[at]) ** 2 - noise[at])",
+        "full[at] - expected[at]) ** 2)",
+        "collect/test_page_own.py::test_the_page_recommends_what_python_recommends",
+    ),
+    Mutant(
+        "an exact sum of aggregators is released as it is",
+        "collect/dap.py",
+        "    return Private(total, task.mechanism.promise)",
+        "    return Private(total - 1, task.mechanism.promise)",
+        "collect/test_dap.py::test_an_aggregate_is_handed_to_the_door_as_it_is",
+    ),
 ]

@@ -415,6 +415,28 @@ def _write_task(wanted: PlanOptions, encoding: Any, sigma: float, out: Path) -> 
 
 
 @app.command()
+def export(
+    task: Annotated[Path, _TASK],
+    *,
+    leader: Annotated[str, typer.Option(help="Address of the aggregator that takes reports.", metavar="URL")],
+    helper: Annotated[str, typer.Option(help="Address of the other one.", metavar="URL")],
+    precision: Annotated[
+        int, typer.Option(help="Seconds to which times of reports are rounded.", min=1)
+    ] = 3600,
+    as_json: Annotated[bool, _JSON] = False,
+) -> None:
+    """Print a task for aggregators of DAP, such as janus, and for @divviup/dap: always JSON.
+
+    Example: ostraka collect export task.json --leader https://a.example --helper https://b.example
+    """
+    from ostraka.collect.dap import exported
+
+    with console.usage():
+        out = exported(_task(task), leader=leader, helper=helper, precision=precision)
+    console.say(out, json.dumps(out, indent=1), as_json=as_json)
+
+
+@app.command()
 def keeper(
     task: Annotated[Path, _TASK],
     *,

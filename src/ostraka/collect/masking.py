@@ -58,15 +58,19 @@ class Masking:
         self._shares: dict[int, tuple[bytes, bytes]] = {}  # by neighbour: of its seed, of its mask secret
         self._senders: set[int] = set()  # neighbours who sent shares, also those whose seal was wrong
         self._survivors: list[int] = []
-        self._entry = self._own_entry()
+        self._public: Entry | None = None
 
-    def _own_entry(self) -> Entry:
-        return Entry(
-            bytes.fromhex(exchange_key(self._secret)),
-            bytes.fromhex(exchange_key(self._share_secret)),
-            bytes.fromhex(self._identity.public_key),
-            hashlib.sha256(self._ticket).digest(),
-        )
+    @property
+    def _entry(self) -> Entry:
+        """The public keys of this client, which take time to compute."""
+        if self._public is None:
+            self._public = Entry(
+                bytes.fromhex(exchange_key(self._secret)),
+                bytes.fromhex(exchange_key(self._share_secret)),
+                bytes.fromhex(self._identity.public_key),
+                hashlib.sha256(self._ticket).digest(),
+            )
+        return self._public
 
     def written(self) -> bytes:
         """Return all of it, for a client that is another process at the next exchange. It is secret."""
@@ -100,8 +104,7 @@ class Masking:
             for peer, (seed, secret) in state["shares"].items()
         }
         self._senders, self._survivors = set(state["senders"]), state["survivors"]
-        if self._secret:  # after the last exchange it is forgotten
-            self._entry = self._own_entry()
+        self._public = None
 
     @property
     def claim(self) -> str:
