@@ -108,8 +108,8 @@ def verdict(form: Form, payload: np.ndarray, rng: np.random.Generator) -> np.nda
     """The opened verdict of one report of which two keepers and a tally have shares."""
     weights, shares = Weights(form, rng.bytes(32)), rng.integers(0, PRIME, (2, form.length)).astype(np.uint64)
     parts = [weights.shares(share) for share in (*shares, (payload + 2 * PRIME - shares.sum(axis=0)) % PRIME)]
-    openings = sum(opening for opening, _ in parts) % PRIME
-    total = sum(weights.verdicts(terms[None], openings[None]) for _, terms in parts)
+    openings = np.sum([opening for opening, _ in parts], axis=0) % PRIME
+    total = np.sum([weights.verdicts(terms[None], openings[None]) for _, terms in parts], axis=0)
     return np.asarray((total + weights.public(openings[None])) % PRIME)
 
 
