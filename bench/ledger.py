@@ -1,4 +1,4 @@
-"""Charges a second from many callers, and entries a second that are verified.
+"""Charges a second from many callers, a charge alone, and entries a second that are verified.
 
 On SQLite in a temporary folder, or where OSTRAKA_BENCHMARK_LEDGER says: ``postgresql://…``.
 """
@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import secrets
+import sqlite3
 import tempfile
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +28,8 @@ __all__ = ["main"]
 
 PRICE = GNMax(sigma=40_000.0)
 CALLERS, CLIENTS, EACH, ENTRIES, AT_ONCE = 64, 64, 400, 200_000, 4000
-QUICK = {"CALLERS": 4, "EACH": 5, "ENTRIES": 400, "AT_ONCE": 200}
+ROUNDS, ALONE = 25, 100
+QUICK = {"CALLERS": 4, "EACH": 5, "ENTRIES": 400, "AT_ONCE": 200, "ROUNDS": 2, "ALONE": 3}
 
 
 def asked(client: int) -> ChargeRequest:
@@ -82,6 +85,33 @@ def verification(ledger: Ledger, options: dict[str, object]) -> Iterator[str]:
     yield f"started from the anchor in {time.perf_counter() - wall:.3f} s"
 
 
+def alone(folder: Path) -> Iterator[str]:
+    """One charge after the other, by turns with as many durable inserts of a row into a bare file."""
+    ledger = Ledger(folder / "alone.sqlite", budget=Budget(epsilon=50.0, delta=1e-6))
+    with ledger, closing(sqlite3.connect(folder / "bare.sqlite", isolation_level=None)) as bare:
+        bare.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA page_size = 1024")
+        bare.execute("CREATE TABLE entry (seq INTEGER PRIMARY KEY, kind TEXT, digest BLOB)")
+
+        def charge() -> None:
+            ledger.charge(PRICE, uses=1, unit="row", simulation=False)
+
+        def insert() -> None:
+            bare.execute("BEGIN IMMEDIATE")
+            bare.execute("INSERT INTO entry (kind, digest) VALUES ('charge', ?)", (secrets.token_bytes(32),))
+            bare.execute("COMMIT")
+
+        spent: dict[str, list[float]] = {"charge": [], "insert": []}
+        for _ in range(ROUNDS):
+            for name, work in (("charge", charge), ("insert", insert)):
+                begun = time.process_time()
+                for _ in range(ALONE):
+                    work()
+                spent[name].append((time.process_time() - begun) / ALONE)
+    for name, times in spent.items():
+        yield f"alone: {name} {1e3 * np.median(times):.3f} ms of processor, fastest {1e3 * min(times):.3f}"
+    yield f"  ratio of both {np.median(spent['charge']) / np.median(spent['insert']):.2f}"
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         where = os.environ.get("OSTRAKA_BENCHMARK_LEDGER", str(Path(folder) / "ledger.sqlite"))
@@ -97,6 +127,8 @@ def main() -> None:
         for line in (*callers(ledger, CALLERS), *callers(ledger, 1)):
             print(line)
         if "://" not in where:
+            for line in alone(Path(folder)):
+                print(line)
             for line in verification(ledger, options):
                 print(line)
 

@@ -114,6 +114,13 @@ MUTANTS = [
         BY_LOG + "test_what_a_failed_sync_left_in_memory_only_is_written_again_on_opening",
     ),
     Mutant(
+        "an index of a ledger is not compared with its table",
+        "core/ledger/sqlite.py",
+        "            if rows != sum(sum(map(hash, block)) for block in in_table):",
+        "            if not rows and any(in_table):",
+        "ledger/test_sqlite.py::test_an_index_that_lacks_a_row_is_noticed",
+    ),
+    Mutant(
         "a promoted standby is charged as the server before it",
         "core/ledger/postgres.py",
         "        if lineage == self._lineage:",

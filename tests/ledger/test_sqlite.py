@@ -373,6 +373,41 @@ class TestDamage:
             Ledger(filled)
 
 
+@pytest.mark.parametrize("index", ["entry_key", "entry_state", "price_mechanism"])
+def test_an_index_that_lacks_a_row_is_noticed(filled, index):
+    """Its pages are whole, it is in order; but whoever looks a key up does not find it, and pays again."""
+    columns, table, where = files._INDEXES[index]
+    number = columns.rpartition(", ")[2]
+    with closing(sqlite3.connect(filled, isolation_level=None)) as db:
+        (sql,) = db.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (index,)).fetchone()
+        (row,) = db.execute(f"SELECT max({number}) FROM {table} WHERE {where}").fetchone()
+        db.execute(f"DROP INDEX {index}")
+        db.execute(f"{sql.partition(' WHERE ')[0]} WHERE {where} AND {number} <> {row}")
+        db.execute("PRAGMA writable_schema = ON")
+        db.execute("UPDATE sqlite_schema SET sql = ? WHERE name = ?", (sql, index))
+    with closing(sqlite3.connect(filled)) as db:
+        assert db.execute("PRAGMA quick_check").fetchone() == ("ok",)
+    with pytest.raises(LedgerError, match=f"index {index} does not hold the rows of its table"):
+        Ledger(filled)
+
+
+def test_an_index_out_of_order_is_noticed(filled):
+    with closing(sqlite3.connect(filled, isolation_level=None)) as db:
+        (sql,) = db.execute("SELECT sql FROM sqlite_schema WHERE name = 'entry_key'").fetchone()
+        db.execute("DROP INDEX entry_key")
+        db.execute(sql.replace("key)", "key DESC)"))
+        db.execute("PRAGMA writable_schema = ON")
+        db.execute("UPDATE sqlite_schema SET sql = ? WHERE name = 'entry_key'", (sql,))
+    with pytest.raises(LedgerError, match="index entry_key is not in order"):
+        Ledger(filled)
+
+
+def test_every_index_is_compared(filled):
+    with closing(sqlite3.connect(filled)) as db:
+        names = {name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE sql LIKE '%INDEX%'")}
+    assert names == set(files._INDEXES)
+
+
 def test_an_image_taken_while_the_ledger_is_open_has_every_charge(path, budget, gaussian, tmp_path):
     with Ledger(path, budget=budget) as ledger:
         for _ in range(20):

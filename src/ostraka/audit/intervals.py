@@ -151,7 +151,8 @@ def planned_tail(right: int, guesses: int, share: float, *, n_delta: float) -> f
     tail = float(scipy.special.bdtrc(right - 1, guesses, share))
     if n_delta == 0 or right == 0:
         return min(1.0, tail * _UP)
-    distance = np.arange(1, right + 1)
+    # other distances are as valid: beyond those that matter the bound only grows
+    distance = np.arange(1, _that_matter(right, guesses, share) + 1)
     masses = _masses(right - distance, guesses, share)
     near, weighted = np.cumsum(masses), np.cumsum(distance * masses)
     return float(min(1.0, (tail + near - weighted / distance + n_delta / distance).min() * _UP))
@@ -166,11 +167,18 @@ def steinke_tail(right: int, guesses: int, share: float, *, n_delta: float) -> f
     tail = float(scipy.special.bdtrc(right - 1, guesses, share))
     if n_delta == 0 or right == 0:
         return min(1.0, tail * _UP)
-    i = np.arange(1, right + 1)
-    part = 2 * n_delta / i
-    closer = np.where(i < right, scipy.special.bdtrc(np.maximum(0, right - 1 - i), guesses, share), 1.0)
+    last = _that_matter(right, guesses, share)
+    i = np.arange(1, last + 1)
+    part = 2 * n_delta / i  # from the last on f(v - i) counts as 1, and the terms fall
+    closer = np.where(i < last, scipy.special.bdtrc(np.maximum(0, right - 1 - i), guesses, share), 1.0)
     terms = np.maximum(0.0, 1 - part) * tail + part * closer
     return float(min(1.0, max(tail, float(terms.max())) * _UP))
+
+
+def _that_matter(right: int, guesses: int, share: float) -> int:
+    """How many guesses fewer than ``right`` any law but a negligible part of the binomial one reaches."""
+    mean, deviation = guesses * share, math.sqrt(guesses * share * (1 - share))
+    return max(1, min(right, math.ceil(right - mean + _SPREAD * deviation)))
 
 
 def gaussian_is_refuted(mu: float, right: int, guesses: int, n_canaries: int, *, error: float) -> bool:

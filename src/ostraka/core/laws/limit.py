@@ -2,12 +2,19 @@
 
 If no pair of a family, beside a Gaussian of squared shift m, tells more than a Gaussian of m + d, then n
 uses beside a Gaussian of m or more tell no more than one that is larger by n d (docs/composition.md).
+
+Tables hold what an answer adds at the nodes of a lattice of shifts. More shift never tells less, so a family
+may be rounded up to the next node. ``python -m ostraka.core.laws.limit`` writes both tables anew, which takes
+about a minute of processor time.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
-from functools import lru_cache
+import sys
+from functools import lru_cache, reduce
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -18,10 +25,12 @@ from ostraka.core.laws.gaussian import gaussian_delta, mirrored
 from ostraka.core.laws.law import (
     ARGMAX,
     BOUNDED_RANGE,
+    GAUSSIAN,
     LARGEST_SHIFT,
     SCREEN,
     SMALLEST_SHIFT,
     Law,
+    added,
     argmax_family,
     screen_family,
 )
@@ -38,6 +47,12 @@ _STEEPEST = 26.0  # shifts: outcomes whose ratio is steeper count as fully revea
 _OUTWARD, _UP = 1e-12, 1e-9
 _FINER = (6, 8, 12, 16, 24, 32, 64, 128)  # the same, for several families
 _LEAST_DELTA = 2e-15
+_PER_OCTAVE, _LOWEST = 32, -336  # nodes: sizes of 2^(k / 32), from one vote at sigma of 1,448
+_COLUMNS = 236  # to one of 9.1
+_TABLED = (8, 16, 32, 128)  # starts of the tables
+_DIGESTS = {ARGMAX: "", SCREEN: ""}
+_FULL = 65_535  # a share of 1: an answer adds as much as the Gaussian that dominates it
+_DELTA = 1e-12  # of an answer whose share is smaller
 _MOST_DELTA = 1e-10  # by one answer; a bound that adds more to delta is of no use
 
 
@@ -161,9 +176,63 @@ def larger_gaussian(
     return Part(highest * (1 + _OUTWARD), delta)
 
 
+def rounded(laws: tuple[Law, ...]) -> tuple[Law, ...]:
+    """The same families, each at the next node of its table, which tells no less.
+
+    What is beyond the tables, with less noise or more, becomes the Gaussian that dominates it.
+    """
+    return reduce(added, [(_rounded(law),) for law in laws], ()) or ()
+
+
+def _rounded(law: Law) -> Law:
+    if law.kind not in _DIGESTS:
+        return law
+    column = max(0, math.ceil(_PER_OCTAVE * math.log2(law.size) - 1e-9) - _LOWEST)
+    column += node(column) < law.size
+    if column < _COLUMNS and law.size > node(0) / 2 and _shares(law.kind):
+        return law._replace(size=node(column))
+    return Law(GAUSSIAN, law.mu_squared, law.uses)
+
+
+def node(column: int) -> float:
+    """The size of the families of a column of the tables."""
+    return float(2.0 ** ((_LOWEST + column) / _PER_OCTAVE))
+
+
+def tabulate(kind: str, column: int) -> np.ndarray:
+    """One column of a table: shares of the squared shift, rounded up, for each start."""
+    law = Law(kind, node(column))
+    parts = [_computed(law, start) for start in _TABLED]
+    shares = [part.mu_squared / law.mu_squared if part.delta <= _DELTA else 1.0 for part in parts]
+    return np.minimum(np.ceil(np.array(shares) * (_FULL * (1 + _OUTWARD))), _FULL).astype("<u2")
+
+
+@lru_cache(maxsize=2)
+def _shares(kind: str) -> dict[float, np.ndarray]:
+    """Shares by the size of the family; none if the file is not as it was written."""
+    path = _path(kind)
+    content = path.read_bytes() if path.is_file() else b""
+    if hashlib.sha256(content).hexdigest() != _DIGESTS[kind]:
+        return {}
+    shares = np.frombuffer(content, dtype="<u2").reshape(_COLUMNS, len(_TABLED)) / _FULL
+    return {node(column): shares[column] for column in range(_COLUMNS)}
+
+
+def _path(kind: str) -> Path:
+    return Path(__file__).with_name(f"{kind.removeprefix('gaussian-')}_beside.bin")
+
+
 @lru_cache(maxsize=4096)
 def one(law: Law, start: int) -> Part:
     """Bound what one answer adds to a Gaussian of ``start`` squared shifts of its own."""
+    shares = _shares(law.kind).get(law.size) if law.kind in _DIGESTS else None
+    if shares is None:
+        return _computed(law, start)
+    share = min((float(shares[at]) for at, tabled in enumerate(_TABLED) if tabled <= start), default=1.0)
+    return Part(share * law.mu_squared * (1 + _OUTWARD), _DELTA if share < 1 else 0.0)
+
+
+def _computed(law: Law, start: int) -> Part:
     name = f"one {law.kind} {law.size.hex()} {start}"
     stored_part = stored.load(name)
     if stored_part is not None:
@@ -194,3 +263,10 @@ def _followed(law: Law, before: float) -> tuple[np.ndarray, float]:
     w[stop:] = w[stop - 1]  # beyond the last point w only falls
     recursion.Recursion(family, step=step, reach=reach).advance(w, stop)
     return w[reach:stop].copy(), step
+
+
+if __name__ == "__main__":
+    for table_kind in _DIGESTS:
+        table = np.stack([tabulate(table_kind, column) for column in range(_COLUMNS)])
+        _path(table_kind).write_bytes(table.tobytes())
+        sys.stdout.write(f"{table_kind}: {hashlib.sha256(table.tobytes()).hexdigest()}\n")

@@ -9,6 +9,7 @@ larger of both directions counts. docs/composition.md has the bounds of the rest
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -28,6 +29,7 @@ _POINTS_OF_ONE = 1 << 18  # at most, of the grid of one loss
 _MOST_POINTS = 1 << 20
 _LARGEST_SHIFT = 20.0  # beyond, losses overflow, and the other bounds of a curve are as good
 _TAIL = 1e-15  # mass beyond the grid
+_RATES = np.geomspace(1e-2, 3e3, 30).tolist()  # of the Chernoff bound
 _ROUNDING = 2.0**-52
 _OUTWARD = 1e-11  # of a mass: rounding of a split, moved up
 
@@ -182,11 +184,17 @@ def _window(parts: list[_Losses], step: float) -> tuple[int, int, float]:
     """Places between which all but a little of the composed mass lies, and how much is outside (Chernoff)."""
     ends = []
     for sign in (-1, 1):
-        best = math.inf
-        for rate in np.geomspace(1e-2, 3e3, 30):
-            grown = sum(part.uses * _log_moment(part, sign * rate * step) for part in parts)
-            best = min(best, (grown - math.log(_TAIL)) / rate)
-        ends.append(sign * best)
+
+        @cache
+        def reach(at: int, sign: int = sign) -> float:
+            grown = sum(part.uses * _log_moment(part, sign * _RATES[at] * step) for part in parts)
+            return (grown - math.log(_TAIL)) / _RATES[at]
+
+        low, high = 0, len(_RATES) - 1
+        while low < high:  # it falls, then rises: a convex function with a positive end, over its argument
+            middle = (low + high) // 2
+            low, high = (low, middle) if reach(middle) <= reach(middle + 1) else (middle + 1, high)
+        ends.append(sign * reach(low))
     return math.floor(ends[0] / step) - 1, math.ceil(ends[1] / step) + 1, 2 * _TAIL
 
 

@@ -20,6 +20,7 @@ _LITTLE_DELTA = 1e-9
 _MOST_PURE = 64
 _MOST_POINTS = 20_000  # of a grid for answers beside other releases: with more, these are what counts
 _LEADERS = 2  # families that are followed exactly, one at a time: those with the largest Gaussians
+_FEW, _MUCH = 4, 0.25  # families that are followed as they are; of more, the share that one must be of all
 _WORTH_KEEPING = 0.1  # seconds that a file must save
 _FURTHEST = 9.0  # standard deviations of a Gaussian's loss that its pair has
 _LOWER, _UPPER = 6.0, 8.0  # standard deviations of the loss that a grid reaches to either side
@@ -93,12 +94,19 @@ def of(laws: tuple[Law, ...]) -> Tables:
 
     In each, one family is followed exactly. The others enter as the Gaussian that dominates them.
     Fixed pairs are applied last, as if they came first: in any other order they tell no more.
+    More than a few families are rounded up, so that what each adds stands in a table, and a family leads
+    only where it is much of the whole.
     """
-    leaders = sorted((law for law in laws if limit.within_reach(law)), key=_weight, reverse=True)
+    followed = [law for law in laws if limit.within_reach(law)]
+    if many := len(followed) > _FEW:
+        laws = limit.rounded(laws)
+    least = _MUCH * sum(map(_weight, laws)) if many else 0.0
+    leaders = [law for law in laws if limit.within_reach(law) and _weight(law) >= least]
+    leaders.sort(key=_weight, reverse=True)
     bounds: list[Bound | None] = [_led_by(law, laws) for law in leaders[:_LEADERS]]
-    if len(leaders) > 1 and math.isfinite(limit.together(laws).mu_squared):
+    if len(followed) > 1 and math.isfinite(limit.together(laws).mu_squared):
         bounds.append(_as_gaussian(limit.together(laws), 0.0))
-    if not leaders or any(law.is_sampled for law in laws):
+    if not followed or any(law.is_sampled for law in laws):
         bounds.append(_fixed_only(laws))
     return Tables(tuple(table for table in bounds if table is not None))
 

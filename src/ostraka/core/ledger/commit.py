@@ -457,14 +457,18 @@ class CommittedState:
     def _reading(self) -> Iterator[History]:
         """Hold the store, and give the state after the newest entry."""
         with self._store.reading() as store:
-            if self._history.dirty:  # a charge was taken in memory, and its transaction rolled back
-                self._history = self._new_history()
-                self._history.resume(store)
-                self._history.follow(store)
-            elif not store.alone:
-                self._history.follow(store)
-            self._note_on_record()
-            yield self._history
+            yield self._newest(store, longer=not store.alone)
+
+    def _newest(self, store: Store, *, longer: bool) -> History:
+        """The state after the newest entry; ``longer`` where there may be entries that are not known here."""
+        if self._history.dirty:  # a charge was taken in memory, and its transaction rolled back
+            self._history = self._new_history()
+            self._history.resume(store)
+            self._history.follow(store)
+        elif longer:
+            self._history.follow(store)
+        self._note_on_record()
+        return self._history
 
     def _note_on_record(self) -> None:
         """Remember the newest entry that was read, unless this is an owner, who knows what it wrote."""
@@ -478,10 +482,9 @@ class CommittedState:
             raise LedgerError(f"{self.path} was opened to be read: leave read_only= out")
         with self._store.reading():
             with self._store.writing():
-                self._check_on_record()
-                with self._reading() as history:
-                    before = history.seq
-                    yield history
+                history = self._newest(self._store, longer=self._check_on_record())
+                before = history.seq
+                yield history
             history.settle()
             self._durable = history.seq, history.head
             if history.seq != before:
@@ -491,8 +494,11 @@ class CommittedState:
         if head is not None:
             self._confirm(head, instead=self._instead, everyone=bool(self._instead))
 
-    def _check_on_record(self) -> None:
-        """Raise LedgerMoved unless the newest entry known here is on record, and for an owner the newest."""
+    def _check_on_record(self) -> bool:
+        """Whether there are entries that are not known here.
+
+        Raises LedgerMoved unless the newest entry known here is on record, and for an owner the newest.
+        """
         seq, head = self._durable
         rows = self._store.with_next(seq)
         self._on_record = rows[0] if rows else None
@@ -505,6 +511,7 @@ class CommittedState:
             )
             self._store.poison(trouble)
             raise LedgerMoved(f"{self.path} {trouble}: stop, and put the newest copy back")
+        return longer
 
 
 def _open_store(where: str, *, budget: Budget | None, secret: str) -> Store:

@@ -101,6 +101,7 @@ class History:
     def follow(self, store: Store) -> None:
         """Read, check and count the entries that were added since."""
         tally: Counter[tuple[str, Price, int]] = Counter()
+        charged: tuple[str, Price, int, str, int] | None = None  # the last charge, whose like needs no check
         for fields in store.rows(self.seq):
             seq, kind, account, _, price, uses, protects, simulation, _, _, _, _, state, _, digest = fields
             if self.seq + 1 != seq:
@@ -109,15 +110,18 @@ class History:
             if seq == 1:
                 self._note_rule(fields, priced)
                 self.head = self.genesis
-            if digest != self._seal.entry(fields, self.head, _digest(priced)):
+            if digest != self._seal.entry(fields, self.head, priced.digest if priced else _NO_PRICE):
                 raise self.damaged(seq, "its fields do not match its digest, or do not follow")
             if kind == CHARGE and priced:
-                self._bind(seq, priced, protects)
-                self.simulation |= bool(simulation)
-                if account and account not in self.accounts:
-                    raise self.damaged(seq, "it charges an account without a grant")
-                self._note_first(priced)
-                tally[account, priced, uses] += 1
+                charge = account, priced, uses, protects, simulation
+                if charge != charged:
+                    charged = charge
+                    self._bind(seq, priced, protects)
+                    self.simulation |= bool(simulation)
+                    if account and account not in self.accounts:
+                        raise self.damaged(seq, "it charges an account without a grant")
+                    self._note_first(priced)
+                tally[charge[:3]] += 1
             elif kind == GRANT:
                 self._granted(Row._make(fields))
             elif kind != NOTE:
@@ -325,5 +329,8 @@ class History:
         return LedgerError(f"{self.path} {DAMAGED} (entry {seq}: {wrong})", seq=seq)
 
 
+_NO_PRICE = bytes(32)
+
+
 def _digest(priced: Price | None) -> bytes:
-    return priced.digest if priced else bytes(32)
+    return priced.digest if priced else _NO_PRICE
