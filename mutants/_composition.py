@@ -23,6 +23,13 @@ MUTANTS = [
         "test_beyond_its_limit_the_folder_forgets_what_was_used_longest_ago",
     ),
     Mutant(
+        "of many noises each is rounded to the milder node",
+        "core/laws/limit.py",
+        "    column += node(column) < law.size\n",
+        "    column -= 1\n",
+        _LIMIT + "test_a_family_that_is_rounded_up_tells_no_less",
+    ),
+    Mutant(
         "a sampled answer is the Gaussian of one noisy count",
         "core/mechanisms/wrapped.py",
         "(Law.sampled(rate, curve.mu_squared),)",

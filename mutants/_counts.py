@@ -14,6 +14,13 @@ _SPECTRUM = "voters/test_spectrum.py::"
 
 MUTANTS = [
     Mutant(
+        "ballots of 256 teachers for one class are none",
+        "voters/voting.py",
+        "_MOST_IN_A_BYTE = 32, 255\n",
+        "_MOST_IN_A_BYTE = 32, 256\n",
+        "voters/test_voting.py::test_unanimous_ballots_of_many_teachers_are_counted_whole",
+    ),
+    Mutant(
         "row groups are counted in another order than their labels",
         "voters/rows.py",
         "X.blocks(X.pieces)) if isinstance",

@@ -168,3 +168,53 @@ def test_two_families_in_turn_cost_hardly_more_than_one(n):
     alone, both = (2 * n * one).epsilon(DELTA), (n * (one + other)).epsilon(DELTA)
     assert alone <= both * (1 + 1e-6)
     assert both < 1.07 * alone
+
+
+@pytest.mark.parametrize(("kind", "law_at"), [(ARGMAX, argmax_law), (SCREEN, screen_law)])
+@pytest.mark.parametrize("sigma", [15.0, 40.0, 1_000.0])
+def test_a_family_that_is_rounded_up_tells_no_less(kind, law_at, sigma):
+    """Against laws of the noise itself, at the place where one answer tells most."""
+    law = Law(kind, up(1 / sigma))
+    (node,) = limit.rounded((law,))
+    assert law.size <= node.size <= law.size * 2 ** (1 / 32) * (1 + 1e-12)
+    shift = math.sqrt(law.mu_squared)
+    p, q = law_at(shift / 2, 1.1, shift)
+    for start in limit._TABLED:
+        part, before = limit.one(node, start), start * node.mu_squared
+        x = np.linspace(-3, 5, 41) * math.sqrt(before)
+        told = (p * gaussian(x[:, None] + np.log(q / p), math.sqrt(before))).sum(axis=1)
+        most = gaussian(x, math.sqrt(before + part.mu_squared)) + part.delta
+        assert (told <= most + 1e-15).all()
+    assert part.mu_squared < 0.7 * law.mu_squared  # and less than the Gaussian that dominates it
+
+
+def test_what_is_beyond_the_tables_is_a_gaussian():
+    laws = Law(ARGMAX, 0.2), Law(ARGMAX, 1e-4, 3), Law("gaussian", 0.5)
+    assert limit.rounded(laws) == (
+        Law("gaussian", 1e-4**2 * 2 * (1 + 1e-15), 3),
+        Law("gaussian", 0.2 * 0.2 * 2 * (1 + 1e-15)),
+        Law("gaussian", 0.5),
+    )
+
+
+@pytest.mark.parametrize(("kind", "column"), [(ARGMAX, 150), (SCREEN, 7), (SCREEN, 235)])
+def test_the_tables_are_what_is_computed(kind, column, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    held = np.rint(limit._shares(kind)[limit.node(column)] * limit._FULL).astype(int)
+    assert np.abs(limit.tabulate(kind, column).astype(int) - held).max() <= 1  # another libm
+
+
+def test_sixty_four_noises_cost_less_than_by_renyi_and_no_less_than_as_many_answers_of_the_mildest():
+    sigmas = 40.0 + 0.01 * np.arange(64)
+    together = sum((2 * GNMax(sigma=sigma).curve() for sigma in sigmas[1:]), 2 * GNMax(sigma=40.0).curve())
+    cost = together.epsilon(DELTA)
+    mildest = tables.of((Law(ARGMAX, 1 / sigmas[-1], 128),)).epsilon(DELTA)
+    assert (
+        mildest
+        <= cost
+        < 0.97
+        * sum(
+            (2 * GNMax(sigma=sigma).curve("tight") for sigma in sigmas[1:]),
+            2 * GNMax(sigma=40.0).curve("tight"),
+        ).epsilon(DELTA)
+    )

@@ -50,7 +50,10 @@ _LEAST_DELTA = 2e-15
 _PER_OCTAVE, _LOWEST = 32, -336  # nodes: sizes of 2^(k / 32), from one vote at sigma of 1,448
 _COLUMNS = 236  # to one of 9.1
 _TABLED = (8, 16, 32, 128)  # starts of the tables
-_DIGESTS = {ARGMAX: "", SCREEN: ""}
+_DIGESTS = {
+    ARGMAX: "42f811ea51bf478b22752390611c8a8dc15bdd9f3330b5facdf2308e321fe37d",
+    SCREEN: "5486d49c1680abd02fca8e3316316ba50347b1da44851e4fa34518221e6e7b93",
+}
 _FULL = 65_535  # a share of 1: an answer adds as much as the Gaussian that dominates it
 _DELTA = 1e-12  # of an answer whose share is smaller
 _MOST_DELTA = 1e-10  # by one answer; a bound that adds more to delta is of no use
