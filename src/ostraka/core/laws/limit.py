@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import math
 import sys
-from functools import lru_cache, reduce
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -184,7 +184,10 @@ def rounded(laws: tuple[Law, ...]) -> tuple[Law, ...]:
 
     What is beyond the tables, with less noise or more, becomes the Gaussian that dominates it.
     """
-    return reduce(added, [(_rounded(law),) for law in laws], ()) or ()
+    total: tuple[Law, ...] = ()
+    for law in laws:
+        total = added(total, (_rounded(law),)) or ()
+    return total
 
 
 def _rounded(law: Law) -> Law:

@@ -188,7 +188,7 @@ def _window(parts: list[_Losses], step: float) -> tuple[int, int, float]:
         @cache
         def reach(at: int, sign: int = sign) -> float:
             grown = sum(part.uses * _log_moment(part, sign * _RATES[at] * step) for part in parts)
-            return (grown - math.log(_TAIL)) / _RATES[at]
+            return float((grown - math.log(_TAIL)) / _RATES[at])
 
         low, high = 0, len(_RATES) - 1
         while low < high:  # it falls, then rises: a convex function with a positive end, over its argument
