@@ -1,7 +1,7 @@
 """The limit beside each figure: what hot paths take, what the machine or arithmetic asks at least, and peers.
 
 Both are measured by turns in one process, in processor time, the fastest of some; the distance is their
-ratio. Whatever is more than three times its limit says why. Writes ``docs/limits.md``. Peers'
+ratio. Whatever is more than three times its limit says why. Writes ``docs/record/limits.md``. Peers'
 figures were recorded beside ours on the day that is said; ``docs/record/peers.md`` says how.
 """
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-PAGE: Path | None = Path(__file__).resolve().parents[1] / "docs" / "limits.md"
+PAGE: Path | None = Path(__file__).resolve().parents[1] / "docs" / "record" / "limits.md"
 ROUNDS, ROWS, ENTRIES, CHARGES = 7, 200_000, 20_000, 100
 QUICK = {"PAGE": None, "ROUNDS": 1, "ROWS": 400, "ENTRIES": 50, "CHARGES": 2}
 FAR = 3.0  # times the limit, beyond which a path says why
@@ -250,7 +250,7 @@ _TEXT = """# The limit beside each figure
 What the hot paths take, and what they cannot take less than: bytes that must be moved, numbers that must be
 drawn, curve operations, hashes, products. Both are measured by turns in one process, in processor time, the
 fastest of some. `python -m bench limits` measures and writes this page; this one is of {date}, at a load of
-{load:.1f}. The [record of peers](record/peers.md) says how they were run. Whatever takes more than three
+{load:.1f}. The [record of peers](peers.md) says how they were run. Whatever takes more than three
 times its limit says why.
 
 | path | ours | limit | distance | what the limit is | best peer | why it is further than 3 × |
