@@ -224,7 +224,7 @@ MUTANTS = [
         "core/ledger/store.py",
         "        self._arrived[waiting] = time.monotonic()\n",
         '        self._arrived[waiting] = float("inf")\n',
-        "ledger/test_store.py::test_a_thread_that_waits_for_others_is_seen_though_each_of_them_is_answered",
+        "ledger/test_store.py::test_a_thread_that_waits_for_others_is_seen_though_each_of_them_is_refused_in_time",
     ),
     Mutant(
         "five bytes of a stranger begin a handshake",

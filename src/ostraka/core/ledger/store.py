@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from ostraka.core.ledger import sqlite
-from ostraka.core.ledger.budget import Budget, LedgerError, LedgerMoved
+from ostraka.core.ledger.budget import Budget, LedgerError, LedgerMoved, LedgerUnavailable
 from ostraka.core.ledger.chain import Price, Row
 from ostraka.core.ledger.history import Total
 from ostraka.core.ledger.sqlite import OPENING, FileLock
@@ -42,6 +42,7 @@ class Store(Protocol):
     _process: int
     _lock: threading.RLock
     _arrived: dict[object, float]  # when each thread that waits for its turn came
+    _refused: float = 0.0  # when the database last could not be used
     _trouble: str | None = None
     vouched: Callable[[], bool] | None = None  # whether witnesses know of nothing that is not here
     _begun: float | None = None  # when a call began that has not come back
@@ -104,6 +105,9 @@ class Store(Protocol):
             del self._arrived[waiting]
         try:
             yield
+        except LedgerUnavailable:
+            self._refused = time.monotonic()
+            raise
         finally:
             self._lock.release()
 
@@ -114,10 +118,14 @@ class Store(Protocol):
     def waited(self) -> float:
         """Return the seconds for which a call has not come back, or a thread has waited for its turn.
 
-        Threads that each get an answer in time may keep another one waiting for long.
+        Threads that each are refused in time may keep another one waiting for long. To wait for one that
+        computes, while the database does answer, does not count.
         """
         now, begun = time.monotonic(), self._begun
-        return now - min([now if begun is None else begun, *self._arrived.values()])
+        oldest = min([now, *self._arrived.values()])
+        if begun is None:
+            return now - oldest if self._refused >= oldest else 0.0
+        return now - min(begun, oldest)
 
     def close(self) -> None:
         """Close it. In a process that did not open it, do nothing."""
