@@ -28,7 +28,7 @@ def finished(tmp_path_factory, with_same_draws):
     """One run, its folder and what it printed."""
     folder = tables(tmp_path_factory.mktemp("finished"))
     with contextlib.chdir(folder), with_same_draws():
-        code, out, err = person("--json", "--owner", "--delta", "1e-5")
+        code, out, err = person("--json", "--owner", "--delta", "1e-5", "--student", "boosting")
     assert code == 0, err
     return folder / "run", json.loads(out), err
 
