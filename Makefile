@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 CHROMIUM := chromium --headless --no-sandbox --disable-gpu --hide-scrollbars
 
-.PHONY: demo pictures test slow quick lint machine npm bench results reproduce soak check release docs lock clean
+.PHONY: demo pictures test slow quick lint machine npm bench results reproduce soak check release docs lock lowest clean
 
 demo: $(SHOWN)  ## learn from made-up hospital visits, then from digits, at epsilon 1; writes demo-run/
 	rm -rf demo-run
@@ -102,6 +102,15 @@ $(SHOWN): pyproject.toml constraints.txt
 $(READY): $(SHOWN)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[plots,compile,excel,onnx,ray,dask,llm,service,oidc,pkcs11,torch,test,lint,docs]"
 	touch $@
+
+# wheels of versions so low are there for the oldest Python that is supported
+LOWEST := $(VENV)-lowest
+lowest:  ## the lowest allowed version of every dependency, and what a first user runs, with Python 3.11
+	rm -rf $(LOWEST) && $(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/pip install -q --disable-pip-version-check uv
+	VIRTUAL_ENV=$(LOWEST) $(LOWEST)/bin/uv pip install -q --resolution lowest-direct -e ".[compile,plots]" \
+	  "pytest>=8.3" "hypothesis>=6.120" "pandas>=2.2" "mpmath>=1.3"
+	$(LOWEST)/bin/pytest -q -x tests/mechanisms/test_argmax.py tests/cli/test_target.py tests/cli/test_check.py tests/cli/test_synth.py tests/ledger
 
 clean:
 	rm -rf .venv .venv-* demo-run docs/_build dist sbom.json

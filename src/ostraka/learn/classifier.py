@@ -9,6 +9,7 @@ import copy
 import warnings
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -26,7 +27,7 @@ from ostraka.data.guards import (
     seems_repeated,
 )
 from ostraka.data.parquet import ParquetRows
-from ostraka.learn.handover import by_name, plain
+from ostraka.learn.handover import by_name, exported, plain
 from ostraka.learn.record import record, with_accuracies, with_audit
 from ostraka.learn.run import PRIVATE_ATTRIBUTES, Run
 from ostraka.learn.session import Seeds, begin, dense, labels_of, split
@@ -119,6 +120,36 @@ class Fitted(BaseEstimator):
         model = plain(self._run.student, public, self._run.labels)
         return model if columns is None else by_name(model, public, columns=columns, encoder=encoder)
 
+    def export(self, form: str, path: str | os.PathLike[str] | None = None) -> Any:
+        """The student for where people work: it loads and predicts where this library is not installed.
+
+        Parameters
+        ----------
+        form : {"sklearn", "skops", "onnx", "mlflow"}
+            ``"sklearn"``: the model of :meth:`to_sklearn`. ``"skops"`` and ``"onnx"``: a file, without
+            code; an ONNX model of arrays has an input ``x0``, ``x1``, … for each column, if it can.
+            ``"mlflow"``: a folder, by ``mlflow.sklearn``, which any of its servers loads.
+        path : path, optional
+            Where to write. None: the bytes are returned; of ``"mlflow"`` it must be given.
+
+        Returns
+        -------
+        estimator, bytes or Path
+            Public. A classifier has ``predict_proba`` where the student has it.
+
+        Raises
+        ------
+        ValueError
+            No such form, or the student has none in it: the message says why.
+        ImportError
+            onnx, skl2onnx or mlflow is not installed.
+        """
+        check_is_fitted(self, "student_")
+        public = None if self._run.owned is None else self._run.owned.public
+        if form == "onnx" and public is None:
+            public = np.zeros((1, self.n_features_in_))
+        return exported(self.to_sklearn(), form, None if path is None else Path(path), rows=public)
+
     def _finish(self, run: Run) -> Self:
         """Set the fitted attributes and make the record."""
         for name in self._public:
@@ -164,6 +195,10 @@ class FittedClassifier(ClassifierMixin, Fitted):
         return tags
 
 
+_NO_WEIGHTS = (
+    "sample_weight is not taken: a private row of weight two would move twice what it may. Leave rows out, "
+    "or weight the public rows of a student of your own"
+)
 _ASKS = ("least-confident", "random")
 
 
@@ -364,7 +399,9 @@ class PATEClassifier(FittedClassifier):
         plan: Planned = choose(self._resolved(X_public), X_public, **facts).plan
         return plan
 
-    def fit(self, X: Any, y: Any, X_public: Any = None, groups: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any, X_public: Any = None, groups: Any = None, *, sample_weight: Any = None
+    ) -> Self:
         """Learn: deal, train, vote, ask and pay, distil.
 
         An interrupted fit that is repeated with the same data, settings, ``random_state``, manifest
@@ -381,6 +418,8 @@ class PATEClassifier(FittedClassifier):
             labels are not used. In a scikit-learn Pipeline, see docs/quickstart.md.
         groups : array of shape (n_rows,), optional
             Private. Whom each row belongs to: then a person is the protected unit, else a row.
+        sample_weight : None
+            Refused: a row of weight two would move twice what is paid for.
 
         Raises
         ------
@@ -389,6 +428,8 @@ class PATEClassifier(FittedClassifier):
         ValueError
             Data or settings that cannot be used; the message names public numbers only.
         """
+        if sample_weight is not None:
+            raise ValueError(_NO_WEIGHTS)
         if self.asks not in _ASKS:
             raise ValueError(f"asks must be one of {', '.join(_ASKS)}, got {self.asks!r}")
         require_safe_pipeline(self, public_given=X_public is not None)

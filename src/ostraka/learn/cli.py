@@ -68,7 +68,10 @@ def require_sensible(given: LearnOptions) -> None:
             raise typer.BadParameter(
                 "type the file of private rows first: ostraka learn FILE --label COLUMN …"
             )
-        typer.echo("reading scikit-learn's digits", err=True)
+        typer.echo(
+            "reading scikit-learn's digits, which are public: nothing of yours is spent, so nothing is asked",
+            err=True,
+        )
         return
     if given.label is None and given.target is None:
         raise typer.BadParameter(

@@ -18,6 +18,7 @@ from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA
 from sklearn.dummy import DummyClassifier
+from sklearn.impute import SimpleImputer
 from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.neural_network import MLPClassifier, MLPRegressor
@@ -30,6 +31,7 @@ from sklearn.preprocessing import (
     Normalizer,
     OneHotEncoder,
     PolynomialFeatures,
+    StandardScaler,
 )
 from sklearn.semi_supervised import SelfTrainingClassifier
 from sklearn.utils import _safe_indexing
@@ -106,7 +108,7 @@ def binned(cells: QuantileCells, model: MomentLogistic) -> Pipeline:
     Raises
     ------
     ValueError
-        The bins are of a data frame; only those of plain arrays of numbers can be written so.
+        The bins are of cells that scikit-learn does not bin.
     """
     ends = np.cumsum([book.shape[1] for book in cells.codebooks_])[:-1]
     bins, coefficients, offset = _of_bins(cells, np.split(model.coef_, ends))
@@ -173,7 +175,7 @@ def _affine(name: str, turn: np.ndarray, offset: np.ndarray) -> list[tuple[str, 
     directions = PCA(whole.shape[1])
     ones.fit(np.zeros((1, len(turn))))
     directions.mean_, directions.components_ = np.zeros(len(whole)), whole.T.copy()
-    directions.n_features_in_ = len(whole)
+    directions.n_features_in_, directions.n_components_ = len(whole), whole.shape[1]
     return [(f"one_of_{name}", ones), (name, directions)]
 
 
@@ -185,11 +187,11 @@ def _of_bins(
     Raises
     ------
     ValueError
-        The bins are of a data frame; only those of plain arrays of numbers can be written so.
+        The bins are of cells that scikit-learn does not bin.
     """
     blocks = cells._one_hot  # noqa: SLF001  (its fitted parts are the model)
     if blocks is None:
-        raise ValueError("bins of a data frame are no scikit-learn model: keep the student as it is")
+        return _of_frame(cells, weights)
     edges: list[np.ndarray] = []
     alone: list[int] = []
     together: list[int] = []
@@ -211,6 +213,53 @@ def _of_bins(
     steps += [("kinds", "passthrough", together)] if together else []
     applied = _applied(steps, n_columns=len(alone) + len(together))
     return applied, np.concatenate([np.empty((0, len(offset))), *numbers, *kinds]), offset
+
+
+def _of_frame(
+    cells: QuantileCells, weights: Sequence[np.ndarray]
+) -> tuple[ColumnTransformer, np.ndarray, np.ndarray]:
+    """As :func:`_of_bins`, of a data frame, whose columns are found by name.
+
+    A missing number has the largest number that there is in its place, and a bin of its own.
+    """
+    public, steps, parts = cells._source, [], []  # noqa: SLF001
+    offset = np.zeros(weights[0].shape[1])
+    if not hasattr(public, "iloc"):
+        raise ValueError(
+            "bins of such rows are no scikit-learn model: take a data frame of pandas or an array"
+        )
+    for name, (kind, bounds), weight in zip(cells.columns_, cells._bins, weights, strict=True):  # noqa: SLF001
+        if kind == "edges":
+            inner = np.append(np.nextafter(bounds, np.inf), _LARGEST)
+            numbers = public[[name]].astype(np.float64)
+            step = Pipeline(
+                [
+                    (
+                        "numbers",
+                        StandardScaler(with_mean=False, with_std=False).fit(numbers),
+                    ),  # whole ones, too
+                    (
+                        "present",
+                        SimpleImputer(strategy="constant", fill_value=_LARGEST).fit(numbers.to_numpy()),
+                    ),
+                    ("bins", _discretiser([inner])),
+                ]
+            )
+            parts.append(weight)
+        elif len(bounds):
+            listed = [np.asarray(bounds.tolist(), dtype=object)]
+            step = OneHotEncoder(categories=listed, handle_unknown="ignore", sparse_output=False)
+            step.fit(public[[name]].astype(object))
+            parts.append(weight[:-1] - weight[-1])
+            offset += weight[-1]
+        else:  # one bin for whatever a cell holds
+            offset += weight[-1]
+            continue
+        steps.append((f"{kind} {name}", step, [name]))
+    spread = ColumnTransformer([(name, "drop", at) for name, _, at in steps], sparse_threshold=0).fit(public)
+    spread.transformers = spread.transformers_ = steps
+    spread.sparse_output_ = False
+    return spread, np.concatenate(parts), offset
 
 
 def _discretiser(edges: list[np.ndarray]) -> KBinsDiscretizer:
@@ -369,8 +418,10 @@ def _spread(model: Spreading, classes: np.ndarray) -> Pipeline:
     return make_pipeline(scores, positive, largest)
 
 
+_LARGEST = float(np.finfo(np.float64).max)
 _OPSET, _ML_OPSET = 20, 3
 _ARRAYS = 17  # the operator set of skl2onnx
+FORMS = ("sklearn", "skops", "onnx", "mlflow")
 _UNKNOWN = "\0"  # a text that no public row holds
 
 
@@ -402,6 +453,8 @@ def table_model(student: Any) -> Any:
     """
     if not hasattr(student, "feature_names_in_"):
         raise ValueError("this student is no plain scikit-learn model")
+    if not hasattr(student.steps[0][1], "transformers_"):
+        raise ValueError("its columns are encoded by a step of its own, which ONNX does not have")
     graph, columns = _Graph(), student.feature_names_in_.tolist()
     if clash := {"predicted", "probabilities"} & set(columns):
         raise ValueError(f"a column has the name of an output, {min(clash)!r}")
@@ -623,6 +676,44 @@ def _decided(graph: _Graph, model: Any, features: str) -> Any:
         make.make_tensor_value_info("probabilities", TensorProto.DOUBLE, ["n_rows", len(classes)]),
     ]
     return graph.model(outputs)
+
+
+def exported(model: Any, form: str, path: Path | None, *, rows: Any) -> Any:
+    """A plain model in a form that other programs read: see :meth:`~ostraka.PATEClassifier.export`.
+
+    Raises
+    ------
+    ValueError
+        There is no such form, or the model has none.
+    ImportError
+        A package is missing; the message says how to install it.
+    """
+    from ostraka.core import check
+    from ostraka.core.imports import model_bytes
+
+    check.one_of(allowed=FORMS, form=form)
+    if form == "sklearn":
+        return model
+    if form == "mlflow":
+        if path is None:
+            raise ValueError("mlflow writes a folder: pass path=")
+        check.require("mlflow.sklearn", extra="mlflow").save_model(model, str(path))
+        return path
+    if form == "skops":
+        content = model_bytes(model)
+    elif hasattr(rows, "iloc"):
+        raise ValueError("ONNX of a data frame is written by 'ostraka learn': here, pass an array")
+    else:
+        check.require("onnx", extra="onnx")
+        columns = [f"x{place}" for place in range(np.shape(rows)[1])]
+        try:
+            content = table_model(by_name(model, rows, columns=columns)).SerializeToString()
+        except ValueError:  # neither linear nor a perceptron
+            content = array_model(model, np.asarray(rows, dtype=np.float64))[0].SerializeToString()
+    if path is None:
+        return content
+    _folder.write(path, lambda at: at.write_bytes(content))
+    return path
 
 
 def write_student(
