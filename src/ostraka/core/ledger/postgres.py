@@ -182,9 +182,10 @@ class _Watch:
 
     @contextmanager
     def over(self, db: Any) -> Iterator[None]:
-        """Give the server ``ANSWER_SECONDS`` for what is inside."""
+        """Give the server ``ANSWER_SECONDS`` for what is inside; one inside another does not prolong it."""
         with self._mutex:
-            self._until[db] = time.monotonic() + ANSWER_SECONDS
+            before = self._until.get(db)
+            self._until[db] = time.monotonic() + ANSWER_SECONDS if before is None else before
             if self._thread is None or not self._thread.is_alive():  # none, or that of the parent of a fork
                 self._thread = threading.Thread(target=self._look, name="deadlines", daemon=True)
                 self._thread.start()
@@ -192,7 +193,8 @@ class _Watch:
             yield
         finally:
             with self._mutex:
-                self._until.pop(db, None)
+                if before is None:
+                    self._until.pop(db, None)
 
     def _look(self) -> None:
         while True:
@@ -216,6 +218,7 @@ class PostgresStore(Store):
         self._where, self._alone, self._writes = where, False, False
         self._warned: list[str] = []
         self._looked = 0.0  # when the standbys were looked at
+        self._timing = False  # a call is being timed, of which another one is a part
         self._lineage: tuple[str, int] | None = None  # system and timeline that the owner adopted
         self._db = self._connected(budget, secret)
         # a ledger that is dropped without close(), such as an estimator's, must not leak its connection
@@ -229,8 +232,9 @@ class PostgresStore(Store):
             db.add_notice_handler(lambda notice: self._warned.append(notice.message_primary or "a warning"))
             try:
                 require_tls(self._pg, self._where, db)
-                self._make_durable()
-                stored, name = self._found(budget, secret)
+                with _WATCH.over(db):  # a process that is frozen may hold what all others wait for
+                    self._make_durable()
+                    stored, name = self._found(budget, secret)
                 self.budget, self.secret = agreed(
                     self.path, found=stored, expected=budget, name=name, secret=secret
                 )
@@ -268,10 +272,15 @@ class PostgresStore(Store):
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
-        """Note for how long the server has not answered; a failure is no answer."""
+        """Note for how long the server has not answered; a failure is no answer, nor is a part of one."""
+        outer, self._timing = self._timing, True
         self._begun = self._begun or time.monotonic()
-        yield
-        self._begun = None
+        try:
+            yield
+        finally:
+            self._timing = outer
+        if not outer:
+            self._begun = None
 
     def _execute(self, query: str, *values: object, binary: bool = False) -> Any:
         with self._timed(), _WATCH.over(self._db):
