@@ -13,7 +13,12 @@ GNMAX = "--mechanism gnmax --sigma 40"
 PLAN = "collect plan histogram:0:100:10 --clients 1000 --epsilon 1"
 AUDIT = "audit mechanism gnmax --sigma 2 --trials 1e3"
 
-MISTAKES = [  # what is typed, the exit code, part of what is said
+MISTAKES = [
+    (
+        "collect new survey --question Q --range 0:9 --clients 100 --least=-1",
+        2,
+        "--least",
+    ),  # what is typed, the exit code, part of what is said
     (f"account votes.npz {GNMAX} --classes 2", 1, "has 4 classes, and --classes says 2"),
     (f"account shares.npz {GNMAX}", 1, "must hold whole numbers of votes"),
     (f"account votes.npz {GNMAX} --delta 3", 2, "--delta: delta must be > 0 and < 1"),

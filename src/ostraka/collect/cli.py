@@ -148,7 +148,7 @@ class NewOptions:
     )
     trust: Trust = option(Trust.KEEPERS, "Who hides the values, and adds the noise.")
     keeper: list[str] | None = option(None, "A keeper's public key; several times. Default: two are made.")
-    least: int | None = option(None, "Fewer clients are refused. Default: 80 %.")
+    least: int | None = option(None, "Fewer clients are refused. Default: 80 %.", min=1)
     checked: bool = option(False, "Keepers and tally refuse reports that are no answers.")
     as_json: bool = option(False, "Print JSON on stdout.", name="--json")
 
