@@ -169,7 +169,7 @@ def kill_repeatedly(service: serving.Service, kills: int, stop: threading.Event)
 def find(*, keys: int, kills: int) -> Finding:
     """The storm, and the control."""
     found = apart("storm", "--keys", keys, "--kills", kills)
-    control = apart("storm", "--keys", 300, "--kills", 0, "--fresh")
+    control = apart("storm", "--keys", min(keys, 300), "--kills", 0, "--fresh")
     lost = found["lost"]
     return Finding(
         tried=f"{keys:,} keys; {lost.get('requests', 0):,} requests and {lost.get('replies', 0):,} replies "

@@ -7,17 +7,18 @@ import pytest
 from rigs import charging, faults, kills, power
 
 MODES = charging.ON_DISK
+# one process that commits for many threads, and the log of the other roles; shared has the store of owned
+MODES_ALONE = [pytest.param("shared", marks=pytest.mark.slow), "owned", "log"]
 
 
 @pytest.mark.parametrize("images", [80, pytest.param(1_000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", MODES_ALONE)
 def test_a_power_cut_loses_no_acknowledged_charge(recorder, mode, images):
     found = power.find(mode, images=images)
     assert found.passed, found
 
 
-# one process that commits for many threads, and the log of the other roles; shared has the store of owned
-@pytest.mark.parametrize("mode", [pytest.param("shared", marks=pytest.mark.slow), "owned", "log"])
+@pytest.mark.parametrize("mode", MODES_ALONE)
 def test_a_disk_that_fails_at_any_call_leaves_no_uncharged_answer(recorder, mode):
     found = faults.find(mode, charges=4, session=4)  # each kind of call, from opening to closing
     assert found.passed, found
