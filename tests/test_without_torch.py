@@ -37,4 +37,4 @@ try:
 except ImportError as error:
     print(error)
 """
-    assert run(code).startswith("torch is not installed: pip install 'torch>=")
+    assert run(code).startswith("torch is not installed: pip install 'numba>=")

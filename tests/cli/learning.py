@@ -48,16 +48,16 @@ def tables(folder: Path) -> Path:
     return folder
 
 
-def learn(*arguments: object, verb: str = "learn") -> Said:
+def learn(*arguments: object, verb: str = "learn", unexpected: bool = False) -> Said:
     """Exit code, stdout and stderr, neither of which may hold a private cell."""
-    said = typed(verb, *arguments, "--yes")
+    said = typed(verb, *arguments, "--yes", unexpected=unexpected)
     assert CANARY not in said.out + said.err
     return said
 
 
-def person(*more: object, public: str = "labelled.parquet") -> Said:
+def person(*more: object, public: str = "labelled.parquet", **how: bool) -> Said:
     """The command of the quick start, on small tables."""
-    return learn("private.csv", *COMMON, "--public", public, "--person", "who", *more)
+    return learn("private.csv", *COMMON, "--public", public, "--person", "who", *more, **how)
 
 
 def charges(folder) -> list:

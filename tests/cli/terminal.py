@@ -17,11 +17,11 @@ class Said(NamedTuple):
     err: str
 
 
-def typed(*words: object) -> Said:
-    """What ``ostraka`` and these words do."""
+def typed(*words: object, unexpected: bool = False) -> Said:
+    """What ``ostraka`` and these words do; they say so where an error is ``unexpected``, and nowhere else."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as left:
         ostraka.cli.main([str(word) for word in words])
     assert "Traceback" not in err.getvalue()
-    assert "unexpected" not in err.getvalue()
+    assert ("unexpected" in err.getvalue()) == unexpected
     return Said(left.value.code, out.getvalue(), err.getvalue())

@@ -34,7 +34,7 @@ def test_each_label_is_charged_once_and_the_model_is_plain(here, method):
     assert f"{method}: each of 400 labels is asked once" in err
     record = json.loads((here / "run" / "result.json").read_text())
     assert record["settings"]["unit"] == "label"
-    assert 2.9 < record["lower"]["epsilon"] <= record["upper"]["epsilon"] <= 3.0
+    assert 2.6 < record["lower"]["epsilon"] <= record["upper"]["epsilon"] <= 3.0
     assert record["utility"]["student"] > 0.75, out
     assert [entry.uses for entry in charges(here)] == [1]
     student = skops.io.load("run/student.skops")

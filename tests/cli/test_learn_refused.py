@@ -120,7 +120,7 @@ def test_an_unexpected_error_shows_no_value(folder, monkeypatch):
         float(CANARY)
 
     monkeypatch.setattr("ostraka.pate.PATEClassifier.fit", fail)
-    code, _, err = person()
+    code, _, err = person(unexpected=True)
     assert code == 1
     assert "unexpected ValueError" in err
 

@@ -142,7 +142,7 @@ def test_a_missing_keeper_fails_the_round_and_is_named_and_the_round_can_go_on(k
     key = one.task.keepers[1]
     answer = one.tally._keepers[key]
 
-    def silent(_request, _most):
+    def silent(_verb, _request, _most):
         raise PartyError("no answer", code="unreachable")
 
     one.tally._keepers[key] = silent
@@ -293,7 +293,7 @@ def test_a_changed_answer_of_a_keeper_is_noticed(kept):
     key = one.task.keepers[0]
     ask = one.tally._keepers[key]
     for place in (0, 70, 190):
-        one.tally._keepers[key] = lambda request, most, place=place: flipped(ask(request, most), place)
+        one.tally._keepers[key] = lambda *request, place=place: flipped(ask(*request), place)
         with pytest.raises(PartyError, match="signature") as caught:
             one.tally.close()
         assert caught.value.parties == (key[:16],)

@@ -112,7 +112,8 @@ def test_the_page_of_the_tally_sends_a_report_from_a_browser(kept, browser):
             said = browser.ask(FILLED % "said")
             assert said == "Received. It will be counted once."
             assert {url.partition(server.url)[2] for url in browser.requests()} <= {
-                "/", "/collect.css", "/collect.js", "/question.js", "/task.json", "/v1/report", "/v1/notice",
+                "/", "/collect.css", "/collect.js", "/question.js", "/similar.js", "/task.json", "/v1/report",
+                "/v1/notice",
                 "/favicon.ico"
             }  # fmt: skip
     one.send(7)
@@ -158,6 +159,7 @@ def test_a_report_that_breaks_off_counts_nothing_and_can_be_sent_again(kept):
 def test_pages_are_public_and_nothing_else_is_found(kept):
     one = kept()
     pages = one.tally.pages
-    assert set(pages) == {"/", "/index.html", "/collect.js", "/collect.css", "/question.js", "/task.json"}
+    scripts = {"/collect.js", "/question.js", "/similar.js"}
+    assert set(pages) == scripts | {"/", "/index.html", "/collect.css", "/task.json"}
     assert pages["/task.json"][1].decode() == one.task.to_json()
     assert b"http" not in pages["/collect.js"][1] + pages["/"][1]

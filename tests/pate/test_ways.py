@@ -105,7 +105,7 @@ class TestCounts:
     def test_without_torch_fixmatch_names_the_install_command_before_any_charge(self, monkeypatch):
         ledger = Ledger(":memory:", budget=Budget(epsilon=1.0, delta=1e-4, adaptive=False))
         monkeypatch.setitem(sys.modules, "torch", None)
-        with pytest.raises(ImportError, match=r"pip install 'torch>=[\d.]+'"):
+        with pytest.raises(ImportError, match=r"pip install .*'torch>=[\d.]+'"):
             counts(student="fixmatch", ledger=ledger).fit(X[PRIVATE], Y[PRIVATE], X_public=X[PUBLIC])
         assert not ledger.entries()
 

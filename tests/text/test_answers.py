@@ -24,7 +24,7 @@ def answering(written):
 
 
 def near(writer, at=NEAR["at"]):
-    return sorted(writer._near(writers._unit(writer.features(QUESTION)), at))
+    return sorted(writer._near(writers.unit(writer.features(QUESTION)), at))
 
 
 def test_whether_a_document_is_near_depends_on_it_and_on_the_question_only(answering):

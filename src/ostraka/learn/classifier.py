@@ -399,9 +399,7 @@ class PATEClassifier(FittedClassifier):
         plan: Planned = choose(self._resolved(X_public), X_public, **facts).plan
         return plan
 
-    def fit(
-        self, X: Any, y: Any, X_public: Any = None, groups: Any = None, *, sample_weight: Any = None
-    ) -> Self:
+    def fit(self, X: Any, y: Any, X_public: Any = None, groups: Any = None, **others: Any) -> Self:
         """Learn: deal, train, vote, ask and pay, distil.
 
         An interrupted fit that is repeated with the same data, settings, ``random_state``, manifest
@@ -418,8 +416,9 @@ class PATEClassifier(FittedClassifier):
             labels are not used. In a scikit-learn Pipeline, see docs/quickstart.md.
         groups : array of shape (n_rows,), optional
             Private. Whom each row belongs to: then a person is the protected unit, else a row.
-        sample_weight : None
-            Refused: a row of weight two would move twice what is paid for.
+        **others
+            Refused. Of ``sample_weight``, the message says why: a row of weight two would move twice what is
+            paid for.
 
         Raises
         ------
@@ -428,8 +427,10 @@ class PATEClassifier(FittedClassifier):
         ValueError
             Data or settings that cannot be used; the message names public numbers only.
         """
-        if sample_weight is not None:
+        if others.get("sample_weight") is not None:
             raise ValueError(_NO_WEIGHTS)
+        if names := sorted(set(others) - {"sample_weight"}):
+            raise TypeError(f"fit takes X, y, X_public and groups, got {', '.join(names)}")
         if self.asks not in _ASKS:
             raise ValueError(f"asks must be one of {', '.join(_ASKS)}, got {self.asks!r}")
         require_safe_pipeline(self, public_given=X_public is not None)

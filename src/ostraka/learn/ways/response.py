@@ -343,18 +343,19 @@ class Response(Way):
 
         plan, n = self.plan, _TRIALS if trials is None else trials
         mechanism, most = plan.mechanism, plan.mechanism.curve().rdp[-1]
-        if isinstance(mechanism, PriorResponse):
+        if plan.method == "lp-mst":
             mechanism = RandomizedResponse(n_classes=len(run.classes), epsilon=mechanism.epsilon)
         rng, counts = os_keyed(), []
         for label in (0, 1):
             labels = Private(np.full(n, label), Adjacency.one_label())
-            likelihood = mechanism.log_likelihood(mechanism.release(labels, rng=rng))
+            answers = mechanism.release(labels, rng=rng)
+            likelihood = mechanism.log_likelihood(answers)
             ratio = (likelihood[:, 0] - likelihood[:, 1]) / most
             # answers that speak for one label as much as any can, for the other one, and all between
             counts.append(np.array([(ratio > _END).sum(), (abs(ratio) <= _END).sum(), (ratio < -_END).sum()]))
-        hard = isinstance(mechanism, RandomizedResponse)
-        # of Laplace noise, both entries are beyond their ends with chance 1/2 each
-        end = math.exp(mechanism.log_likelihood([0])[0, 0]) if hard else 0.25
+        # an answer that is a label is the true one so often; of Laplace noise, both entries are beyond their
+        # ends with chance 1/2 each
+        end = math.exp(mechanism.log_likelihood([0])[0, 0]) if answers.ndim == 1 else 0.25
         law = np.array([end, 1 - end * (1 + math.exp(-most)), end * math.exp(-most)])
         return finding_of(
             counts,
