@@ -1,6 +1,9 @@
 """The question of a task: every word is in its fingerprint, its price is true, and pages show it."""
 
 import json
+import re
+import shlex
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -290,6 +293,33 @@ def test_three_commands_lead_from_a_question_to_a_page_with_a_median(survey, tmp
     secrets = {path.name for path in (survey / "s").iterdir()}
     assert secrets == {"task.json", "tally.key", "keeper-1.key", "keeper-2.key"}
     assert all((survey / "s" / name).stat().st_mode & 0o077 == 0 for name in secrets - {"task.json"})
+
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+@pytest.mark.usefixtures("same_draws")
+@pytest.mark.parametrize(
+    ("heading", "words", "page"),
+    [
+        ("Tor's median", "The median is 30. circuits; with 95 % probability", "median"),
+        ("A heat map and its next hour", "by the forecast from 2 rounds", "next-hour"),
+        ("A recommender", "Who has 3, 17 is likeliest to want item 0", "similar"),
+    ],
+)
+def test_each_system_of_the_thesis_is_the_commands_of_the_manual(
+    heading, words, page, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    section = (DOCS / "collect.md").read_text().partition(f"### {heading}\n")[2].partition("\n##")[0]
+    blocks = dict(re.findall(r"^```(\w+)\n(.*?)^```", section, flags=re.DOTALL | re.MULTILINE))
+    exec(blocks.get("python", ""), {})
+    for line in blocks["sh"].replace("\\\n", " ").splitlines():
+        said = collect(*shlex.split(line)[2:])
+        assert said.code == 0, (line, said.err)
+    assert re.search(words, said.out), said.out
+    assert re.search(words, (tmp_path / f"{page}.html").read_text())
+    assert "<svg" in (tmp_path / f"{page}.html").read_text()
 
 
 def test_a_plan_for_few_people_says_that_the_median_will_be_useless(tmp_path):
