@@ -307,9 +307,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
         ("A recommender", "Who has 3, 17 is likeliest to want item 0", "similar"),
     ],
 )
-def test_each_system_of_the_thesis_is_the_commands_of_the_manual(
-    heading, words, page, tmp_path, monkeypatch
-):
+def test_each_system_of_the_thesis_is_the_commands_of_the_manual(heading, words, page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     section = (DOCS / "collect.md").read_text().partition(f"### {heading}\n")[2].partition("\n##")[0]
     blocks = dict(re.findall(r"^```(\w+)\n(.*?)^```", section, flags=re.DOTALL | re.MULTILINE))

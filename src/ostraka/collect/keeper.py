@@ -39,7 +39,7 @@ from ostraka.secure.masks import pair_mask
 from ostraka.secure.rounds import refusing, unsealed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
     from os import PathLike
 
     from ostraka.collect.task import Task
@@ -95,6 +95,7 @@ class Keeper(HoldsSecrets):
         self._log = Log(path, name=name, earlier=f"{name}-*.request")
         self._lock = threading.Lock()
         self._part: Check | None = None
+        self._request: tuple[bytes, Closing] | None = None
 
     @staticmethod
     def key(identity: Identity) -> str:
@@ -150,7 +151,7 @@ class Keeper(HoldsSecrets):
         role = f"keeper {self.name}"
         body = unsealed(role, self.task.tally, "sketch", sealed)
         with refusing(role), self._lock:
-            closing = Closing.read(body, self.task)
+            closing = self._closing(body)
             return self._log.answer(f"sketch {closing.round_}", body, lambda: self._opened(closing, body))
 
     def _opened(self, closing: Closing, body: bytes) -> bytes:
@@ -183,21 +184,26 @@ class Keeper(HoldsSecrets):
         earlier = self._log.get(f"request sketch {round_}")
         if earlier is None:
             raise ValueError("no reports of this round were opened")
-        return Closing.read(earlier, self.task)
+        return self._closing(earlier)
+
+    def _closing(self, body: bytes) -> Closing:
+        """Parse the request that opens reports; the last one is remembered, for two messages refer to it."""
+        if self._request is None or self._request[0] != body:
+            self._request = body, Closing.read(body, self.task)
+        return self._request[1]
 
     def _check(self, closing: Closing, digest: bytes) -> Check:
         """Return this keeper's part in the check of a round; what was computed before is remembered."""
         if self._part is None or self._part.digest != digest:
-            masks = (self._share(closing, key) for key in closing.keys)
-            self._part = Check.of(self.task, digest, masks, n=len(closing.keys))
+            keys = closing.keys
+            self._part = Check.of(self.task, digest, self._shares(closing.round_, keys), n=len(keys))
         return self._part
 
-    def _share(self, closing: Closing, key: bytes) -> np.ndarray:
-        """Return this keeper's share of a report: the mask, which is taken away."""
-        transcript, client = self.task.transcript("report", round=closing.round_), key.hex()
-        return (
-            PRIME - masks_for(self.task, self._secret, self._own, client, client, transcript=transcript)
-        ) % PRIME
+    def _shares(self, round_: int, keys: Iterable[bytes]) -> Iterator[np.ndarray]:
+        """Yield this keeper's share of each report: the mask, which is taken away. From 1 to p."""
+        transcript = self.task.transcript("report", round=round_)
+        for client in map(bytes.hex, keys):
+            yield PRIME - masks_for(self.task, self._secret, self._own, client, client, transcript=transcript)
 
     def _checked_answer(self, closing: Closing, request: bytes) -> bytes:
         task, opened = self.task, self._sketched(closing.round_)
@@ -206,9 +212,9 @@ class Keeper(HoldsSecrets):
             raise ValueError("reports that were not checked cannot be summed")
         check = self._check(opened, opened.digest(task))
         total = check.total.copy()
-        for key in opened.keys:
-            if key not in kept:
-                total += PRIME - self._share(opened, key)[: len(total)]
+        refused = (key for key in opened.keys if key not in kept)
+        for share in self._shares(opened.round_, refused):
+            total += PRIME - share[: len(total)]
         sums = check.weights.form.summed(total % PRIME).astype(np.int64)
         if task.noise == "keepers":
             sums -= skellam(task.share(0), sums.shape)

@@ -70,6 +70,11 @@ class Task:
     question : Question, optional
         What people are asked, and what it costs them, in words that are part of the fingerprint.
 
+    Attributes
+    ----------
+    sha256 : str
+        The task's fingerprint, to compare over another channel. Every message is bound to it.
+
     Raises
     ------
     ValueError
@@ -103,6 +108,7 @@ class Task:
     enrolment: str | None = field(default=None, kw_only=True)
     checked: bool = field(default=False, kw_only=True)
     question: Question | None = field(default=None, kw_only=True)
+    sha256: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.encoding, Encoding):
@@ -124,6 +130,7 @@ class Task:
                 f"most clients' sums, with the noise, must stay below 2^{bits}: take a smaller most"
             )
         self._check_question()
+        self._set(sha256=hashlib.sha256(self.to_json().encode()).hexdigest())
 
     def _set(self, **values: Any) -> None:
         for name, value in values.items():
@@ -271,14 +278,9 @@ class Task:
         """Return the digest of 32 bytes to which messages of one kind in one round are bound."""
         return hashlib.sha256(canonical([self.sha256, round, purpose]).encode()).digest()
 
-    @property
-    def sha256(self) -> str:
-        """The task's fingerprint, to compare over another channel. Every message is bound to it."""
-        return hashlib.sha256(self.to_json().encode()).hexdigest()
-
     def to_json(self) -> str:
         """Return the task as canonical JSON."""
-        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        values = {item.name: getattr(self, item.name) for item in fields(self) if item.init}
         values |= {"encoding": written(self.encoding), "ostraka_task": _VERSION}
         if self.question is not None:
             values |= {"question": self.question.written(), "ostraka_task": _WITH_QUESTION}
@@ -301,7 +303,7 @@ class Task:
         later = {_VERSION: {"question", "checked"}, _WITH_QUESTION: {"checked"}, _CHECKED: set[str]()}
         if version not in later or isinstance(version, bool):
             raise ValueError(f"not a task of version {_VERSION}, {_WITH_QUESTION} or {_CHECKED}")
-        names = {item.name for item in fields(cls)} - later[version]
+        names = {item.name for item in fields(cls) if item.init} - later[version]
         if set(record) != names:
             raise ValueError(f"a task has the fields {', '.join(sorted(names))}")
         question = None if record.get("question") is None else Question.read(record["question"])

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,7 +40,7 @@ _SPARE = 64  # words of a stream beyond those that are needed: one in 2^31 is le
 _P = np.uint64(PRIME)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Form:
     """What a valid answer of an encoding is: its blocks, one behind the other.
 
@@ -63,7 +63,7 @@ class Form:
         """Numbers that a client sends: the answer, its multiples, and what opens the squares."""
         return (1 + TIMES) * self.cells + 4 * TIMES * len(self.sizes)
 
-    @property
+    @cached_property
     def starts(self) -> np.ndarray:
         """The first cell of each block."""
         return np.cumsum([0, *self.sizes[:-1]])
@@ -98,7 +98,10 @@ def form_of(encoding: Encoding) -> Form | None:
 def residues(words: np.ndarray, size: int) -> np.ndarray:
     """Return the first ``size`` numbers below p of a stream of :func:`words_for` words; uniform, uint64."""
     numbers = words >> np.uint32(1)
-    return np.asarray(numbers[numbers != PRIME][:size], dtype=np.uint64)
+    below = numbers != PRIME
+    if not below[:size].all():
+        numbers = numbers[below]
+    return np.asarray(numbers[:size], dtype=np.uint64)
 
 
 def words_for(size: int) -> int:
@@ -136,15 +139,16 @@ class Weights:
         the sum of openings times the others.
         """
         form, m, k = self.form, self.form.cells, len(self.form.sizes)
-        weights, squares, of_square, of_copy, linear, _ = _drawn(form, self.digest)
+        of_marks, of_square, of_copy, _ = _drawn(form, self.digest)
         marks, copies = share[:m], share[m : (1 + TIMES) * m].reshape(TIMES, m)
         multiple, masks, square, product = share[(1 + TIMES) * m :].reshape(4, TIMES, k)
-        starts = form.starts
-        sums, square_sums, copy_sums = (
-            np.add.reduceat(one * other % _P, starts, axis=1) % _P
-            for one, other in ((weights, marks), (squares, marks), (weights, copies))
-        )
-        constant = (linear * marks % _P).sum(axis=1)
+        products = np.empty((4, TIMES, m), dtype=np.uint64)
+        np.multiply(of_marks, marks, out=products[:3])
+        np.multiply(of_marks[0], copies, out=products[3])
+        # 2^31 is 1 modulo p: both halves of a product add up to less than 2^32, and no division is needed
+        halves = (products & _P) + (products >> np.uint64(31))
+        sums, square_sums, linear_sums, copy_sums = np.add.reduceat(halves, form.starts, axis=2) % _P
+        constant = linear_sums.sum(axis=1)
         constant += (of_square * ((square + _P - square_sums) % _P) % _P).sum(axis=1)
         constant += (of_copy * (2 * _P - (product + copy_sums) % _P) % _P).sum(axis=1)
         slope = (of_copy * multiple + of_square * ((2 * (_P - masks)) % _P)) % _P
@@ -156,7 +160,7 @@ class Weights:
 
     def public(self, openings: np.ndarray) -> np.ndarray:
         """Return the part of each verdict that everybody knows: (n, TIMES)."""
-        _, _, of_square, _, _, constant = _drawn(self.form, self.digest)
+        _, of_square, _, constant = _drawn(self.form, self.digest)
         squares = (of_square * (openings * openings % _P) % _P).sum(axis=-1)
         return np.asarray((squares + constant) % _P)
 
@@ -189,7 +193,8 @@ class Check:
 
 @lru_cache(maxsize=4)
 def _drawn(form: Form, digest: bytes) -> tuple[np.ndarray, ...]:
-    # weights and their squares, weights of squares and of copies by block, of cells, and the constant
+    # three weights of each cell: r, r^2 and those of its linear term; of squares and of copies by block; and
+    # the constant
     m, k = form.cells, len(form.sizes)
     size = TIMES * (2 * m + 3 * k)
     stream = mask(hashlib.sha256(b"ostraka/weights/1" + digest).digest(), size=words_for(size))
@@ -207,7 +212,8 @@ def _drawn(form: Form, digest: bytes) -> tuple[np.ndarray, ...]:
             linear[:, start : start + above] += own
             children = np.arange(size_below) // form.fanout
             linear[:, start + above : start + above + size_below] += _P - own[:, children]
-    return weights, weights * weights % _P, of_square, of_copy, linear % _P, constant
+    of_marks = np.stack([weights, weights * weights % _P, linear % _P])
+    return of_marks, of_square, of_copy, constant
 
 
 def packed(numbers: Any) -> bytes:
