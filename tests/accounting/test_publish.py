@@ -78,13 +78,15 @@ def test_many_classes_have_a_valid_route(data_dir):
     ("mechanism", "n_classes", "options"),
     [
         (GNMAX, 2, {}),
-        (GNMAX, 5, {}),
+        pytest.param(GNMAX, 5, {}, marks=pytest.mark.slow),
         (LNMax(scale=40.0), 2, {}),
         (LNMax(scale=40.0), 5, {}),
         (Threshold(at=200, sigma=20.0), 5, {}),
         (PAIR, 5, {"answered": np.arange(400) % 3 > 0}),
         (GNMAX, 5, {"method": "smooth"}),
-        (PAIR, 5, {"method": "smooth", "answered": np.arange(400) % 3 > 0}),
+        pytest.param(
+            PAIR, 5, {"method": "smooth", "answered": np.arange(400) % 3 > 0}, marks=pytest.mark.slow
+        ),
         (PAIR, 5, {"answered": np.zeros(400, dtype=bool)}),
         (PAIR, 5, {"method": "smooth", "answered": np.zeros(400, dtype=bool)}),
     ],

@@ -6,7 +6,6 @@ import pytest
 
 from rigs import charging, faults, kills, power
 
-MODES = charging.ON_DISK
 # one process that commits for many threads, and the log of the other roles; shared has the store of owned
 MODES_ALONE = [pytest.param("shared", marks=pytest.mark.slow), "owned", "log"]
 
@@ -24,7 +23,7 @@ def test_a_disk_that_fails_at_any_call_leaves_no_uncharged_answer(recorder, mode
     assert found.passed, found
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", MODES_ALONE)
 def test_a_kill_at_any_moment_loses_nothing_and_charges_nothing_twice(mode):
     found = kills.find(mode, kills=20)
     assert found.passed, found

@@ -54,7 +54,9 @@ def law(labels, sharp=SHARP):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("labels", [(0, 0), (1, 2), (2, 1)])
+@pytest.mark.parametrize(
+    "labels", [(1, 2), *(pytest.param(labels, marks=pytest.mark.slow) for labels in ((0, 0), (2, 1)))]
+)
 def test_stages_answer_by_their_own_laws_and_the_advice(labels):
     mechanism, rng = one_then(2), np.random.default_rng(11)
     expected = law(labels)

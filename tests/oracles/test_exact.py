@@ -90,7 +90,7 @@ def test_two_classes_agree_with_the_closed_form_from_a_tie_to_certainty(kind, sc
 @pytest.mark.parametrize(
     ("kind", "counts", "scale"),
     [
-        ("gaussian", [7, 4, 2], 4.0),
+        pytest.param("gaussian", [7, 4, 2], 4.0, marks=pytest.mark.slow),
         ("gaussian", [2, 2, 1], 0.5),
         ("laplace", [20, 1, 0], 2.0),
         ("laplace", [6, 6, 6, 0], 5.0),

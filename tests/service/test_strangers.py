@@ -36,7 +36,7 @@ def test_a_valid_key_is_served_while_more_strangers_connect_than_there_is_room_f
     try:
         while len(strangers) < 150:
             time.sleep(0.01)
-        assert [narrow.label(key=f"k{n}").status_code for n in range(10)] == [200] * 10
+        assert [narrow.label(key=f"k{n}").status_code for n in range(4)] == [200] * 4
     finally:
         stop.set()
         for thread in threads:
