@@ -34,10 +34,10 @@ QUICK = {"CELLS": 20, "REPORTS": 20, "AT_KEEPER": 5, "ENTRIES": 1_000, "TRIALS":
 _NODE = """
 import { report } from "%s";
 import { readFileSync } from "node:fs";
-const { task, trials } = JSON.parse(readFileSync(0, "utf8")), times = [];
+const { task, trials, value } = JSON.parse(readFileSync(0, "utf8")), times = [];
 for (let trial = 0; trial < trials; trial++) {
   const start = performance.now();
-  await report(task, 0.3);
+  await report(task, value);
   times.push(performance.now() - start);
 }
 console.log(JSON.stringify(times));
@@ -71,14 +71,31 @@ def main() -> None:
     print(f"a client in Python: {median(lambda: Client(task).report(0.3)):.2f} ms")
     print(f"a keeper: {at_keeper(task, identities, messages):.3f} ms a report, check and sum together")
     page = resources.files("ostraka.collect") / "page" / "collect.js"
-    node(_NODE % page, {"task": task.to_json(), "trials": TRIALS}, "a client in node", Path.cwd())
+    node(
+        _NODE % page, {"task": task.to_json(), "trials": TRIALS, "value": 0.3}, "a client in node", Path.cwd()
+    )
     modules = os.environ.get("OSTRAKA_NODE_MODULES")
     if modules is None:
         print("@divviup/prio3 is not here: OSTRAKA_NODE_MODULES names no folder")
     else:
         said = {"cells": CELLS, "trials": TRIALS}
         node(_PRIO3, said, "Prio3Histogram of @divviup/prio3 in node", Path(modules).parent)
+    checked_vectors()
     vectors()
+
+
+def checked_vectors() -> None:
+    """Vectors whose norm keepers check: bytes, a client, a keeper."""
+    vector = parsed(f"vector:{CELLS}:1:64")
+    task, identities = kept(vector, sigma=600.0)
+    entries = np.random.default_rng(2).normal(size=CELLS)
+    messages = [Client(task).report(entries) for _ in range(max(3, AT_KEEPER // 20))]
+    print(f"a checked report of {CELLS:,} entries has {len(messages[0]):,} bytes")
+    print(f"a client of it in Python: {median(lambda: Client(task).report(entries)):.2f} ms")
+    print(f"a keeper of it: {at_keeper(task, identities, messages):.3f} ms a report, check and sum together")
+    page = resources.files("ostraka.collect") / "page" / "collect.js"
+    said = {"task": task.to_json(), "trials": TRIALS, "value": entries.tolist()}
+    node(_NODE % page, said, "a client of it in node", Path.cwd())
 
 
 def checked(form: Form) -> tuple[int, int]:
@@ -113,13 +130,12 @@ def verdict(form: Form, payload: np.ndarray, rng: np.random.Generator) -> np.nda
     return np.asarray((total + weights.public(openings[None])) % PRIME)
 
 
-def kept(encoding: Encoding, *, sigma: float = 8.0) -> tuple[Task, list[Identity]]:
+def kept(encoding: Encoding, *, sigma: float = 8.0, checked: bool = True) -> tuple[Task, list[Identity]]:
     """A task with two keepers, and their identities."""
     two = [Identity.fresh() for _ in range(2)]
     keys = [Keeper.key(one) for one in two]
-    is_checked = isinstance(encoding, Histogram)
     tally = Identity.fresh()
-    task = Task(encoding, sigma=sigma, tally=tally.public_key, keepers=keys, checked=is_checked)
+    task = Task(encoding, sigma=sigma, tally=tally.public_key, keepers=keys, checked=checked)
     return task, [tally, *two]
 
 
@@ -127,11 +143,11 @@ def at_keeper(task: Task, identities: list[Identity], messages: list[bytes]) -> 
     """Milliseconds a report of the whole part of one keeper: sketch, verdict and sum."""
     tally, one, _ = identities
     keys = sorted(message[16:48] for message in messages)
-    keeper = Keeper(task, one)
+    keeper, blocks = Keeper(task, one), 1 if task.form is None else len(task.form.sizes)
     closing = Closing(0, exchange_key(new_secret()), b"".join(keys))
     start = time.process_time()
     keeper.sketch(tally.seal("sketch", closing.write(task)))
-    body = bytes(4) + closing.digest(task) + packed(np.zeros((len(keys), TIMES, 1)))
+    body = bytes(4) + closing.digest(task) + packed(np.zeros((len(keys), TIMES, blocks)))
     keeper.verdict(tally.seal("verdict", body))
     keeper.answer(tally.seal("close", closing.write(task)))
     return 1e3 * (time.process_time() - start) / len(keys)
@@ -140,7 +156,7 @@ def at_keeper(task: Task, identities: list[Identity], messages: list[bytes]) -> 
 def vectors() -> None:
     """A client with 100,000 entries, and epsilon beside a Gaussian's."""
     vector, sigma = parsed(f"vector:{ENTRIES}:1"), 4_600.0
-    task, _ = kept(vector, sigma=sigma)
+    task, _ = kept(vector, sigma=sigma, checked=False)
     entries = np.random.default_rng(1).normal(size=ENTRIES)
     took = median(lambda: Client(task).report(entries))
     print(f"a client with {ENTRIES:,} entries and two keepers: {took:.1f} ms")

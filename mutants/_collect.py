@@ -277,6 +277,20 @@ MUTANTS = [
         BY_VALIDITY + "test_what_is_opened_and_what_a_cheat_causes_are_uniform_whatever_the_answer",
     ),
     Mutant(
+        "squares of masks make up for a vector that is too long",
+        VALIDITY,
+        "of_square[:, :n] = weights[:, :1], of_square",
+        "of_square[:, :n] = np.uint64(1), of_square",
+        BY_VALIDITY + "test_what_is_no_answer_is_refused_and_every_answer_is_taken",
+    ),
+    Mutant(
+        "an entry of a checked vector need not be its bits",
+        VALIDITY,
+        "_of_vector(form, parents, of",
+        "_of_vector(form, 0 * parents, of",
+        BY_VALIDITY + "test_what_is_no_answer_is_refused_and_every_answer_is_taken",
+    ),
+    Mutant(
         "a keeper opens a report twice",
         "collect/keeper.py",
         'f"verdict {round_}", body, lambda',

@@ -10,7 +10,7 @@ from ostraka.collect import Client, Grid, Histogram, Histograms, Sum, Task, Tree
 from ostraka.collect import client as _client
 from ostraka.collect.encodings import PRIME
 from ostraka.collect.messages import Closing
-from ostraka.collect.validity import TIMES, Check, Weights, form_of, packed, proved, residues
+from ostraka.collect.validity import TIMES, Check, Weights, form_of, packed, proved, residues, signed
 from ostraka.secure.keys import exchange_key, new_secret
 from ostraka.secure.rounds import PartyError
 from ostraka.secure.wire import PartyServer
@@ -23,6 +23,7 @@ FORMS = {
     "tree": (Tree(0, 12, fanout=3), lambda k: k % 12),
     "grid": (Grid(x=(0, 3), y=(0, 4), shape=(3, 4)), lambda k: [] if k % 7 == 0 else [(k % 3, k % 4)]),
     "sum": (Sum(0, 15, bits=4), lambda k: k % 16),
+    "vector": (Vector(cells=3, clip=1.0, grid=16), lambda k: [(k % 9 - 4) / 16, 0.5, -0.25]),  # whole steps
 }
 FORGERIES = {
     "two marks": lambda x: with_cells(x, {0: 1, 1: 1}),
@@ -35,12 +36,36 @@ FORGERIES = {
 }
 
 
+def of_entries(form, *entries):
+    """The cells of a vector: entries, bits, and the low bits of what its square lacks, even below zero."""
+    return form.answer(np.array(entries).astype(np.uint32))
+
+
+# of vectors of 3 entries with a norm of at most 17; each but the last two breaks one rule only
+OF_VECTORS = {
+    "too long": lambda form: of_entries(form, 17, 1, 0),
+    "much too long": lambda form: of_entries(form, -32, 31, -32),
+    "too long, and a rest below zero": lambda form: changed(
+        of_entries(form, 17, 17, 0),
+        {**dict.fromkeys(range(-form.rest_bits, 0), 0), -1: -289 * pow(256, -1, PRIME)},
+    ),
+    "an entry is not its bits": lambda form: changed(of_entries(form, 4, 0, 0), {1: 4, 0: 0}),
+    "a bit of two": lambda form: changed(of_entries(form, 2, 0, 0), {4: 0, 3: 2}),
+    "2^30 in one entry": lambda form: changed(of_entries(form, 0, 0, 0), {0: 2**30}),
+    "nothing at all": lambda form: np.zeros(form.cells, dtype=np.uint64),
+}
+
+
+def changed(x: np.ndarray, cells: dict[int, int]) -> np.ndarray:
+    for cell, value in cells.items():
+        x[cell] = value % PRIME
+    return x
+
+
 def with_cells(x: np.ndarray, cells: dict[int, int]) -> np.ndarray:
     x = x.copy()
     x[:2] = 0
-    for cell, value in cells.items():
-        x[cell] = value
-    return x
+    return changed(x, cells)
 
 
 def outcome(form, payload, rng, *, shift=0, digest=None):
@@ -54,11 +79,11 @@ def outcome(form, payload, rng, *, shift=0, digest=None):
     return (verdict + weights.public(openings[None]).astype(object))[0] % PRIME, openings
 
 
-def forged(form, change, rng):
-    """A payload whose answer is changed; the rest is what would prove it if it could be proved."""
+def forged(form, marks, rng):
+    """A payload with other marks; the rest is what would prove it if it could be proved."""
     k = len(form.sizes)
-    payload = proved(form, np.zeros(form.cells if not form.binary else 1, dtype=np.uint32), rng.bytes(32))
-    marks = change(np.zeros(form.cells, dtype=np.uint64))
+    size = form.entries or (1 if form.binary else form.cells)
+    payload = proved(form, np.zeros(size, dtype=np.uint32), rng.bytes(32))
     multiples = payload[(1 + TIMES) * form.cells :][: TIMES * k].reshape(TIMES, k)
     payload[: form.cells] = marks
     payload[form.cells : (1 + TIMES) * form.cells] = (
@@ -66,7 +91,23 @@ def forged(form, change, rng):
     ).ravel()
     payload[-1] = (payload[-1] + rng.integers(0, PRIME)) % PRIME  # and a wrong constant, which may help
     payload[(1 + TIMES) * form.cells + 2 * TIMES * k] += rng.integers(0, 2)
+    if form.entries and rng.integers(2):  # squares of masks that make up for what the norm is too long
+        squares = payload[(1 + TIMES) * form.cells + 2 * TIMES * k :][: TIMES * k].reshape(TIMES, k)
+        entries, rest = signed(marks[: form.entries]), marks[-form.rest_bits :].astype(object)
+        missing = form.bound**2 - int((entries.astype(object) ** 2).sum())
+        missing -= sum(int(one) << bit for bit, one in enumerate(rest))
+        squares[:, 0] = (squares[:, 0].astype(object) + missing) % PRIME
     return payload
+
+
+def changed_marks(case: str, form, k: int) -> np.ndarray:
+    """What is no answer: the k-th way."""
+    if case == "vector":
+        return list(OF_VECTORS.values())[k % len(OF_VECTORS)](form)
+    change = list(FORGERIES.values())[k % len(FORGERIES)]
+    if case in {"grid", "sum"} and k % len(FORGERIES) == 0:
+        change = FORGERIES["2^30"]  # in blocks of one cell two marks are an answer; a grid has one block
+    return change(np.zeros(form.cells, dtype=np.uint64))
 
 
 def refusals(n: int) -> tuple[int, int, int, int]:
@@ -77,21 +118,18 @@ def refusals(n: int) -> tuple[int, int, int, int]:
         form = form_of(encoding)
         verdict, _ = outcome(form, proved(form, encoding.encode(value(k)), rng.bytes(32)), rng)
         refused, honest = refused + bool(verdict.any()), honest + 1
-        change = list(FORGERIES.values())[k % len(FORGERIES)]
-        if case in {"grid", "sum"} and k % len(FORGERIES) == 0:
-            change = FORGERIES["2^30"]  # in blocks of one cell two marks are an answer; a grid has one block
-        verdict, _ = outcome(form, forged(form, change, rng), rng)
+        verdict, _ = outcome(form, forged(form, changed_marks(case, form, k), rng), rng)
         taken, false = taken + (not verdict.any()), false + 1
     return refused, honest, taken, false
 
 
 def test_what_is_no_answer_is_refused_and_every_answer_is_taken():
-    assert refusals(14) == (0, 70, 0, 70)
+    assert refusals(14) == (0, 84, 0, 84)
 
 
 @pytest.mark.slow
 def test_of_ten_thousand_reports_of_each_kind_the_check_is_right():
-    assert refusals(2_000) == (0, 10_000, 0, 10_000)
+    assert refusals(2_000) == (0, 12_000, 0, 12_000)
 
 
 def test_the_mark_of_a_tree_that_is_not_the_parent_of_its_leaf_is_refused():
@@ -140,7 +178,9 @@ def test_a_round_refuses_liars_sums_the_others_and_survives_restarts(case, kept,
     one = kept(encoding, folder=tmp_path, checked=True, sigma=2.0)
     one.send(*map(value, range(1, 6)))
     with monkeypatch.context() as context:
-        context.setattr(_client, "proved", lambda form, vector, key: forged(form, FORGERIES["2^30"], RNG))
+        context.setattr(
+            _client, "proved", lambda form, vector, key: forged(form, changed_marks(case, form, 2), RNG)
+        )
         one.send(value(1), value(2))
     one.restart()
     with monkeypatch.context() as context:  # a tally that is stopped between the check and the sum
@@ -199,7 +239,10 @@ def test_a_keeper_checks_one_set_once_and_sums_nothing_unchecked(kept):
 
 
 def test_only_what_can_be_checked_is_promised(kept):
-    for encoding in (Vector(cells=4, clip=1.0, grid=64), Grid(x=(0, 1), y=(0, 1), shape=(2, 2), at_most=2)):
+    for encoding in (
+        Vector(cells=3_000, clip=1.0, grid=512),
+        Grid(x=(0, 1), y=(0, 1), shape=(2, 2), at_most=2),
+    ):
         with pytest.raises(ValueError, match="nothing else can be checked"):
             kept(encoding, checked=True)
     with pytest.raises(ValueError, match="nothing else can be checked"):
@@ -209,14 +252,36 @@ def test_only_what_can_be_checked_is_promised(kept):
     assert "can spoil a sum" in kept(Histogram(0, 2, cells=2)).task.checks
     assert "refuse reports" in kept(Histogram(0, 2, cells=2), checked=True).task.checks
     with pytest.raises(ValueError, match="cannot be checked"):
-        Check.of(kept(Vector(cells=4, clip=1.0, grid=64)).task, bytes(32), [], n=0)
+        Check.of(kept(Vector(cells=3_000, clip=1.0, grid=512)).task, bytes(32), [], n=0)
 
 
-def test_the_page_sends_a_checked_report(kept):
-    one = kept(Tree(0, 20, fanout=5), checked=True)
-    script = "const main = ({ url }) => collect.send(url, 17);\n"
+@pytest.mark.parametrize(
+    ("encoding", "values"),
+    [
+        pytest.param(Tree(0, 20, fanout=5), [3, 4, 17], id="tree"),
+        pytest.param(FORMS["vector"][0], [[0.25, 0, 0], [0, -0.5, 0], [-0.5, 0.25, -0.75]], id="vector"),
+    ],
+)
+def test_the_page_sends_a_checked_report(kept, encoding, values):
+    one = kept(encoding, checked=True)
+    script = "const main = ({ url, value }) => collect.send(url, value);\n"
     with PartyServer(one.tally, pages=one.tally.pages) as server:
-        assert node(script, {"url": server.url}) == one.task.sha256
-    one.send(3, 4)
-    np.testing.assert_array_equal(one.tally.close().open(), one.plain([3, 4, 17]))
-    assert len(Client(one.task).report(3)) == 48 + 4 * one.task.report_size
+        assert node(script, {"url": server.url, "value": values[-1]}) == one.task.sha256
+    one.send(*values[:-1])
+    np.testing.assert_array_equal(one.tally.close().open(), one.plain(values))
+    assert len(Client(one.task).report(values[0])) == 48 + 4 * one.task.report_size
+
+
+def test_a_vector_of_thousands_of_entries_is_checked_where_squares_cannot_exceed_the_prime():
+    for cells, grid in ((2_047, 512), (2_048, 512), (11_000, 64), (11_200, 64)):
+        form = form_of(Vector(cells=cells, clip=1.0, grid=grid))
+        assert (form is not None) is (cells in {2_047, 11_000})
+        if form is not None:
+            largest = cells * (1 << (form.bits - 1)) ** 2 + (1 << form.rest_bits) - 1 - form.bound**2
+            assert largest < PRIME
+            assert form.bound < 1 << (form.bits - 1)
+            assert form.bound**2 < 1 << form.rest_bits
+    encoding, rng = Vector(cells=300, clip=1.0, grid=64), np.random.default_rng(3)
+    form = form_of(encoding)
+    payload = proved(form, encoding.encode(rng.normal(size=300)), rng.bytes(32))
+    assert not outcome(form, payload, rng)[0].any()

@@ -12,7 +12,7 @@ import numpy as np
 
 from ostraka.collect.encodings import Encoding, Histogram, read, written
 from ostraka.collect.question import Question
-from ostraka.collect.validity import Form, form_of
+from ostraka.collect.validity import TIMES, Form, form_of
 from ostraka.core import check
 from ostraka.core.mechanisms.skellam import SkellamSum
 from ostraka.secure.agreement import canonical
@@ -23,6 +23,7 @@ _CHECKED = 3  # the version of tasks whose reports are checked
 _LEAST = 3  # of two, each would know the other's vector from the sum
 _MOST_KEEPERS = 100
 _MOST_CLIENTS = 100_000_000
+_MOST_OPENED = 2**28
 _MOST_MASKING_CLIENTS = 1_000_000
 
 
@@ -66,7 +67,8 @@ class Task:
         Public key that signs the key of every client. None: whoever reaches the tally is a client.
     checked : bool, default False
         With keepers: they and the tally refuse each report that is no answer, and see nothing else of it. For
-        Histogram, Histograms, Tree, Sum, and Grid with one cell of a client. Half as much fits into the sums.
+        Histogram, Histograms, Tree, Sum, Grid with one cell of a client, and Vector with up to 11,109 entries
+        (grid 64). Half as much fits into the sums.
     question : Question, optional
         What people are asked, and what it costs them, in words that are part of the fingerprint.
 
@@ -146,7 +148,7 @@ class Task:
         ):
             raise ValueError(f"least must be a whole number >= {_LEAST}, got {self.least!r}")
         if self.most is None and self.trust == "keepers":
-            self._set(most=max(self.least, 100_000) if self.checked else 1_000_000)
+            self._set(most=max(self.least, self._most_checked) if self.checked else 1_000_000)
         elif self.most is None:  # so few that those who may collude cannot be ``least``
             free = math.floor((self.least - 1) / self.colluding) if self.colluding else 10_000
             self._set(most=max(self.least, min(10_000, free)))
@@ -199,8 +201,8 @@ class Task:
             raise ValueError("checked must be True or False")  # noqa: TRY004  (bad data of a file)
         if self.checked and (self.trust != "keepers" or self.form is None):
             raise ValueError(
-                "checked=True needs keepers, and a Histogram, Histograms, a Tree, a Sum or a Grid with "
-                "at_most=1: nothing else can be checked"
+                "checked=True needs keepers, and a Histogram, Histograms, a Tree, a Sum, a Grid with "
+                "at_most=1, or a Vector of fewer entries or a smaller grid: nothing else can be checked"
             )
         if self.lying and (self.trust != "clients" or self.enrolment is None):
             raise ValueError(
@@ -216,6 +218,14 @@ class Task:
     def form(self) -> Form | None:
         """What a valid answer is, where keepers can check it."""
         return form_of(self.encoding)
+
+    @property
+    def _most_checked(self) -> int:
+        """The usual ``most`` of reports that are checked: of vectors, openings of 256 MiB."""
+        form = self.form
+        if form is None or not form.entries:
+            return 100_000
+        return min(100_000, _MOST_OPENED // (4 * TIMES * len(form.sizes)))
 
     @property
     def report_size(self) -> int:

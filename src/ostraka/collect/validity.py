@@ -3,7 +3,8 @@
 An answer is a vector x of zeros and ones in blocks, of which each holds one mark (or at most one). Masks
 are numbers modulo a prime p, so x is the sum of shares: the tally's is what a client sent, a keeper's is
 its mask. For weights r that the client could not know when it sent, <r, x>^2 = <r^2, x> holds for every r
-if at most one cell of a block is 1 and the others are 0, and else for few r. The square needs one opening,
+if at most one cell of a block is 1 and the others are 0, and else for few r. Of a vector, entries stand in
+front of their bits, and the squares of all of them are opened under one r. The square needs one opening,
 Z = <r, x> + a, with a mask a and its square from the client. A wrong square changes a constant of a
 polynomial in r that is not constant, so it helps no liar.
 
@@ -20,13 +21,13 @@ Source: Boneh et al. 2021, arXiv:2012.14884 (sketches, and a secret multiple aga
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ostraka.collect.encodings import PRIME, Grid, Histogram, Histograms, Sum, Tree, Visits
+from ostraka.collect.encodings import PRIME, Grid, Histogram, Histograms, Sum, Tree, Vector, Visits
 from ostraka.secure.masks import mask
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 TIMES = 2  # repetitions; each is wrong with a chance of 3 / (p - 1) at most
 _SPARE = 64  # words of a stream beyond those that are needed: one in 2^31 is left out
+_MOST_BLOCKS = 100_000  # of a vector: a report of 4.4 MB
 _P = np.uint64(PRIME)
 
 
@@ -46,12 +48,35 @@ class Form:
 
     ``exact``: each block has exactly one mark, else at most one. ``fanout``: if above 0, the mark of a block
     is the parent of that of the next. ``binary``: the cells are the bits of one number, which is summed.
+    ``entries``: if above 0, so many first cells are the entries of a vector whose norm is at most ``bound``.
+    The bits of each entry follow, then those of what the square of its norm lacks.
     """
 
     sizes: tuple[int, ...]
     exact: bool = True
     fanout: int = 0
     binary: bool = False
+    entries: int = 0
+    bound: int = 0
+
+    @classmethod
+    def of_vector(cls, entries: int, bound: int) -> Form | None:
+        """Return that of vectors; None where squares could add up to p, or a report would be too long."""
+        form = cls((), exact=False, entries=entries, bound=bound)
+        blocks = entries * (1 + form.bits) + form.rest_bits
+        if blocks > _MOST_BLOCKS or entries * 4 ** (form.bits - 1) + 2**form.rest_bits > PRIME:
+            return None
+        return replace(form, sizes=(1,) * blocks)
+
+    @property
+    def bits(self) -> int:
+        """Bits of an entry of a vector, plus half of their range."""
+        return self.bound.bit_length() + 1
+
+    @property
+    def rest_bits(self) -> int:
+        """Bits of what the square of a norm lacks of the largest."""
+        return (self.bound**2).bit_length()
 
     @property
     def cells(self) -> int:
@@ -69,14 +94,21 @@ class Form:
         return np.cumsum([0, *self.sizes[:-1]])
 
     def answer(self, vector: np.ndarray) -> np.ndarray:
-        """Return the zeros and ones of an encoded value."""
+        """Return the zeros and ones of an encoded value; in front of them, the entries of a vector."""
+        if self.entries:
+            entries = vector.astype(np.uint32).view(np.int32).astype(np.int64)
+            heights = entries + (1 << (self.bits - 1))  # above the lowest that bits can say
+            bits = heights[:, None] >> np.arange(self.bits) & 1
+            rest = self.bound**2 - (entries * entries).sum()
+            rest_bits = rest >> np.arange(self.rest_bits) & 1
+            return np.concatenate([entries % PRIME, bits.ravel(), rest_bits]).astype(np.uint64)
         whole = vector.astype(np.uint64)
         return whole[0] >> np.arange(self.cells, dtype=np.uint64) & np.uint64(1) if self.binary else whole
 
     def summed(self, total: np.ndarray) -> np.ndarray:
         """Return the cells of the encoding that belong to a sum of answers modulo p."""
         if not self.binary:
-            return total
+            return total[: self.entries or None]
         return np.array([sum(int(part) << bit for bit, part in enumerate(total)) % PRIME], dtype=np.uint64)
 
 
@@ -92,6 +124,8 @@ def form_of(encoding: Encoding) -> Form | None:
         return Form((encoding.cells,), exact=False)  # a client may have no position
     if isinstance(encoding, Sum):
         return Form((1,) * encoding.bits, exact=False, binary=True)
+    if isinstance(encoding, Vector):
+        return Form.of_vector(encoding.cells, encoding.bound)
     return None
 
 
@@ -212,8 +246,28 @@ def _drawn(form: Form, digest: bytes) -> tuple[np.ndarray, ...]:
             linear[:, start : start + above] += own
             children = np.arange(size_below) // form.fanout
             linear[:, start + above : start + above + size_below] += _P - own[:, children]
-    of_marks = np.stack([weights, weights * weights % _P, linear % _P])
-    return of_marks, of_square, of_copy, constant
+    n = form.entries  # their squares are one sum, which is looked at with one weight
+    weights[:, :n], of_square[:, :n] = weights[:, :1], of_square[:, :1]
+    squares = weights * weights % _P
+    if n:
+        linear, constant = _of_vector(form, parents, of_square[:, :1] * squares[:, :1] % _P)
+        squares[:, :n] = 0
+    of_marks = np.stack([weights, squares, linear % _P])
+    return of_marks, of_square, of_copy, constant % _P
+
+
+def _of_vector(form: Form, alike: np.ndarray, norm: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return weights of cells, and a constant: each entry is what its bits say, and no norm is too long.
+
+    ``alike`` weighs the first of it, (TIMES, cells); ``norm`` the second, (TIMES, 1).
+    """
+    n, powers = form.entries, np.uint64(1) << np.arange(form.bits, dtype=np.uint64)
+    rest = np.uint64(1) << np.arange(form.rest_bits, dtype=np.uint64)
+    of_entries = alike[:, :n]
+    of_bits = (_P - of_entries[:, :, None] * powers % _P).reshape(TIMES, -1)
+    constant = of_entries.sum(axis=1) % _P * powers[-1] % _P  # bits say what an entry is above the lowest
+    constant += _P - norm[:, 0] * np.uint64(form.bound**2) % _P
+    return np.concatenate([of_entries, of_bits, norm * rest % _P], axis=1), constant
 
 
 def packed(numbers: Any) -> bytes:

@@ -287,7 +287,7 @@ export async function report(taskText, value, { round = 0, own = null, certifica
 
 // What keepers check: as in validity.py. Numbers are modulo the prime.
 
-const P = Number(PRIME), TIMES = 2, SPARE = 64;
+const P = Number(PRIME), TIMES = 2, SPARE = 64, MOST_BLOCKS = 100_000;
 
 export function formOf(encoding) { // null: nothing can be checked
   switch (encoding.kind) {
@@ -296,8 +296,23 @@ export function formOf(encoding) { // null: nothing can be checked
     case "Tree": return { sizes: treeSizes(encoding) };
     case "Grid": return encoding.at_most === 1 ? { sizes: [cellsOf(encoding)] } : null;
     case "Sum": return { sizes: new Array(encoding.bits).fill(1), binary: true };
+    case "Vector": {
+      const bound = Math.floor((17 * encoding.grid) / 16), bits = bitLength(bound) + 1, restBits = bitLength(bound ** 2);
+      const blocks = encoding.cells * (1 + bits) + restBits;
+      if (blocks > MOST_BLOCKS || encoding.cells * 4 ** (bits - 1) + 2 ** restBits > P) return null;
+      return { sizes: new Array(blocks).fill(1), bound, bits, restBits };
+    }
     default: return null;
   }
+}
+
+const bitLength = (number) => number.toString(2).length;
+
+function vectorMarks({ bound, bits, restBits }, vector) { // entries modulo the prime, their bits, and those of what the norm lacks
+  const entries = Array.from(vector, (one) => one | 0), lowest = 2 ** (bits - 1);
+  const rest = bound ** 2 - entries.reduce((sum, one) => sum + one * one, 0);
+  const bitsOf = (number, many) => Array.from({ length: many }, (_, bit) => (number >>> bit) & 1);
+  return [...entries.map((one) => (one < 0 ? P + one : one)), ...entries.flatMap((one) => bitsOf(one + lowest, bits)), ...bitsOf(rest, restBits)];
 }
 
 function residues(words, size) { // uniform: a number that is the prime itself is left out
@@ -309,8 +324,8 @@ function residues(words, size) { // uniform: a number that is the prime itself i
 const product = (one, other) => Number((BigInt(one) * BigInt(other)) % PRIME);
 
 export async function proved(encoding, vector, key) { // the answer, its secret multiples, and what opens squares
-  const { sizes, binary } = formOf(encoding), n = TIMES * sizes.length, blocks = sizes.length;
-  const marks = binary ? sizes.map((_, bit) => (vector[0] >>> bit) & 1) : vector;
+  const form = formOf(encoding), { sizes, binary, bound } = form, n = TIMES * sizes.length, blocks = sizes.length;
+  const marks = bound ? vectorMarks(form, vector) : binary ? sizes.map((_, bit) => (vector[0] >>> bit) & 1) : vector;
   const seed = await crypto.subtle.importKey("raw", await sha256(joined(text("ostraka/proof/1"), key)), "AES-CTR", false, ["encrypt"]);
   const drawn = residues(await streamOf(seed, 2 * n + SPARE), 2 * n), multiples = drawn.slice(0, n), masks = drawn.slice(n);
   const cells = marks.length, all = new Uint32Array((1 + TIMES) * cells + 4 * n);
