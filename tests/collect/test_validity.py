@@ -89,14 +89,18 @@ def forged(form, marks, rng):
     payload[form.cells : (1 + TIMES) * form.cells] = (
         np.repeat(multiples, form.sizes, axis=1) * marks % PRIME
     ).ravel()
-    payload[-1] = (payload[-1] + rng.integers(0, PRIME)) % PRIME  # and a wrong constant, which may help
-    payload[(1 + TIMES) * form.cells + 2 * TIMES * k] += rng.integers(0, 2)
-    if form.entries and rng.integers(2):  # squares of masks that make up for what the norm is too long
-        squares = payload[(1 + TIMES) * form.cells + 2 * TIMES * k :][: TIMES * k].reshape(TIMES, k)
-        entries, rest = signed(marks[: form.entries]), marks[-form.rest_bits :].astype(object)
-        missing = form.bound**2 - int((entries.astype(object) ** 2).sum())
+    square = (1 + TIMES) * form.cells + 2 * TIMES * k  # where squares of masks begin
+    help_of = rng.integers(3)  # nothing more, or wrong constants, which may help
+    if help_of == 1:
+        payload[-1] = (payload[-1] + rng.integers(1, PRIME)) % PRIME
+    elif help_of == 2 and not form.entries:
+        payload[square] = (payload[square] + 1) % PRIME
+    elif help_of == 2:  # they make up for what the norm is too long
+        entries, rest = signed(marks[: form.entries]), marks[-form.rest_bits :]
+        missing = form.bound**2 - sum(int(one) ** 2 for one in entries)
         missing -= sum(int(one) << bit for bit, one in enumerate(rest))
-        squares[:, 0] = (squares[:, 0].astype(object) + missing) % PRIME
+        for time in range(TIMES):
+            payload[square + time * k] = (int(payload[square + time * k]) + missing) % PRIME
     return payload
 
 
