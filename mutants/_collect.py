@@ -277,13 +277,6 @@ MUTANTS = [
         BY_VALIDITY + "test_what_is_opened_and_what_a_cheat_causes_are_uniform_whatever_the_answer",
     ),
     Mutant(
-        "squares of masks make up for a vector that is too long",
-        VALIDITY,
-        "of_square[:, :n] = weights[:, :1], of_square",
-        "of_square[:, :n] = np.uint64(1), of_square",
-        BY_VALIDITY + "test_what_is_no_answer_is_refused_and_every_answer_is_taken",
-    ),
-    Mutant(
         "an entry of a checked vector need not be its bits",
         VALIDITY,
         "_of_vector(form, parents, of",
