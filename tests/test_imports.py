@@ -1,11 +1,14 @@
 """Quick imports of scikit-learn and skops give the same as the plain ones, and hide nothing for good."""
 
 import gc
+import importlib
 import io
 import re
 import subprocess
 import sys
 import zipfile
+from importlib.metadata import version
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -122,6 +125,18 @@ def looked(_):
 cli._run = looked
 cli.main()
 """
+
+
+def test_what_is_hidden_is_not_installed_for_whoever_asks():
+    before = list(sys.meta_path)
+    with _imports.hidden("this"):  # a module that nobody has loaded
+        assert find_spec("this") is None  # torch asks so for pandas
+        assert find_spec("json.tool") is not None
+        with pytest.raises(ModuleNotFoundError):
+            importlib.import_module("this")
+        assert version("numpy")  # finders keep all that they can
+    assert find_spec("this") is not None
+    assert sys.meta_path == before
 
 
 def told(code):

@@ -73,15 +73,19 @@ def face(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], li
     return load, names
 
 
-class _Absent:
-    """Make one thread's imports of these modules fail; other threads import them as ever."""
+class _Without:
+    """A finder that does not find these modules for one thread; other threads import them as ever."""
 
-    def __init__(self, names: tuple[str, ...]) -> None:
-        self._thread, self._names = threading.get_ident(), names
+    def __init__(self, finder: Any, names: tuple[str, ...]) -> None:
+        self.finder, self._names, self._thread = finder, names, threading.get_ident()
 
-    def find_spec(self, fullname: str, _path: object = None, _target: object = None) -> None:
+    def find_spec(self, fullname: str, *arguments: Any) -> Any:
         if fullname in self._names and threading.get_ident() == self._thread:
-            raise ModuleNotFoundError(f"{fullname} is not needed here", name=fullname)
+            return None  # and no error: torch asks whether pandas is there, and takes an error for a crash
+        return self.finder.find_spec(fullname, *arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.finder, name)
 
 
 class _Indexed:
@@ -180,12 +184,12 @@ def without_pandas() -> None:
 @contextlib.contextmanager
 def hidden(*names: str) -> Iterator[None]:
     """Make this thread's imports of these modules fail, as if they were not installed."""
-    absent = _Absent(names)
-    sys.meta_path = [absent, *sys.meta_path]  # a new list: another thread may be going through the old one
+    ours = [_Without(finder, names) for finder in sys.meta_path]
+    sys.meta_path = list(ours)  # a new list: another thread may be going through the old one
     try:
         yield
     finally:
-        sys.meta_path = [finder for finder in sys.meta_path if finder is not absent]
+        sys.meta_path = [entry.finder if entry in ours else entry for entry in sys.meta_path]
 
 
 def model_bytes(model: Any) -> bytes:
