@@ -217,8 +217,7 @@ def test_it_leaves_as_plain_scikit_learn(case, fitted):
     rows, _ = case.new
     plain = fitted.export("sklearn")
     np.testing.assert_array_equal(plain.predict(rows), fitted.predict(rows))
-    if hasattr(fitted, "predict_proba"):  # linear machines of images have none
-        np.testing.assert_allclose(plain.predict_proba(rows), fitted.predict_proba(rows), atol=1e-3)
+    np.testing.assert_allclose(plain.predict_proba(rows), fitted.predict_proba(rows), atol=1e-3)
 
 
 @pytest.mark.parametrize("share", [0.3, 0.99])

@@ -80,9 +80,12 @@ def test_a_student_that_says_one_class_is_plain_too():
 
 def test_the_support_vectors_of_a_student_of_counts_are_plain():
     student = AugmentedSVM(image_shape=(8, 8), invariances=("shift",)).fit(X[:200], NAMES[Y[:200]])
+    student.sharpness_ = 3.0
     made = plain(student, X[:400], np.full(400, ABSTAIN))
     assert type(made).__module__.startswith("sklearn.")
     np.testing.assert_array_equal(made.predict(X), student.predict(X))
+    np.testing.assert_allclose(made.predict_proba(X), student.predict_proba(X), atol=1e-12)
+    assert not skops.io.get_untrusted_types(data=skops.io.dumps(made))
 
 
 def test_columns_are_selected_by_name_whatever_their_order():

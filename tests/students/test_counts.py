@@ -7,6 +7,7 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
 from ostraka import ABSTAIN
+from ostraka.learn.students.counts import sharpness
 from ostraka.students import AugmentedSVM, MomentLogistic, SmoothedCounts
 
 
@@ -195,6 +196,20 @@ class TestAugmentedSVM:
     def test_one_class_is_said_always(self):
         model = AugmentedSVM().fit(np.eye(4), ["a"] * 4)
         assert model.predict(np.eye(4)).tolist() == ["a"] * 4
+
+    def test_it_says_how_sure_it_is_of_every_class(self):
+        X, y = load_digits(return_X_y=True)
+        few = y[:200] != 3
+        classes = np.arange(9, -1, -1)  # in any order, and one of them without a row
+        model = AugmentedSVM().fit(X[:200][few], y[:200][few], classes=classes)
+        model.sharpness_ = sharpness(model.decision_function(X[200:400]), confidence=0.9)
+        sure = model.predict_proba(X[200:400])
+        np.testing.assert_allclose(sure.sum(axis=1), 1.0)
+        assert (sure[:, 6] == 0).all()
+        np.testing.assert_array_equal(classes[sure.argmax(axis=1)], model.predict(X[200:400]))
+        assert sure.max(axis=1).mean() == pytest.approx(0.9, abs=0.02)
+        with pytest.raises(ValueError, match="every label"):
+            AugmentedSVM().fit(X[:50], y[:50], classes=[0, 1])
 
     def test_weights_count(self):
         X = np.array([[0.0], [0.1], [1.0], [1.1]] * 5)

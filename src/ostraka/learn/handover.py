@@ -18,6 +18,7 @@ from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA
 from sklearn.dummy import DummyClassifier
+from sklearn.ensemble import StackingClassifier
 from sklearn.impute import SimpleImputer
 from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import LogisticRegression, SGDClassifier
@@ -38,9 +39,9 @@ from sklearn.utils import _safe_indexing
 
 from ostraka.core.mechanisms.law import ABSTAIN
 from ostraka.data.columns import one_hot
-from ostraka.learn.students.counts import Spreading
+from ostraka.learn.students.counts import AugmentedSVM, Spreading
 from ostraka.learn.students.distil import Distilled
-from ostraka.learn.ways.counts import BinnedStudent
+from ostraka.learn.ways.counts import BinnedStudent, linear
 from ostraka.learn.ways.filter import SpectrumStudent
 from ostraka.learn.ways.regression import SpectrumRegressor
 from ostraka.networks import TorchClassifier
@@ -112,7 +113,7 @@ def binned(cells: QuantileCells, model: MomentLogistic) -> Pipeline:
     """
     ends = np.cumsum([book.shape[1] for book in cells.codebooks_])[:-1]
     bins, coefficients, offset = _of_bins(cells, np.split(model.coef_, ends))
-    weights = _linear(coefficients, model.intercept_ + offset, model.classes_)
+    weights = linear(coefficients, model.intercept_ + offset, model.classes_)
     return Pipeline([("bins", bins), ("weights", weights)])
 
 
@@ -142,7 +143,7 @@ def spectral(student: SpectrumStudent | SpectrumRegressor) -> Pipeline:
         weights = _bounded(coef, student.bounds)
     else:
         coef = np.hstack([0 * coef, coef]) if coef.shape[1] == 1 else coef
-        weights = _linear(coef, np.zeros(coef.shape[1]), student.classes_)
+        weights = linear(coef, np.zeros(coef.shape[1]), student.classes_)
     pipeline = Pipeline([("bins", first), *steps, ("length", Normalizer()), ("weights", weights)])
     _require_sklearn(pipeline)
     return pipeline
@@ -285,15 +286,6 @@ def _applied(steps: list[tuple[str, Any, list[int]]], *, n_columns: int) -> Colu
     return columns
 
 
-def _linear(coefficients: np.ndarray, intercept: np.ndarray, classes: np.ndarray) -> LogisticRegression:
-    model = LogisticRegression()
-    if len(classes) == 2:
-        coefficients, intercept = (values[..., 1:] - values[..., :1] for values in (coefficients, intercept))
-    model.coef_, model.intercept_, model.classes_ = coefficients.T.copy(), intercept, classes
-    model.n_features_in_, model.n_iter_ = len(coefficients), np.array([1], dtype=np.int32)
-    return model
-
-
 def plain(student: Any, X: Any, labels: np.ndarray) -> Any:
     """A scikit-learn classifier that predicts what the student predicts.
 
@@ -316,14 +308,12 @@ def plain(student: Any, X: Any, labels: np.ndarray) -> Any:
     if isinstance(student, Pipeline):
         _require_sklearn(student)
         return student
+    if isinstance(student, AugmentedSVM):
+        return _machine(student)
     network = getattr(student, "network_", getattr(student, "model_", None))
     if isinstance(network, TorchClassifier) and not isinstance(student, Distilled):  # of private labels
         return perceptron(network, student.classes_)
     if not isinstance(student, Distilled):  # a student of counts, if the model inside alone decides
-        if len(student.classes_) == 1:
-            rows = np.zeros((1, student.n_features_in_))
-            constant = student.classes_[0]
-            return DummyClassifier(strategy="constant", constant=constant).fit(rows, student.classes_)
         inner: Any = getattr(student, "model_", None)
         ours = type(inner).__module__.partition(".")[0] != "sklearn"
         if ours or (X is not None and not np.array_equal(inner.predict(np.asarray(X)), student.predict(X))):
@@ -345,6 +335,21 @@ def plain(student: Any, X: Any, labels: np.ndarray) -> Any:
     if not np.array_equal(copied.predict(X), student.predict(X)):
         raise ValueError(f"{type(model).__name__} predicts something else when it is fitted again")
     return copied
+
+
+def _machine(student: AugmentedSVM) -> StackingClassifier | DummyClassifier:
+    """Return the machine with a linear model of its scores, which gives probabilities."""
+    names = student.classes_[student.present_]
+    rows = np.zeros((len(names), student.n_features_in_))
+    if len(names) == 1:
+        return DummyClassifier(strategy="constant", constant=names[0]).fit(rows, names)
+    parts = [("machine", student.model_)]
+    both = StackingClassifier(parts, LogisticRegression(), cv="prefit", stack_method="decision_function")
+    both.fit(rows, names)
+    both.named_estimators_ = dict(parts)  # a type that skops trusts
+    odds = student.sharpness_ * (np.eye(len(names)) if len(names) > 2 else np.array([[0.0, 1.0]]))
+    both.final_estimator_ = linear(odds, np.zeros(len(names)), np.arange(len(names)))
+    return both
 
 
 def by_name(model: Any, X: np.ndarray | None, *, columns: Sequence[str], encoder: Any = None) -> Pipeline:

@@ -325,6 +325,16 @@ class AugmentedSVM(ClassifierMixin, BaseEstimator):
     penalty : float > 0
         C of the machine.
 
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+    present_ : integer array
+        Indices of those that have a label, in the order of ``model_``.
+    model_ : sklearn.svm.SVC
+        Not there where all labels are of one class.
+    sharpness_ : float
+        Factor of the scores whose softmax :meth:`predict_proba` is: see :func:`sharpness`. 1 until it is set.
+
     Examples
     --------
     >>> from sklearn.datasets import load_digits
@@ -344,13 +354,19 @@ class AugmentedSVM(ClassifierMixin, BaseEstimator):
         self.invariances = invariances
         self.penalty = penalty
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Learn; every change of a row has its label and its weight."""
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, classes: Any = None) -> Self:
+        """Learn; every change of a row has its label and its weight. ``classes``: also those without one."""
         check.positive(penalty=self.penalty)
         rows, labels = np.asarray(X, dtype=np.float64).reshape(len(X), -1), np.asarray(y)
-        self.classes_ = np.unique(labels)
+        names = np.unique(labels)
+        self.classes_ = names if classes is None else np.asarray(classes)
+        if not np.isin(names, self.classes_).all():
+            raise ValueError("classes must hold every label of y")
+        order = np.argsort(self.classes_)
+        self.present_ = order[np.searchsorted(self.classes_[order], names)]
+        self.sharpness_ = 1.0
         self.n_features_in_ = rows.shape[1]
-        if len(self.classes_) == 1:
+        if len(self.present_) == 1:
             return self
         changes = [] if self.image_shape is None else transforms(self.image_shape, self.invariances)
         many = augmented(rows, changes) if changes else rows
@@ -358,23 +374,69 @@ class AugmentedSVM(ClassifierMixin, BaseEstimator):
         # 4 over the median of squared distances: 2 (|x|² - mean²) on average
         spread = 2 * float(rows.var(axis=0).sum()) or 1.0
         weight = None if sample_weight is None else np.tile(np.asarray(sample_weight, dtype=np.float64), n)
-        self.model_ = SVC(C=self.penalty, gamma=4 / spread).fit(many, np.tile(labels, n), weight)
+        machine = SVC(C=self.penalty, gamma=4 / spread, break_ties=True)  # the class with the largest score
+        self.model_ = machine.fit(many, np.tile(labels, n), weight)
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Scores of each class against the others; for two classes, of the second."""
+        """Scores of each present class against the others; for two classes, of the second."""
         check_is_fitted(self, "model_")
         return np.asarray(self.model_.decision_function(self._rows(X)))
 
-    def predict(self, X: Any) -> np.ndarray:
-        """The class of each row."""
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probability of each class, shape (n_rows, n_classes); 0 for classes without a label."""
         check_is_fitted(self, "classes_")
-        if len(self.classes_) == 1:
-            return np.full(len(X), self.classes_[0])
+        sure = np.zeros((len(X), len(self.classes_)))
+        if len(self.present_) == 1:
+            sure[:, self.present_] = 1.0
+        else:
+            scores = two_columns(self.decision_function(X))
+            sure[:, self.present_] = softmax(self.sharpness_ * scores, axis=1)
+        return sure
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The class of each row: the likeliest."""
+        check_is_fitted(self, "classes_")
+        if not hasattr(self, "model_"):
+            return np.full(len(X), self.classes_[self.present_[0]])
         return np.asarray(self.model_.predict(self._rows(X)))
 
     def _rows(self, X: Any) -> np.ndarray:
         return np.asarray(X, dtype=np.float64).reshape(len(X), -1)
+
+
+def two_columns(scores: np.ndarray) -> np.ndarray:
+    """Scores of each class, shape (n_rows, n_classes), where scikit-learn has one column for two classes."""
+    return scores if scores.ndim > 1 else np.column_stack([np.zeros_like(scores), scores])
+
+
+def sharpness(scores: Any, *, confidence: float) -> float:
+    """The factor of scores whose softmax is as sure as this on average.
+
+    Scores say which class is likeliest, but not how likely. The factor changes nothing about the first.
+
+    Parameters
+    ----------
+    scores : array of shape (n_public, n_classes), or of shape (n_public,) for two classes
+        Of public rows.
+    confidence : float in [0, 1]
+        How likely the likeliest class is right on average, as :class:`SmoothedCounts` expects it.
+
+    Returns
+    -------
+    float
+        Of 2^-6, 2^-5.75, …, 2^10 the nearest.
+
+    Examples
+    --------
+    >>> sharpness([[0.0, 1.0], [2.0, 1.0]], confidence=0.731)
+    1.0
+    """
+    check.share(one=True, confidence=confidence)
+    columns = two_columns(np.asarray(scores, dtype=np.float64))
+    factors = 2.0 ** np.arange(-6.0, 10.25, 0.25)
+    sure = [softmax(factor * columns, axis=1).max(axis=1).mean() for factor in factors]
+    return float(factors[np.abs(np.array(sure) - confidence).argmin()])
 
 
 def _likeliest(values: np.ndarray, centred: np.ndarray, sigma: float) -> float:

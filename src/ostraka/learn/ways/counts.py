@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.decomposition import PCA
+from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import Normalizer
-from sklearn.svm import LinearSVC
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
@@ -25,7 +25,7 @@ from ostraka.core.ledger.budget import BudgetExceeded
 from ostraka.core.mechanisms.counts import NoisyCounts
 from ostraka.data.labels import CLASSES_FROM_Y
 from ostraka.learn.run import Run
-from ostraka.learn.students.counts import AugmentedSVM, MomentLogistic, SmoothedCounts
+from ostraka.learn.students.counts import AugmentedSVM, MomentLogistic, SmoothedCounts, sharpness
 from ostraka.learn.students.distil import Distilled
 from ostraka.learn.ways.plan import MANY, Planned, Way, least_noise
 from ostraka.report.page import neighbours
@@ -45,6 +45,7 @@ FEATURED = "linear model of public features"
 
 _FIXMATCH = "fixmatch"
 _ROWS_OF_A_TRIAL = 10  # for each class
+_ROWS_OF_A_MEAN = 1000
 _TWO = 2  # classes have one linear function
 
 
@@ -101,12 +102,18 @@ def taught(
     if kind is not None:
         sure = labels.sure_labels()
         return _distilled(kind, cells, rows, seed=seed).fit(rows, sure, classes=classes), sure
+    confidence = float(labels.confidence_.mean())
     if own_features(cells):
-        return featured(cells, labels.coef_, classes), labels.labels_
+        odds = sharpness(labels.shares_, confidence=confidence) * labels.coef_
+        return featured(cells, odds, classes), labels.labels_
     student = AugmentedSVM(image_shape=cells.image_shape, invariances=cells.invariances)
     weight = labels.margin_ / max(float(labels.margin_.mean()), 1e-300)
     some = slice(most_images)
-    return student.fit(rows[some], classes[labels.labels_[some]], weight[some]), labels.labels_
+    student.fit(rows[some], classes[labels.labels_[some]], weight[some], classes=classes)
+    if len(student.present_) > 1:
+        spaced = rows[:: math.ceil(len(rows) / _ROWS_OF_A_MEAN)]
+        student.sharpness_ = sharpness(student.decision_function(spaced), confidence=confidence)
+    return student, labels.labels_
 
 
 def expected_labels(cells: Any, public: Any, counts: np.ndarray, *, plan: CountsPlan) -> np.ndarray:
@@ -162,18 +169,23 @@ def try_to_teach(
 
 
 def featured(cells: FeatureCells, weights: np.ndarray, classes: np.ndarray) -> Pipeline:
-    """Return the posterior's linear function of the features, in steps that scikit-learn has."""
+    """Return log odds that are linear in the features, in steps that scikit-learn has."""
     whitening = PCA(cells.whitening_.shape[1])
     whitening.mean_, whitening.components_ = cells.middle_, cells.whitening_.T
     whitening.n_features_in_ = len(cells.middle_)
-    if len(classes) == _TWO:
-        weights = weights[:, 1:] - weights[:, :1]
-    largest = LinearSVC()
-    largest.coef_ = np.sqrt(1 - cells.constant**2) * weights[:-1].T
-    largest.intercept_ = cells.constant * weights[-1]
-    largest.classes_, largest.n_features_in_ = classes, len(weights) - 1
-    steps = (_named(cells), whitening, Normalizer(), largest)
+    odds = linear(np.sqrt(1 - cells.constant**2) * weights[:-1], cells.constant * weights[-1], classes)
+    steps = (_named(cells), whitening, Normalizer(), odds)
     return Pipeline(list(zip(("features", "whitening", "length", "weights"), steps, strict=True)))
+
+
+def linear(coefficients: np.ndarray, intercept: np.ndarray, classes: np.ndarray) -> LogisticRegression:
+    """Return a model of scikit-learn with these log odds of each class, (n_features, n_classes)."""
+    model = LogisticRegression()
+    if len(classes) == _TWO:
+        coefficients, intercept = (values[..., 1:] - values[..., :1] for values in (coefficients, intercept))
+    model.coef_, model.intercept_, model.classes_ = coefficients.T.copy(), intercept, classes
+    model.n_features_in_, model.n_iter_ = len(coefficients), np.array([1], dtype=np.int32)
+    return model
 
 
 def _named(cells: FeatureCells) -> Any:
