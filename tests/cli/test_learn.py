@@ -378,3 +378,20 @@ def test_a_missing_class_is_no_obstacle(unlabelled):
     code, _, _, folder = unlabelled
     assert code == 0
     assert json.loads((folder / "run" / "result.json").read_text())["settings"]["n_classes"] == 3
+
+
+@pytest.mark.slow  # quick: tests/test_imports.py::test_what_is_hidden_is_not_installed_for_whoever_asks
+def test_networks_teach_where_the_command_hides_pandas(tmp_path):
+    pytest.importorskip("torch")
+    code = "from ostraka.cli import main; main()"
+    words = ("private.csv", *COMMON, "--public", "labelled.parquet", "--person", "who", "--yes", "--json")
+    told = subprocess.run(
+        [sys.executable, "-c", code, "learn", *words, "--teacher", "network"],
+        cwd=tables(tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert told.returncode in {0, 4}, told.stderr  # twenty answers may teach nothing
+    assert "TorchClassifier" in told.stderr
+    assert len(charges(tmp_path)) == json.loads(told.stdout)["settings"]["n_answers"] == 20

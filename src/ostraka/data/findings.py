@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ostraka.data import columns as encoding
+from ostraka.data.guards import row_digests, seems_repeated
 from ostraka.data.table import MISSING, Table, number
 from ostraka.data.units import numbered
 
@@ -33,7 +34,32 @@ HOLES = frozenset(_NONE.split()) | {
 _LABEL_HOLES = (HOLES - {"x", "xx", "unknown", "unbekannt"}) | set(MISSING) - {"", "none"}
 _SENTINEL = re.compile(r"-?9{2,6}|-1")
 _COMMA = re.compile(r"[+-]?\d+(\.\d{3})*,\d+", re.ASCII)
+_POINT_ZERO = re.compile(r"(?<=\d)[.,]0+$", re.ASCII)  # of a whole number
 _UNITED = re.compile(r"[^\d+-]{0,4}[+-]?\d+([.,]\d+)?\s?[^\d\s.,:/-]{1,6}", re.ASCII)
+_NUMBER = r"[+-]?\d+([.,]\d+)?"
+# How cells of a column may be written that is read as text, and what to do about it.
+_WRITTEN = (
+    (
+        re.compile(rf"{_NUMBER}|[+-]?\d{{1,3}}(['\u2019\u00a0\u202f .,]\d{{3}})+([.,]\d+)?", re.ASCII),
+        "numbers as text",
+        "holds numbers with signs of thousands: write them without, or leave it out",
+    ),
+    (
+        re.compile(rf"{_UNITED.pattern}|[$€£¥]\s?{_NUMBER}", re.ASCII),
+        "numbers as text",
+        "holds numbers with a unit or a sign: write numbers alone, or leave it out",
+    ),
+    (
+        re.compile(r"(\d{4}([-/.])\d{1,2}\2\d{1,2}|\d{1,2}([-/.])\d{1,2}\3\d{2,4})([T ].*)?", re.ASCII),
+        "dates",
+        "holds dates in several forms: write all alike, as in 2024-03-31, or leave it out",
+    ),
+    (
+        re.compile(r"\s*(\{.*\}|\[.*\])\s*", re.DOTALL),
+        "JSON",
+        "holds JSON, which is read as words: give each of its values a column, or leave it out",
+    ),
+)
 _WORDS = re.compile(r"[A-Z]?[a-zäöüß]+|[A-ZÄÖÜ]+(?![a-z])")
 _PEOPLE = """patient patienten pat person people personen subject subj proband client customer kunde kunden
     user member mitglied versicherte versicherter versicherten insured employee mitarbeiter student pupil
@@ -148,6 +174,7 @@ def findings(table: Table, columns: Columns, *, public: Table | None) -> list[Fi
         if name not in columns.drop and not _is_float(table, name):
             cells[name] = Cells.of(table, name)
     remarks += _units(table, columns, cells)
+    remarks += _rows(table, columns, cells)
     label: Cells | None = None
     if columns.label in table.names and columns.bounds is None:
         label = Cells.of(table, columns.label)
@@ -181,8 +208,8 @@ def form_findings(shape: Look, declared: Format) -> list[Finding]:
     """What a private file seems to need that it is not read with, and what to type for it."""
     remarks = []
 
-    def say(kind: str, text: str, *options: str, weight: str = DOUBT) -> None:
-        weight = weight if options else NOTE
+    def say(kind: str, text: str, *options: str, weight: str | None = None) -> None:
+        weight = weight or (DOUBT if options else NOTE)
         remarks.append(Finding(kind=kind, weight=weight, text=text, options=options))
 
     form = shape.form
@@ -196,6 +223,9 @@ def form_findings(shape: Look, declared: Format) -> list[Finding]:
         say("sheets", f"{len(shape.sheets)} sheets, of which {form.sheet!r} is read")
     if shape.trailing:
         say("trailing delimiter", "lines end with a delimiter, which makes no column")
+    if shape.broken:
+        text = "lines end inside quotes, and each line counts as a row: write these cells without line ends"
+        say("line ends", text, weight=DOUBT)
     encoding = form.encoding or "utf8"
     if encoding != (declared.encoding or "utf8") and not encoding.startswith("utf"):
         say("encoding", f"the file is not {declared.encoding}, but may be {encoding}", "--encoding", encoding)
@@ -318,7 +348,7 @@ def _missing_option(text: str) -> tuple[str, ...]:
 
 
 def _spellings(it: _Labels, classes: list[str]) -> Iterator[Finding]:
-    """Classes that are equal but for case and spaces."""
+    """Classes that are equal but for case, spaces and zeros after the point."""
     twins = [group for group in _alike(classes) if len(group) > 1]
     if not twins:
         return
@@ -329,7 +359,7 @@ def _spellings(it: _Labels, classes: list[str]) -> Iterator[Finding]:
     yield it.finding(
         "label spellings",
         REFUSED,
-        f"has {sum(map(len, twins))} classes which are {len(twins)} but for case and spaces",
+        f"has {sum(map(len, twins))} classes which are {len(twins)} but for case, spaces and zeros",
         options=tuple(options),
         values=tuple(text for group in twins for text in group),
     )
@@ -371,6 +401,30 @@ def _units(table: Table, columns: Columns, cells: dict[str, Cells]) -> Iterator[
                 column=name,
                 options=("--drop", name),
             )
+
+
+def _rows(table: Table, columns: Columns, cells: dict[str, Cells]) -> Iterator[Finding]:
+    """Rows that are the header once more, and rows that occur twice."""
+    if len(cells) < len(set(table.names) - {*columns.drop}) or len(table) < _ENOUGH:
+        return  # some columns are numbers already
+    again = np.ones(len(table), dtype=bool)
+    for name, column in cells.items():
+        again &= np.array([text == name for text in column.texts], dtype=bool)[column.codes]
+    if again.any():
+        yield Finding(
+            kind="header",
+            weight=DOUBT,
+            text=f"{int(again.sum()):,} rows hold the names of the columns, as if they were cells: take them "
+            "out of the file",
+        )
+    codes = np.column_stack([column.codes for column in cells.values()]).astype(np.float64)
+    if columns.person is None and not columns.rows_are_people and seems_repeated(codes, row_digests(codes)):
+        yield Finding(
+            kind="unit",
+            weight=DOUBT,
+            text="most rows occur twice or more: if these are one person's, take the copies out of the file, "
+            "because only one of them would be protected",
+        )
 
 
 def _sizes(cells: Cells, name: str) -> Iterator[Finding]:
@@ -527,10 +581,11 @@ def _of_numbers(it: _Feature, columns: Columns) -> Iterator[Finding]:
 
 def _of_kinds(it: _Feature) -> Iterator[Finding]:
     cells = it.cells
-    if len(cells.texts) > _FEW_NAMES and (
-        cells.share([bool(_UNITED.fullmatch(text)) for text in cells.texts]) > _OWN
-    ):
-        yield it.finding("numbers as text", DOUBT, "holds numbers with a unit or a sign: write numbers alone")
+    if len(cells.texts) > _FEW_NAMES:
+        for sign, kind, text in _WRITTEN:
+            if cells.share([bool(sign.fullmatch(cell)) for cell in cells.texts]) > _OWN:
+                yield it.finding(kind, DOUBT, text, options=("--drop", it.name))
+                return
     filled = ~it.absent & ~it.hole
     n_kinds, n_filled = int(filled.sum()), int(cells.counts[filled].sum())
     sentences = np.mean([len(text.split()) for text in cells.texts]) > _SENTENCE
@@ -557,10 +612,10 @@ def _of_kinds(it: _Feature) -> Iterator[Finding]:
 
 
 def _alike(texts: Sequence[str]) -> list[list[str]]:
-    """Texts that are equal but for case and spaces, side by side; what is all lower case comes first."""
+    """Texts that are equal but for case, spaces and zeros after the point; all lower case comes first."""
     groups: dict[str, list[str]] = {}
     for text in texts:
-        groups.setdefault(" ".join(text.casefold().split()), []).append(text)
+        groups.setdefault(_POINT_ZERO.sub("", " ".join(text.casefold().split())), []).append(text)
     return [sorted(group, key=lambda text: (not text.islower(), text)) for group in groups.values()]
 
 

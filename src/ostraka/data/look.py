@@ -39,8 +39,8 @@ class Look(NamedTuple):
     """What a file seems to need.
 
     ``form`` is how it can be read, with all that is known; ``usual`` is how it is read where nothing is
-    declared; ``trailing`` says whether its lines end with a delimiter; ``sheets`` are the names of those of a
-    workbook; ``names`` are those of the columns.
+    declared; ``trailing`` says whether its lines end with a delimiter, ``broken`` whether some end inside
+    quotes; ``sheets`` are the names of those of a workbook; ``names`` are those of the columns.
     """
 
     form: Format
@@ -48,6 +48,7 @@ class Look(NamedTuple):
     trailing: bool = False
     sheets: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
+    broken: bool = False
 
 
 def look(path: Path, declared: Format, *, like: Format | None = None) -> Look:
@@ -88,7 +89,9 @@ def look(path: Path, declared: Format, *, like: Format | None = None) -> Look:
         declared.skip,
     )
     form = Format(delimiter, encoding, declared.decimal or decimal, titles)
-    return Look(form, default, trailing, (), tuple(name.strip() for name in names))
+    halves = [cells_of_line(line, delimiter) for line in lines[titles:] if line.count('"') % 2]
+    broken = len(halves) > 1 and all(len(row) < len(names) for row in halves[1::2])
+    return Look(form, default, trailing, (), tuple(name.strip() for name in names), broken)
 
 
 def titles_of(path: Path, declared: Format) -> int:

@@ -324,7 +324,7 @@ def _task(
             again = [
                 each
                 for each in findings(table, columns, public=asked)
-                if each.weight == REFUSED and each.options and not _known(each, found)
+                if each.weight != NOTE and each.options and not _known(each, found)
             ]
             if not again:
                 return None, columns, [*found, _refusal(error)]
