@@ -51,7 +51,14 @@ SERVER.set_forkserver_preload(["bench._data", "ostraka.learn.classifier", "sklea
 LONG = {
     *("bench.attacks", "bench.collect", "bench.collect_merge", "bench.collect_scale"),
     *("bench.composition", "bench.defences", "bench.devices", "bench.diabetes130"),
-    *("bench.digits", "bench.dp_sgd", "bench.false_claims", "bench.fashion", "bench.first_runs"),
+    *(
+        "bench.digits",
+        "bench.dp_sgd",
+        "bench.false_claims",
+        "bench.fashion",
+        "bench.first_runs",
+        "bench.forecasts",
+    ),
     *("bench.generator_audits", "bench.generators", "bench.marginals", "bench.membership"),
     *("bench.membership_weights", "bench.neighbours", "bench.parties", "bench.pate_fm"),
     *("bench.private_training", "bench.prompts", "bench.recovery", "bench.rivals"),

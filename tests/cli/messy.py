@@ -128,6 +128,44 @@ def dated(n: int, seed: int) -> Table:
     return table | {"seen": [f"{1 + day % 28:02d}.{1 + day // 28:02d}.2023" for day in days.tolist()]}
 
 
+def apostrophes(n: int, seed: int) -> Table:
+    rng = np.random.default_rng(seed)
+    return plain(n, seed) | {"cost": [f"{cost:,.2f}".replace(",", "'") for cost in rng.lognormal(8, 1, n)]}
+
+
+def two_forms_of_dates(n: int, seed: int) -> Table:
+    seen = dated(n, seed)["seen"]
+    forms = ["-".join(reversed(day.split("."))) if k % 2 else day for k, day in enumerate(seen)]
+    return plain(n, seed) | {"seen": forms}
+
+
+def nested(n: int, seed: int) -> Table:
+    return plain(n, seed) | {"extra": [f'{{"visit": {k}}}' for k in range(n)]}
+
+
+def header_again(n: int, seed: int) -> Table:
+    table, half = plain(n, seed), n // 2
+    if seed:
+        return table
+    return {name: [*cells[:half], name, *cells[half:]] for name, cells in table.items()}
+
+
+def twice(n: int, seed: int) -> Table:
+    return {name: cells * 2 for name, cells in plain(n // 2, seed).items()}
+
+
+def floats(n: int, seed: int) -> Table:
+    table = plain(n, seed)
+    ones = ["1" if k % 2 or seed else "1.0" for k in range(n)]
+    return table | {
+        "ill": [one if each == "ja" else "0" for one, each in zip(ones, table["ill"], strict=True)]
+    }
+
+
+def notes(n: int, seed: int) -> Table:
+    return plain(n, seed) | {"note": [f'"fine\nsince {k % 3}"' for k in range(n)]}
+
+
 def units(n: int, seed: int) -> Table:
     """The hospital's export: everything at once."""
     rng, table = np.random.default_rng(seed), visits(n, seed)
@@ -194,6 +232,13 @@ MESSES = {
     ),
     "a label of quantities": mess(scores, "numeric label", usable=False),
     "dates": mess(dated, "dates"),
+    "apostrophes of thousands": mess(apostrophes, "numbers as text", options=("--drop cost",), delimiter=";"),
+    "two forms of dates": mess(two_forms_of_dates, "dates", options=("--drop seen",)),
+    "a column of JSON": mess(nested, "JSON", options=("--drop extra",)),
+    "the header again": mess(header_again, "header", "numbers as text"),
+    "every row twice": mess(twice, "repeated rows"),
+    "1 and 1.0": mess(floats, "label spellings", options=("--same 1=1.0",)),
+    "line ends inside quotes": mess(notes, "line ends", options=("--drop-unlabelled",), delimiter=";"),
     "public rows that are copies": mess(plain, "copies", copies=True, usable=False),
     "forty rows": mess(plain, "too few rows", rows=(40, 60), usable=False),
     "the hospital's export": mess(

@@ -44,6 +44,16 @@ def test_a_messy_export_is_understood_by_one_look(name, tmp_path, monkeypatch):
     assert name not in quiet or found["findings"] == []
 
 
+def test_holes_of_rows_that_are_held_out_are_in_the_command_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, MESSES["spellings of holes"])
+    code, out, _ = typed("check", "private.csv", "--label", "ill", "--json")
+    command = json.loads(out)["command"]
+    assert code == 0
+    assert "--missing k.A." in command
+    assert "--fill" in command
+
+
 TWO_COMMANDS = [name for name, it in MESSES.items() if it.usable]
 QUICK = {"the hospital's export", "rows without a label"}
 

@@ -167,6 +167,14 @@ def test_encodings_are_typed_in_one_line(words):
     assert _plan.parsed(words[0]).cells in (20, 45)
 
 
+def test_the_demonstration_says_first_what_it_lacks(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    said = collect("demo", "--out", tmp_path / "demo")
+    assert said.code == 1
+    assert "matplotlib is not installed: pip install" in said.err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_demonstration_writes_a_report_with_pictures(tmp_path):
     pytest.importorskip("matplotlib")
     said = collect("demo", "--out", tmp_path, "--clients", 60).out

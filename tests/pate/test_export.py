@@ -45,6 +45,17 @@ def test_bins_of_a_data_frame_are_a_scikit_learn_model(of_frame):
     assert (plain.predict(rows) != plain.predict(rows)[0]).any()
 
 
+def test_a_data_frame_model_is_written_as_onnx(of_frame):
+    reference = pytest.importorskip("onnx.reference")
+    rows, _ = visits(300, seed=2)
+    rows.loc[3, "ward"] = "unheard of"
+    inputs = {"ward": rows[["ward"]].to_numpy(object)}
+    inputs |= {name: rows[[name]].to_numpy(float) for name in ("age", "days")}
+    predicted, sure = reference.ReferenceEvaluator(of_frame.export("onnx")).run(None, inputs)
+    np.testing.assert_array_equal(predicted, of_frame.predict(rows))
+    np.testing.assert_allclose(sure, of_frame.export("sklearn").predict_proba(rows), atol=1e-9)
+
+
 def test_an_array_model_is_written_as_onnx(of_array, tmp_path):
     reference = pytest.importorskip("onnx.reference")
     path = of_array.export("onnx", tmp_path / "student.onnx")

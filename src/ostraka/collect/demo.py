@@ -49,7 +49,14 @@ _EPSILONS = {"ages": 1.0, "minutes": 1.0, "places": 1.0}
 
 
 def run(out: Path, *, n_clients: int) -> dict[str, Any]:
-    """Simulate people, collect three statistics, write the report; return its path and one answer."""
+    """Simulate people, collect three statistics, write the report; return its path and one answer.
+
+    Raises
+    ------
+    ImportError
+        matplotlib is not installed: nothing is written.
+    """
+    check.require("matplotlib", extra="plots")
     rng = np.random.default_rng(7)
     out.mkdir(parents=True, exist_ok=True)
     ages = np.clip(rng.normal(45, 17, n_clients), 18, 95)
@@ -147,7 +154,6 @@ def invented(encoding: Encoding, n_clients: int, rng: np.random.Generator) -> li
 
 
 def _pictures(answers: dict[str, tuple[Task, np.ndarray]]) -> str:
-    check.require("matplotlib", extra="plots")
     from matplotlib.figure import Figure  # noqa: PLC0415  (an extra)
 
     figure = Figure(figsize=(9, 3.6), layout="constrained")

@@ -34,7 +34,7 @@ HOLES = frozenset(_NONE.split()) | {
 _LABEL_HOLES = (HOLES - {"x", "xx", "unknown", "unbekannt"}) | set(MISSING) - {"", "none"}
 _SENTINEL = re.compile(r"-?9{2,6}|-1")
 _COMMA = re.compile(r"[+-]?\d+(\.\d{3})*,\d+", re.ASCII)
-_POINT_ZERO = re.compile(r"(?<=\d)[.,]0+$", re.ASCII)  # of a whole number
+_POINT_ZERO = re.compile(r"^([+-]?\d+)[.,]0+$", re.ASCII)  # a whole number, and no code such as E10.0
 _UNITED = re.compile(r"[^\d+-]{0,4}[+-]?\d+([.,]\d+)?\s?[^\d\s.,:/-]{1,6}", re.ASCII)
 _NUMBER = r"[+-]?\d+([.,]\d+)?"
 # How cells of a column may be written that is read as text, and what to do about it.
@@ -420,7 +420,7 @@ def _rows(table: Table, columns: Columns, cells: dict[str, Cells]) -> Iterator[F
     codes = np.column_stack([column.codes for column in cells.values()]).astype(np.float64)
     if columns.person is None and not columns.rows_are_people and seems_repeated(codes, row_digests(codes)):
         yield Finding(
-            kind="unit",
+            kind="repeated rows",
             weight=DOUBT,
             text="most rows occur twice or more: if these are one person's, take the copies out of the file, "
             "because only one of them would be protected",
@@ -615,7 +615,7 @@ def _alike(texts: Sequence[str]) -> list[list[str]]:
     """Texts that are equal but for case, spaces and zeros after the point; all lower case comes first."""
     groups: dict[str, list[str]] = {}
     for text in texts:
-        groups.setdefault(_POINT_ZERO.sub("", " ".join(text.casefold().split())), []).append(text)
+        groups.setdefault(_POINT_ZERO.sub(r"\1", " ".join(text.casefold().split())), []).append(text)
     return [sorted(group, key=lambda text: (not text.islower(), text)) for group in groups.values()]
 
 

@@ -127,7 +127,8 @@ class Fitted(BaseEstimator):
         ----------
         form : {"sklearn", "skops", "onnx", "mlflow"}
             ``"sklearn"``: the model of :meth:`to_sklearn`. ``"skops"`` and ``"onnx"``: a file, without
-            code; an ONNX model of arrays has an input ``x0``, ``x1``, … for each column, if it can.
+            code; an ONNX model has an input of shape (n_rows, 1) for each column, by its name in a data
+            frame, ``x0``, ``x1``, … in an array.
             ``"mlflow"``: a folder, by ``mlflow.sklearn``, which any of its servers loads.
         path : path, optional
             Where to write. None: the bytes are returned; of ``"mlflow"`` it must be given.

@@ -427,6 +427,7 @@ _LARGEST = float(np.finfo(np.float64).max)
 _OPSET, _ML_OPSET = 20, 3
 _ARRAYS = 17  # the operator set of skl2onnx
 FORMS = ("sklearn", "skops", "onnx", "mlflow")
+_OF_A_COLUMN = ("edges ", "categories ")  # begin the names of steps
 _UNKNOWN = "\0"  # a text that no public row holds
 
 
@@ -463,19 +464,28 @@ def table_model(student: Any) -> Any:
     graph, columns = _Graph(), student.feature_names_in_.tolist()
     if clash := {"predicted", "probabilities"} & set(columns):
         raise ValueError(f"a column has the name of an output, {min(clash)!r}")
+    first = student.steps[0][1]
+    if all(name.startswith(_OF_A_COLUMN) for name, _, _ in first.transformers_):
+        return _finished(graph, student.steps[1:], _of_columns(graph, first))
     encoder, model = (step for _, step in student.steps)
     features = _encoded(graph, encoder, columns)
     if hasattr(model, "steps"):
-        (_, bins), *turns, (_, model) = model.steps
-        features = _binned(graph, bins, features)
-        for name, step in turns:
-            if name == "both":
-                features = _with_kernel(graph, dict(step.transformer_list)["kernel"], features)
-            elif name == "length":
-                ones = graph.constant(np.array([1]))
-                features = graph.add("Div", features, graph.add("ReduceL2", features, ones, keepdims=1))
-            elif hasattr(step, "components_"):  # after a step that puts a one before the features
-                features = _turned(graph, step.components_.T, features)
+        (_, bins), *steps = model.steps
+        return _finished(graph, steps, _binned(graph, bins, features))
+    return _finished(graph, [("weights", model)], features)
+
+
+def _finished(graph: _Graph, steps: list[tuple[str, Any]], features: str) -> Any:
+    """Add the steps after the encoding of a table, and return the whole model."""
+    *turns, (_, model) = steps
+    for name, step in turns:
+        if name == "both":
+            features = _with_kernel(graph, dict(step.transformer_list)["kernel"], features)
+        elif name == "length":
+            ones = graph.constant(np.array([1]))
+            features = graph.add("Div", features, graph.add("ReduceL2", features, ones, keepdims=1))
+        elif hasattr(step, "components_"):  # after a step that puts a one before the features
+            features = _turned(graph, step.components_.T, features)
     if isinstance(model, MLPRegressor):
         return _expected(graph, model, features)
     if not isinstance(model, LogisticRegression | MLPClassifier):
@@ -606,14 +616,34 @@ def _binned(graph: _Graph, bins: Any, features: str) -> str:
             continue
         for place, edges in zip(places, step.bin_edges_, strict=True):
             number = graph.add("Gather", features, graph.constant(np.array([place])), axis=1)
-            real = graph.doubles(graph.add("GreaterOrEqual", number, graph.constant(np.array([[-np.inf]]))))
-            inner = edges[1:-1][None]
-            if inner.size == 0:
-                parts.append(real)
-                continue
-            reached = graph.doubles(graph.add("GreaterOrEqual", number, graph.constant(inner)))
-            zero = graph.add("Sub", real, real)
-            parts.append(graph.add("Sub", graph.joined([real, reached]), graph.joined([reached, zero])))
+            parts.append(_bin(graph, number, edges))
+    return graph.joined(parts)
+
+
+def _bin(graph: _Graph, number: str, edges: np.ndarray) -> str:
+    """Add the bins of one column."""
+    real = graph.doubles(graph.add("GreaterOrEqual", number, graph.constant(np.array([[-np.inf]]))))
+    inner = edges[1:-1][None]
+    if inner.size == 0:
+        return real
+    reached = graph.doubles(graph.add("GreaterOrEqual", number, graph.constant(inner)))
+    zero = graph.add("Sub", real, real)
+    return graph.add("Sub", graph.joined([real, reached]), graph.joined([reached, zero]))
+
+
+def _of_columns(graph: _Graph, spread: ColumnTransformer) -> str:
+    """Add the bins of a data frame's columns, each of which is an input."""
+    parts = []
+    for name, step, (column,) in spread.transformers_:
+        if name.startswith(_OF_A_COLUMN[0]):
+            number = graph.column(column, text=False)
+            largest = graph.constant(np.array([[_LARGEST]]))
+            number = graph.add("Where", graph.add("IsNaN", number), largest, number)
+            parts.append(_bin(graph, number, step.named_steps["bins"].bin_edges_[0]))
+        elif all(isinstance(kind, str) for kind in step.categories_[0].tolist()):
+            parts.append(_kinds(graph, step, 0, graph.column(column, text=True)))
+        else:
+            raise ValueError(f"column {column!r} holds kinds that are no text, which ONNX cannot look up")
     return graph.joined(parts)
 
 
@@ -706,8 +736,9 @@ def exported(model: Any, form: str, path: Path | None, *, rows: Any) -> Any:
         return path
     if form == "skops":
         content = model_bytes(model)
-    elif hasattr(rows, "iloc"):
-        raise ValueError("ONNX of a data frame is written by 'ostraka learn': here, pass an array")
+    elif hasattr(model, "feature_names_in_"):
+        check.require("onnx", extra="onnx")
+        content = table_model(model).SerializeToString()
     else:
         check.require("onnx", extra="onnx")
         columns = [f"x{place}" for place in range(np.shape(rows)[1])]
