@@ -79,6 +79,7 @@ _SHARE_OF_SHAPES = 0.05  # the same for a column of which only the shape says so
 _SHARE_OF_ONE = 0.02  # of the rows, which one of these has at most
 _OWN = 0.95  # share of rows with a value of their own
 _ENOUGH, _ENOUGH_NUMBERS = 50, 200  # rows to judge a column by
+_ROWS_OF_A_KIND = 10  # on average: a kind of fewer teaches nothing
 _RARE = 0.01  # share of a class
 _MANY_CLASSES = 50
 _MOST_NUMBERS = 10  # whole numbers that are taken for classes without being declared
@@ -531,7 +532,7 @@ def _column(
         note = encoding.date_note(table.type_of(name)[1])
         yield it.finding("dates", NOTE, f"holds dates{note}: it counts days since 1970-01-01")
     else:
-        yield from _of_kinds(it)
+        yield from _of_kinds(it, declared=name in columns.as_text)
 
 
 def _of_numbers(it: _Feature, columns: Columns) -> Iterator[Finding]:
@@ -579,12 +580,13 @@ def _of_numbers(it: _Feature, columns: Columns) -> Iterator[Finding]:
     yield from _sentinels(it, columns)
 
 
-def _of_kinds(it: _Feature) -> Iterator[Finding]:
+def _of_kinds(it: _Feature, *, declared: bool) -> Iterator[Finding]:
     cells = it.cells
-    if len(cells.texts) > _FEW_NAMES:
+    if len(cells.texts) > _FEW_NAMES and not declared:
+        many = len(it.table) < _ROWS_OF_A_KIND * len(cells.texts)
         for sign, kind, text in _WRITTEN:
             if cells.share([bool(sign.fullmatch(cell)) for cell in cells.texts]) > _OWN:
-                yield it.finding(kind, DOUBT, text, options=("--drop", it.name))
+                yield it.finding(kind, DOUBT, text, options=("--drop", it.name) if many else ())
                 return
     filled = ~it.absent & ~it.hole
     n_kinds, n_filled = int(filled.sum()), int(cells.counts[filled].sum())
