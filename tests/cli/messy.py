@@ -238,7 +238,9 @@ MESSES = {
     "the header again": mess(header_again, "header", "numbers as text"),
     "every row twice": mess(twice, "repeated rows"),
     "1 and 1.0": mess(floats, "label spellings", options=("--same 1=1.0",)),
-    "line ends inside quotes": mess(notes, "line ends", options=("--drop-unlabelled",), delimiter=";"),
+    "line ends inside quotes": mess(
+        notes, "line ends", options=("--drop-unlabelled",), delimiter=";", public_drops=("note",)
+    ),
     "public rows that are copies": mess(plain, "copies", copies=True, usable=False),
     "forty rows": mess(plain, "too few rows", rows=(40, 60), usable=False),
     "the hospital's export": mess(

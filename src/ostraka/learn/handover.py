@@ -600,6 +600,8 @@ def _encoded(graph: _Graph, encoder: Any, columns: Sequence[str]) -> str:
 def _kinds(graph: _Graph, encoder: Any, place: int, column: str) -> str:
     """Add a table of the encoder's own rows, one for each category and one for all other texts."""
     names = encoder.categories_[place].tolist()
+    encoder = copy.copy(encoder)
+    vars(encoder).pop("feature_names_in_", None)  # its rows here have no names
     rows = one_hot([*names, _UNKNOWN], place, encoder, n_kinds=len(encoder.categories_))
     codes = {"keys_strings": names, "values_int64s": list(range(len(names))), "default_int64": len(names)}
     code = graph.add("LabelEncoder", column, domain="ai.onnx.ml", **codes)
