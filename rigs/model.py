@@ -251,7 +251,7 @@ def main(given: list[str]) -> None:
     chosen = options.parse_args(given)
     each = 50
     how = settings(
-        max_examples=max(2, chosen.steps // each),
+        max_examples=max(6, chosen.steps // each),  # fewer may all be empty walks, and are so each time
         stateful_step_count=each,
         deadline=None,
         database=None,
