@@ -15,7 +15,7 @@ PIN = "2718"
 KEY = bytes(range(32))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")  # a library is opened once in a process, and keeps its first folder
 def module(tmp_path_factory):
     """The address of a key in a token of this test's own. The key is known, so that others can compute."""
     pkcs11 = pytest.importorskip("pkcs11", reason="python-pkcs11 is not installed: pip install '.[pkcs11]'")
