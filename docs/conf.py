@@ -14,8 +14,8 @@ from sphinx.application import Sphinx
 project = "ostraka"
 author = "the ostraka developers"
 release = version = installed("ostraka")
-exclude_patterns = ["_build", "tutorials", "record", "decisions"]
-_BESIDE = re.compile(r"\]\(((?:\.\./)?(?:record|decisions)/[^)#\s]+)[^)\s]*\)")
+exclude_patterns = ["_build", "tutorials", "record", "decisions", "durability.md"]
+_BESIDE = re.compile(r"\]\(((?:\.\./)?(?:(?:record|decisions)/[^)#\s]+|durability\.md))[^)\s]*\)")
 
 extensions = [
     "myst_parser",
@@ -60,7 +60,7 @@ def _prepare(_app: object, docname: str, source: list[str]) -> None:
     if docname == "index":
         here = Path(__file__).parent
         new = [page.stem for page in sorted(here.glob("*.md")) if f"\n{page.stem}\n" not in source[0]]
-        listed = "\n".join(name for name in new if name != "index")
+        listed = "\n".join(name for name in new if name != "index" and f"{name}.md" not in exclude_patterns)
         source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: More\n\n{listed}\n```\n" if listed else ""
 
 
