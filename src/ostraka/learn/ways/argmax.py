@@ -97,19 +97,12 @@ class Argmax(Way):
     def learn(self, model: Any, data: Data, seeds: Seeds, session: Session) -> Run:
         """Train teachers, ask and pay for questions, train the student."""
         plan, classes = self.plan, data.classes(model.classes)
-        teachers = TeacherEnsemble(
-            self.teacher(model, data),
-            n_teachers=plan.n_teachers,
-            engine=model.engine,
-            n_jobs=model.n_jobs,
-            random_state=seeds.teachers,
-            progress=model.progress,
-        )
-        key = session.key(data, repr(plan), seeds, *self.settings(model, teachers.estimator))
+        teachers = self.teachers(model, data, seeds)
+        key = session.key(data, repr(plan), seeds, *self.settings(model, teachers))
         plan.require_affordable(session.ledger, key=key)
         self.rehearse(model, data, teachers, len(classes))
         start = time.monotonic()
-        teachers.fit(data.X, data.y, data.groups, classes=model.classes, manifest=session.manifest)
+        self.train(teachers, model, data, session)
         seconds = {"teachers": time.monotonic() - start}
         labels, asked, votes = self.ask(model, data, seeds, teachers, session=session, key=key)
         model._tell("student", 0, 1)  # noqa: SLF001  (same package)
@@ -131,10 +124,24 @@ class Argmax(Way):
             asked=asked,
             spent=session.ledger.spent() + plan.left(paid),
             votes=votes,
-            ensemble=teachers,
             seconds=seconds,
             **self.facts(model, data, teachers, student),
         )
+
+    def teachers(self, model: Any, data: Data, seeds: Seeds) -> Any:
+        """What votes, not trained."""
+        return TeacherEnsemble(
+            self.teacher(model, data),
+            n_teachers=self.plan.n_teachers,
+            engine=model.engine,
+            n_jobs=model.n_jobs,
+            random_state=seeds.teachers,
+            progress=model.progress,
+        )
+
+    def train(self, teachers: Any, model: Any, data: Data, session: Session) -> None:
+        """Train each teacher on its shard."""
+        teachers.fit(data.X, data.y, data.groups, classes=model.classes, manifest=session.manifest)
 
     def teacher(self, model: Any, data: Data) -> Any:
         """What is trained on each shard."""
@@ -148,9 +155,9 @@ class Argmax(Way):
         kind = "auto" if model.student is None else model.student
         return Distilled("spreading" if asking and kind == "auto" else kind, random_state=seed)
 
-    def settings(self, model: Any, teacher: Any) -> tuple[Any, ...]:
+    def settings(self, model: Any, teachers: Any) -> tuple[Any, ...]:
         """What makes these answers others, beside the data, the plan and the seeds."""
-        return model.asks, model.student, teacher, *settings_of(model.consistent)
+        return model.asks, model.student, teachers.estimator, *settings_of(model.consistent)
 
     def rehearse(self, model: Any, data: Data, teachers: TeacherEnsemble, n_classes: int) -> None:
         """Try teachers, accounting, recording and student on made-up labels and votes, before any charge.
@@ -163,6 +170,10 @@ class Argmax(Way):
         same_questions(model.consistent, data.public, secret=bytes(32), teachers="rehearsal")
         teachers.dry_run(data.public, n_classes=n_classes, n_rows=data.n_units // teachers.n_teachers)
         self.try_accounting(n_classes)
+        self.try_student(model, data, n_classes)
+
+    def try_student(self, model: Any, data: Data, n_classes: int) -> None:
+        """Let the student learn made-up labels of public rows, so that a failure comes before any charge."""
         few = _safe_indexing(data.public, np.arange(min(data.public.shape[0], 10 * n_classes)))
         try:
             self.student(model, 0, asking=True).fit(few, np.arange(few.shape[0]) % n_classes)
@@ -226,8 +237,9 @@ class Argmax(Way):
         """How the record names what voted and learned, and what it says about them."""
         noise = "a secret and the question (HMAC-SHA256)" if model.consistent else "the operating system"
         return {
+            "ensemble": teachers,
             "student_name": student.name_,
-            "teacher": repr(teachers.estimator),
+            "teacher": repr(getattr(teachers, "estimator", teachers)),
             "asks": model.asks,
             "noise": f"ChaCha20 keyed by {noise}",
             "notes": (

@@ -212,9 +212,9 @@ class Labels(Argmax):
         network = default_network() if student.network is None else student.network
         return student.set_params(network=network.set_params(random_state=seed), unlabelled=None)
 
-    def settings(self, model: Any, teacher: FixMatch) -> tuple[Any, ...]:  # noqa: ARG002
+    def settings(self, model: Any, teachers: TeacherEnsemble) -> tuple[Any, ...]:  # noqa: ARG002
         """The teacher without settings of speed, so that a run can continue on another machine."""
-        teacher = clone(teacher)
+        teacher = clone(teachers.estimator)
         if teacher.network is not None:
             teacher.network.set_params(n_threads=None)
         return (teacher,)
@@ -247,6 +247,7 @@ class Labels(Argmax):
     def facts(self, model: Any, data: Data, teachers: TeacherEnsemble, student: Any) -> dict[str, Any]:  # noqa: ARG002
         """How the record names what voted and learned, and what is not protected."""
         return {
+            "ensemble": teachers,
             "student_name": "FixMatch",
             "teacher": "FixMatch",
             "asks": "random",

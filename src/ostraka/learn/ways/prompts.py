@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,6 @@ import numpy as np
 
 from ostraka.core.door import release
 from ostraka.core.mechanisms.law import ABSTAIN
-from ostraka.learn.run import Run
 from ostraka.learn.ways.argmax import Argmax
 from ostraka.learn.ways.plan import Plan
 from ostraka.voters.endpoint import Endpoint
@@ -55,52 +53,37 @@ class Prompted(Argmax):
         """The way for an estimator's settings."""
         return cls(plan=Plan.of(model, facts))
 
-    def learn(self, model: Any, data: Data, seeds: Seeds, session: Session) -> Run:
-        """Ask the language model for votes, pay for answers to public rows, train the student."""
-        plan, classes, prompts = self.plan, data.classes(model.classes), model.estimator
+    def teachers(self, model: Any, data: Data, seeds: Seeds) -> PromptEnsemble:  # noqa: ARG002
+        """The prompts, for the classes and the number of teachers of the plan."""
+        prompts: PromptEnsemble = model.estimator.ensemble
+        prompts.set_params(
+            n_teachers=self.plan.n_teachers,
+            classes=data.classes(model.classes).tolist(),
+            progress=model.progress,
+        )
+        return prompts
+
+    def train(self, teachers: PromptEnsemble, model: Any, data: Data, session: Session) -> None:
+        """Deal the texts of private rows to the prompts."""
+        teachers.fit(model.estimator.private, data.y, data.groups, manifest=session.manifest)
+        model._tell("teachers", self.plan.n_teachers, self.plan.n_teachers)  # noqa: SLF001  (same package)
+
+    def settings(self, model: Any, teachers: PromptEnsemble) -> tuple[Any, ...]:
+        """The student, and all that a prompt is made of."""
+        endpoint = teachers.endpoint
+        place = (
+            endpoint if isinstance(endpoint, str) else endpoint.url if isinstance(endpoint, Endpoint) else ""
+        )
+        texts = list(model.estimator.private), list(model.estimator.public)
+        return model.student, teachers.model, teachers.n_shots, repr(teachers.template), place, texts
+
+    def rehearse(self, model: Any, data: Data, teachers: PromptEnsemble, n_classes: int) -> None:  # noqa: ARG002
+        """Try accounting, recording and student on made-up labels and votes, before any charge."""
+        prompts = model.estimator
         if (len(prompts.private), len(prompts.public)) != (len(data.y), data.public.shape[0]):
             raise ValueError("Prompts must have one text for each private row, and for each public one")
-        teachers = prompts.ensemble.set_params(
-            n_teachers=plan.n_teachers, classes=classes.tolist(), progress=model.progress
-        )
-        key = session.key(data, repr(plan), seeds, *self.settings(model, prompts))
-        plan.require_affordable(session.ledger, key=key)
-        self.try_accounting(len(classes))
-        start = time.monotonic()
-        teachers.fit(prompts.private, data.y, data.groups, manifest=session.manifest)
-        model._tell("teachers", plan.n_teachers, plan.n_teachers)  # noqa: SLF001  (same package)
-        labels, asked, votes = self.ask(model, data, seeds, teachers, session=session, key=key)
-        seconds = {"teachers": time.monotonic() - start}
-        student = self.student(model, seeds.student).fit(data.public, labels, classes=classes)
-        model._tell("student", 1, 1)  # noqa: SLF001
-        uses = (len(asked), int((labels != ABSTAIN).sum()))
-        paid = {repr(step.mechanism): n for step, n in zip(plan.steps, uses, strict=False)}
-        return Run.of(
-            model,
-            data,
-            session,
-            plan=plan,
-            classes=classes,
-            student=student,
-            labels=labels,
-            asked=asked,
-            spent=session.ledger.spent() + plan.left(paid),
-            votes=votes,
-            seconds=seconds,
-            student_name=student.name_,
-            teacher=repr(prompts),
-            asks="random",
-            noise="ChaCha20 keyed by the operating system",
-            notes=(*teachers.notes_, f"{data.public_numbers}, and the partition, are treated as public."),
-            predicted=student.predict(data.public),
-            public=data.public,
-        )
-
-    def settings(self, model: Any, teacher: Prompts) -> tuple[Any, ...]:
-        """The student, and all that a prompt is made of."""
-        ensemble, template = teacher.ensemble, repr(teacher.ensemble.template)
-        texts = list(teacher.private), list(teacher.public)
-        return model.student, ensemble.model, ensemble.n_shots, template, _place(ensemble), texts
+        self.try_accounting(n_classes)
+        self.try_student(model, data, n_classes)
 
     def ask(
         self, model: Any, data: Data, seeds: Seeds, teachers: Any, *, session: Session, key: str
@@ -114,8 +97,8 @@ class Prompted(Argmax):
         model._tell("answers", n_answers, n_answers)  # noqa: SLF001
         return labels, asked, votes
 
-
-def _place(ensemble: PromptEnsemble) -> str:
-    """Where the language model is, for the key of an answer."""
-    endpoint = ensemble.endpoint
-    return endpoint if isinstance(endpoint, str) else endpoint.url if isinstance(endpoint, Endpoint) else ""
+    def facts(self, model: Any, data: Data, teachers: PromptEnsemble, student: Any) -> dict[str, Any]:
+        """How the record names what voted and learned; the texts in the prompts are kept by nobody."""
+        facts = Argmax.facts(self, model, data, teachers, student)
+        noise = "ChaCha20 keyed by the operating system"
+        return facts | {"ensemble": None, "teacher": repr(model.estimator), "asks": "random", "noise": noise}
