@@ -31,6 +31,13 @@ MUTANTS = [
         "secure/test_keys.py::test_a_short_key_masks_nothing",
     ),
     Mutant(
+        "masks of long arrays are of other keys after each block",
+        MASKS,
+        "change(part, np.frombuffer(take(4 * len(part)), dtype",
+        "change(part, np.frombuffer(stream(take(32))(4 * len(part)), dtype",
+        "secure/test_keys.py::test_masks_of_long_arrays_are_added_whole",
+    ),
+    Mutant(
         "one threshold less than was asked for",
         SHARES,
         "for _ in range(threshold - 1)]",
@@ -40,8 +47,8 @@ MUTANTS = [
     Mutant(
         "a vector without a seed of its own: whoever is called missing is read",
         MASKING,
-        "        total += mask(self._seed, size=len(total))",
-        "        total += 0 * mask(self._seed, size=len(total))",
+        "            added, subtracted, exchange = [self._seed], list",
+        "            added, subtracted, exchange = list[bytes](), list",
         BY_CLIENTS + "test_a_client_that_is_called_missing_after_it_sent_stays_unreadable",
     ),
     Mutant(
@@ -293,7 +300,7 @@ MUTANTS = [
     Mutant(
         "a vector that is too long is not rounded again",
         ENCODINGS,
-        "            if int((whole * whole).sum()) <= self.bound**2:",
+        "            if length <= self.bound**2:",
         "            if int((whole * whole).sum()) <= 4 * self.bound**2:",
         "collect/test_encodings.py::test_no_vector_is_longer_than_the_bound_and_rounding_is_what_lengthens",
     ),

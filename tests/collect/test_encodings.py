@@ -25,6 +25,7 @@ from ostraka.collect import (
 from ostraka.collect import encodings as sketches
 from ostraka.collect import task as _form
 from ostraka.core.curve import Curve
+from ostraka.secure.masks import mask
 
 KEY = "5a" * 32
 SMALL = [
@@ -267,11 +268,23 @@ def test_no_vector_is_longer_than_the_bound_and_rounding_is_what_lengthens():
     assert 0 < norms(roomy, entries, 20).max() <= roomy.bound**2
 
 
+@pytest.mark.parametrize("length", [0.5, 3.0])
+def test_a_long_vector_is_encoded_as_one(length):
+    """Shortened by the norm of all entries, and rounded by one stream: written out without blocks."""
+    vector, key = Vector(cells=20_001, clip=1.0, grid=256), bytes(range(32))
+    entries = np.random.default_rng(0).normal(size=20_001)
+    entries *= length / np.linalg.norm(entries)
+    scaled = entries * (256 / max(1.0, np.linalg.norm(entries)))
+    words = mask(key, size=20_004)[:20_001]  # whole blocks of a cipher
+    up = words < (scaled - np.floor(scaled)) * 2.0**32
+    np.testing.assert_array_equal(signed(vector.encode(entries, key=key)), np.floor(scaled) + up)
+
+
 @pytest.mark.slow
 def test_of_a_million_vectors_none_is_longer_than_the_bound():
     rng = np.random.default_rng(3)
     for cells, grid in ((1, 16), (3, 16), (50, 16), (8, 64)):
-        vector = Vector(cells, clip=1.0, grid=grid)
+        vector = Vector(cells=cells, clip=1.0, grid=grid)
         for entries in rng.normal(size=(250_000, cells)):
             assert (signed(vector.encode(entries)) ** 2).sum() <= vector.bound**2
 

@@ -74,6 +74,18 @@ def test_one_function_makes_masks():
     assert makers == ["stream"]
 
 
+def test_masks_of_long_arrays_are_added_whole():
+    rows = np.random.default_rng(0).integers(0, 2**32, size=40_001, dtype=np.uint32)
+    total, keyed = rows.copy(), [bytes([number]) * 32 for number in range(3)]
+    masks.add_masks(total, keyed[:2], minus=keyed[2:])
+    streams = [
+        Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor().update(bytes(4 * len(rows)))
+        for key in keyed
+    ]
+    added, other, subtracted = (np.frombuffer(stream, dtype="<u4") for stream in streams)
+    np.testing.assert_array_equal(total, rows + added + other - subtracted)
+
+
 @pytest.mark.parametrize("size", [0, 4, 16, 31, 33])
 def test_a_short_key_masks_nothing(size):
     with pytest.raises(ValueError, match="32 bytes"):

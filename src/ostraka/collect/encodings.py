@@ -492,6 +492,7 @@ class Sum:
 
 _REDO = 20
 _FURTHEST_ENTRY = 1e150  # its square is a number
+_BLOCK = 1 << 13  # entries that are encoded at once: they stay in the processor's cache
 
 
 @registered(
@@ -574,17 +575,22 @@ class Vector:
             entries = np.empty(0)
         if entries.shape != (self.cells,) or not np.isfinite(entries).all():
             raise ValueError(f"the value must be a vector of {self.cells:,} finite numbers")
-        entries = np.clip(entries, -_FURTHEST_ENTRY, _FURTHEST_ENTRY)
-        norm = math.sqrt(np.add.accumulate(entries * entries)[-1])  # in order, as the page adds
-        scaled = entries * (self.grid / max(norm, self.clip))
-        take = stream(key or new_secret())
-        for _ in range(_REDO):
-            whole = _rounded(scaled, take)
-            if int((whole * whole).sum()) <= self.bound**2:
+        blocks = [slice(start, start + _BLOCK) for start in range(0, self.cells, _BLOCK)]
+        squares = 0.0
+        for block in blocks:
+            part = np.clip(entries[block], -_FURTHEST_ENTRY, _FURTHEST_ENTRY)
+            squares = np.add.accumulate(np.append(squares, part * part))[-1]  # in order, as the page adds
+        factor = self.grid / max(math.sqrt(squares), self.clip)
+        whole, take = np.empty(self.cells, dtype=np.int32), stream(key or new_secret())
+        for attempt in range(_REDO + 1):
+            length = 0.0
+            for block in blocks:
+                scaled = np.clip(entries[block], -_FURTHEST_ENTRY, _FURTHEST_ENTRY) * factor
+                part = _rounded(scaled, take) if attempt < _REDO else np.trunc(scaled)
+                whole[block], length = part, length + float(part @ part)  # of whole numbers: exact
+            if length <= self.bound**2:
                 break
-        else:
-            whole = np.trunc(scaled).astype(np.int64)
-        return whole.astype(np.uint32)
+        return whole.view(np.uint32)
 
     def scale(self, sums: Any, *, n_clients: int) -> np.ndarray:  # noqa: ARG002  (as of a Sum)
         """Return what sums of steps are in the unit of the entries."""
@@ -600,7 +606,7 @@ def _rounded(scaled: np.ndarray, take: Callable[[int], bytes]) -> np.ndarray:
     """Round each number to one of both nearest whole numbers, up with a probability of what it is above."""
     words = np.frombuffer(take(16 * -(-len(scaled) // 4)), dtype="<u4")[: len(scaled)]  # whole blocks of AES
     whole = np.floor(scaled)
-    return np.asarray(whole + (words < (scaled - whole) * _WORD), dtype=np.int64)
+    return np.asarray(whole + (words < (scaled - whole) * _WORD))
 
 
 @registered(

@@ -31,7 +31,7 @@ from ostraka.secure.keys import (
     new_secret,
     shared_key,
 )
-from ostraka.secure.masks import SHARE_BYTES, mask, pair_mask, split
+from ostraka.secure.masks import SHARE_BYTES, add_masks, split
 from ostraka.secure.rounds import refused, refusing
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ class Masking:
         secrets = (self._secret, self._share_secret, self._identity.secret, self._ticket, self._seed)
         state = {
             "secrets": [secret.hex() for secret in secrets],
+            "entry": self._entry.write().hex(),
             "stage": self._stage,
             "place": [self._n, self._place, self._digest.hex()],
             "peers": peers,
@@ -104,7 +105,7 @@ class Masking:
             for peer, (seed, secret) in state["shares"].items()
         }
         self._senders, self._survivors = set(state["senders"]), state["survivors"]
-        self._public = None
+        self._public = read_entry(bytes.fromhex(state["entry"])) if "entry" in state else None
 
     @property
     def claim(self) -> str:
@@ -141,13 +142,13 @@ class Masking:
             total = np.array(vector, dtype=np.uint32)
             if self.task.noise == "clients":
                 total += skellam(self.task.share(self._n), total.shape).astype(np.uint32)
-            total += mask(self._seed, size=len(total))
-            exchange = exchange_secret(self._secret)
+            added, subtracted, exchange = [self._seed], list[bytes](), exchange_secret(self._secret)
             for peer in self._senders:
                 pair, public = pair_names(self._place, peer), self._peers[peer].mask.hex()
-                stream = pair_mask(exchange, public, transcript=self._digest, pair=pair, size=len(total))
-                (np.add if self._place < peer else np.subtract)(total, stream, out=total)
-            return self._head("mask") + total.astype("<u4").tobytes()
+                key = shared_key(exchange, public, transcript=self._digest, pair=pair)
+                (added if self._place < peer else subtracted).append(key)
+            add_masks(total, added, minus=subtracted)
+            return b"".join((self._head("mask"), total.astype("<u4", copy=False).data))
 
     def confirm(self, message: bytes) -> bytes:
         """Sign the set of survivors, so that the tally cannot name different sets to different clients."""

@@ -43,10 +43,11 @@ from ostraka.secure.keys import (
     exchange_key,
     exchange_secret,
     new_secret,
+    shared_key,
     unseal,
 )
 from ostraka.secure.log import Log
-from ostraka.secure.masks import SHARE_BYTES, corrected, join, mask, pair_mask
+from ostraka.secure.masks import SHARE_BYTES, add_masks, corrected, join, pair_mask
 from ostraka.secure.rounds import PartyError, refused, refusing
 from ostraka.secure.wire import Remote
 
@@ -283,13 +284,14 @@ class Gathering:
         """Return the sum of the survivors' vectors, uint32; PartyError names survivors who did not answer."""
         if self.stage != "unmask":
             raise refused("the tally", f"the round is at the exchange '{self.stage}'")
-        failed, total, size = 0, self.total.copy(), len(self.total)
+        failed, total, added, own = 0, self.total.copy(), list[bytes](), list[bytes]()
         for place in sorted(self._sealed):
             try:
                 if place in self.masked:
-                    total -= mask(self._recovered(place, self._is_committed), size=size)
+                    own.append(self._recovered(place, self._is_committed))
                 else:
-                    total -= self._masks_of_missing(place, size)
+                    for peer, key in self._keys_of_missing(place):
+                        (own if peer < place else added).append(key)
             except ValueError:
                 failed += 1
         if failed:
@@ -300,6 +302,7 @@ class Gathering:
                 code="unreachable",
                 parties=silent,
             )
+        add_masks(total, added, minus=own)
         return total
 
     def _recovered(self, place: int, belongs: Callable[[int, bytes], bool]) -> bytes:
@@ -324,16 +327,25 @@ class Gathering:
     def _is_mask_secret(self, place: int, secret: bytes) -> bool:
         return exchange_key(secret) == self._known_roster.entry(place).mask.hex()
 
-    def _masks_of_missing(self, place: int, size: int) -> np.ndarray:
-        """Return the masks that survivors added for neighbours which sent shares and then no vector."""
+    def _keys_of_missing(self, place: int) -> list[tuple[int, bytes]]:
+        """Return survivors, and the keys of their masks with one that sent shares and then no vector."""
         secret, roster = self._recovered(place, self._is_mask_secret), self._known_roster
-        total, exchange = np.zeros(size, dtype=np.uint32), exchange_secret(secret)
-        for peer in self._graph[place].tolist():
-            if peer in self.masked:
-                key, pair = roster.entry(peer).mask.hex(), pair_names(place, peer)
-                stream = pair_mask(exchange, key, transcript=roster.digest, pair=pair, size=size)
-                (np.add if peer < place else np.subtract)(total, stream, out=total)
-        return total
+        exchange, peers = (
+            exchange_secret(secret),
+            [p for p in self._graph[place].tolist() if p in self.masked],
+        )
+        return [
+            (
+                peer,
+                shared_key(
+                    exchange,
+                    roster.entry(peer).mask.hex(),
+                    transcript=roster.digest,
+                    pair=pair_names(place, peer),
+                ),
+            )
+            for peer in peers
+        ]
 
     @property
     def _known_roster(self) -> Roster:
