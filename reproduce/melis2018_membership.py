@@ -6,9 +6,10 @@ among as many suspects as there are members (the thesis's accuracy), the AUC and
 VAE and BEGAN are those of their papers. 500 of 5,000 images are members; the thesis has 6,000 of 60,000. LFW
 and the images of retinas are not to be had.
 
-``--seeds=0,1,2`` and ``--epochs=400`` of the target. ``--cases=dcgan`` leaves out the cases of a part whose
-name is another. ``--device=cuda`` is where networks train, ``--jobs=9`` how many parts at once. After
-``--until`` seconds no training begins any more. ``--out=FILE`` gets a line of JSON for each printed one,
+``--seeds=0,1,2``, ``--epochs=400`` of the target, ``--steps=10000`` of an attacker, ``--width=32`` channels.
+``--alone`` trains no second generator. ``--cases=dcgan`` leaves out the cases of a part whose name is
+another. ``--device=cuda`` is where networks train, ``--jobs=9`` how many parts at once. After ``--until``
+seconds no training begins any more. ``--out=FILE`` gets a line of JSON for each printed one,
 ``--cache=FOLDER`` keeps trainings for other parts and calls, ``--pictures=FOLDER`` gets pictures.
 
 The step at which an attacker stops, 10,000, was fixed before any run. Known rows are no candidates. The
@@ -78,6 +79,9 @@ class Run(NamedTuple):
 
     seed: int
     epochs: tuple[int, ...]
+    steps: tuple[int, ...]
+    width: int | None
+    alone: bool
     device: str
     cache: Path
     deadline: float
@@ -124,7 +128,7 @@ def trained(
     known = {name: settings.pop(name) for name in ("members", "fakes") if name in settings}
     delay = settings.pop("delay", 0)
     kind = settings.setdefault("kind", "dcgan")
-    settings = {"width": WIDTHS.get(kind), "learning_rate": RATE, "batch_size": BATCH} | settings
+    settings = {"width": run.width or WIDTHS.get(kind), "learning_rate": RATE, "batch_size": BATCH} | settings
     number = {"target": run.seed, "reference": 100 + run.seed, "attacker": 200 + run.seed}[role]
     name = hashlib.sha256(repr((sorted(settings.items()), ends, delay, number, run.device)).encode())
     for part in (real, rows, *known.values()):
@@ -174,7 +178,7 @@ def reference(run: Run, world: World, **settings: Any) -> Course:
 
 def attacker(run: Run, world: World, samples: np.ndarray, **known: Any) -> Course:
     """The attacker's own DCGAN of samples, which any other part that asks the same finds ready."""
-    return trained(run, samples / np.float32(255), world.rows, STEPS, role="attacker", **known)
+    return trained(run, samples / np.float32(255), world.rows, run.steps, role="attacker", **known)
 
 
 def scored(found: np.ndarray, member: np.ndarray) -> dict[str, float]:
@@ -240,21 +244,25 @@ def figure66(run: Run, *, shadow: bool) -> Iterator[Line]:
     if shadow:
         own = trained(run, world.rows[inside], world.rows, run.epochs, role="reference").samples
         samples = np.concatenate([samples[::2], own[::2]])
-    yield from by_stage(attacker(run, world, samples), world, STEPS, left=without(world, inside))
+    yield from by_stage(attacker(run, world, samples), world, run.steps, left=without(world, inside))
 
 
 def figure67(run: Run, *, kind: str) -> Iterator[Line]:
     """White box, by the epochs of the target (thesis, CIFAR at 400: 100 %, DCGAN + VAE 80 %, BEGAN 19 %)."""
     world = dealt(run.seed)
     course = target(run, world, kind=kind)
-    yield from by_stage(course, world, run.epochs, other=reference(run, world, kind=kind))
+    other = None if run.alone else reference(run, world, kind=kind)
+    yield from by_stage(course, world, run.epochs, other=other)
 
 
 def figure68(run: Run, *, kind: str) -> Iterator[Line]:
     """Black box, nothing known (thesis, CIFAR: 37 %; DCGAN + VAE 20 %)."""
     world = dealt(run.seed)
-    own, other = (attacker(run, world, made(run, world, kind=kind).samples) for made in (target, reference))
-    yield from by_stage(own, world, STEPS, other=other)
+    own, *others = (
+        attacker(run, world, made(run, world, kind=kind).samples)
+        for made in (target, reference)[: 1 if run.alone else 2]
+    )
+    yield from by_stage(own, world, run.steps, other=others[0] if others else None)
 
 
 def figure69(run: Run, *, both: bool) -> Iterator[Line]:
@@ -272,8 +280,10 @@ def figure69(run: Run, *, both: bool) -> Iterator[Line]:
     if time.time() > run.deadline:
         raise TimeoutError
     model = TorchClassifier(
-        lambda n_features, n_classes: convolutions(square(n_features), n_classes, width=WIDTHS["dcgan"]),
-        epochs=max(1, STEPS[-1] * BATCH // (len(real) + len(others)) // 2),
+        lambda n_features, n_classes: convolutions(
+            square(n_features), n_classes, width=run.width or WIDTHS["dcgan"]
+        ),
+        epochs=max(1, run.steps[-1] * BATCH // (len(real) + len(others)) // 2),
         batch_size=BATCH,
         learning_rate=RATE,
         optimizer=partial(torch.optim.Adam, betas=(0.5, 0.999)),
@@ -292,7 +302,7 @@ def figure610(run: Run, *, kind: str, delay: int) -> Iterator[Line]:
     inside, _ = split(world, run.seed, 0.2)
     samples = target(run, world, kind=kind).samples
     own = attacker(run, world, samples, members=world.rows[inside], delay=delay)
-    yield from by_stage(own, world, STEPS, left=without(world, inside))
+    yield from by_stage(own, world, run.steps, left=without(world, inside))
 
 
 def figure611(run: Run) -> Iterator[Line]:
@@ -301,7 +311,7 @@ def figure611(run: Run) -> Iterator[Line]:
     inside, others = split(world, run.seed, 0.3)
     known = {"members": world.rows[inside], "fakes": world.rows[others], "delay": DELAY}
     own = attacker(run, world, target(run, world).samples, **known)
-    yield from by_stage(own, world, STEPS, left=without(world, inside, others))
+    yield from by_stage(own, world, run.steps, left=without(world, inside, others))
 
 
 def figure612(run: Run) -> Iterator[Line]:
@@ -310,7 +320,7 @@ def figure612(run: Run) -> Iterator[Line]:
     whites = target(run, world)
     for name, course, ends in (
         ("white box", whites, run.epochs),
-        ("black box", attacker(run, world, whites.samples), STEPS),
+        ("black box", attacker(run, world, whites.samples), run.steps),
     ):
         for end, shown, found in zip(ends, course.stages, course.realness, strict=True):
             gap = nearest(shown / 255, world.rows[world.member]).mean()
@@ -449,13 +459,14 @@ NAMES = (
 def case_lines(part: str, case: str, run: Run) -> list[Line]:
     """All lines of one case and one seed; one that says so if there was no time left."""
     name = {"part": part, "case": case, "seed": run.seed}
-    begin = time.time()
+    begin, busy = time.time(), time.process_time()
     try:
         found = list((TARGETS if part == "targets" else parts()[part])[case](run))
     except (TimeoutError, TrainingDiverged) as error:
         return [name | {"failed": str(error) or "not begun in time"}]
     joined = [name | line | {"case": ", ".join(filter(None, (case, line.get("case", ""))))} for line in found]
-    return [line | {"seconds": round(time.time() - begin, 1)} for line in joined]
+    spent = {"seconds": time.time() - begin, "processor": time.process_time() - busy}
+    return [line | {name: round(value, 1) for name, value in spent.items()} for line in joined]
 
 
 def text_of(line: Line) -> str:
@@ -467,10 +478,11 @@ def text_of(line: Line) -> str:
         name += f", {line['stage']:,}"
     if "score" in line:
         name += f", {line['score']}"
+    spent = f" ({line['processor']:.0f} s of processor for the case)"
     gap = f", {line['gap']:.2f} to the closest member" if "gap" in line else ""
     return (
         f"{name}: {line['share']:.1%} of as many suspects (by chance {line['chance']:.1%}), "
-        f"AUC {line['auc']:.3f}, TPR at 1 % {line['tpr']:.1%}{gap}"
+        f"AUC {line['auc']:.3f}, TPR at 1 % {line['tpr']:.1%}{gap}{spent}"
     )
 
 
@@ -479,7 +491,10 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="reproduce melis2018_membership")
     parser.add_argument("parts", nargs="*", choices=[[], *NAMES], help="default: all")
     parser.add_argument("--seeds", default="0,1,2")
-    parser.add_argument("--epochs", type=int)
+    parser.add_argument("--epochs", type=int, default=CURVE[-1])
+    parser.add_argument("--steps", type=int, default=STEPS[-1])
+    parser.add_argument("--width", type=int)
+    parser.add_argument("--alone", action="store_true")
     parser.add_argument("--cases", help="default: all")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--jobs", type=int, default=1)
@@ -488,14 +503,29 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--cache", type=Path)
     parser.add_argument("--pictures", type=Path)
     options = parser.parse_args(arguments)
-    ends = tuple(end for end in CURVE if end <= (options.epochs or CURVE[-1]))
+    ends, steps = (
+        tuple(end for end in course if end <= last)
+        for course, last in ((CURVE, options.epochs), (STEPS, options.steps))
+    )
+    if not (ends and steps):
+        parser.error(f"--epochs must be >= {CURVE[0]}, and --steps >= {STEPS[0]}, where the first attack is")
     asked = set(options.parts or NAMES)
     asked |= {"figure6.7", "figure6.8", "figure6.11"} if "table6.1" in asked else set()
     with tempfile.TemporaryDirectory() as temporary:
         cache = options.cache or Path(temporary)
         cache.mkdir(parents=True, exist_ok=True)
         runs = [
-            Run(int(seed), ends, options.device, cache, time.time() + options.until, options.pictures)
+            Run(
+                seed=int(seed),
+                epochs=ends,
+                steps=steps,
+                width=options.width,
+                alone=options.alone,
+                device=options.device,
+                cache=cache,
+                deadline=time.time() + options.until,
+                pictures=options.pictures,
+            )
             for seed in options.seeds.split(",")
         ]
         calls = [
