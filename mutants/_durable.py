@@ -121,6 +121,20 @@ MUTANTS = [
         "ledger/test_sqlite.py::test_an_index_that_lacks_a_row_is_noticed",
     ),
     Mutant(
+        "what a process beside finds wrong in a large ledger is passed over",
+        "core/ledger/sqlite.py",
+        "            if process.returncode == _DAMAGED_STATUS:",
+        "            if process.returncode == -_DAMAGED_STATUS:",
+        "ledger/test_sqlite.py::test_a_large_ledger_is_checked_in_a_process_beside",
+    ),
+    Mutant(
+        "only the first entry of a block of a ledger is checked",
+        "core/ledger/history.py",
+        "        return next((n for n, sound in enumerate(follows) if not sound), len(block))",
+        "        return len(block) if next(follows) else 0",
+        "ledger/test_sqlite.py::TestDamage::test_a_damaged_answer_does_not_hide_damaged_entries",
+    ),
+    Mutant(
         "a promoted standby is charged as the server before it",
         "core/ledger/postgres.py",
         "        if lineage == self._lineage:",

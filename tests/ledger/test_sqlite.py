@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ostraka.core.ledger import history
+from ostraka.core.ledger import history, store
 from ostraka.core.ledger import sqlite as files
 from ostraka.ledger import Budget, Ledger, LedgerError
 
@@ -388,6 +388,19 @@ def test_an_index_that_lacks_a_row_is_noticed(filled, index):
     with closing(sqlite3.connect(filled)) as db:
         assert db.execute("PRAGMA quick_check").fetchone() == ("ok",)
     with pytest.raises(LedgerError, match=f"index {index} does not hold the rows of its table"):
+        Ledger(filled)
+
+
+def test_a_large_ledger_is_checked_in_a_process_beside(filled, monkeypatch):
+    monkeypatch.setattr(store, "_MANY", 1)
+    monkeypatch.setattr(files, "check", None)  # of this process
+    with closing(sqlite3.connect(filled, isolation_level=None)) as db:
+        (sql,) = db.execute("SELECT sql FROM sqlite_schema WHERE name = 'entry_key'").fetchone()
+        db.execute("DROP INDEX entry_key")
+        db.execute(f"{sql} AND seq <> 2")
+        db.execute("PRAGMA writable_schema = ON")
+        db.execute("UPDATE sqlite_schema SET sql = ? WHERE name = 'entry_key'", (sql,))
+    with pytest.raises(LedgerError, match="index entry_key does not hold the rows of its table"):
         Ledger(filled)
 
 

@@ -35,9 +35,9 @@ from ostraka.core.laws.cover import Pairs
 from ostraka.core.numeric import normal_cells
 
 
-def gaussian_delta(x: np.ndarray, mu: float) -> np.ndarray:
+def gaussian_delta(x: np.ndarray, mu: float | np.ndarray) -> np.ndarray:
     """Delta at epsilon = x of either sign: Dong et al. 2019, arXiv:1905.02383, Cor. 1, rounded up."""
-    mu *= 1 + 4e-16
+    mu = mu * (1 + 4e-16)
     above, below = ndtr(mu / 2 - x / mu), np.exp(np.minimum(x + log_ndtr(-mu / 2 - x / mu), 0.0))
     return np.asarray(np.minimum(1.0, above - below + 1e-13 * above + 1e-300))
 

@@ -23,6 +23,7 @@ import math
 import os
 import weakref
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,6 +35,8 @@ from ostraka.core.laws.law import Law, added, begins
 from ostraka.core.ledger.budget import UNITS_PER_NAT, LedgerError, LedgerMoved
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ostraka.core.curve import Priced
     from ostraka.core.ledger.history import History
     from ostraka.core.ledger.store import Store
@@ -119,23 +122,28 @@ class Entry:
     head: str
 
 
+def _plain(message: bytes) -> bytes:
+    return hashlib.sha256(message).digest()
+
+
+def _keyed(prepared: hmac.HMAC, message: bytes) -> bytes:
+    keyed = prepared.copy()  # two thirds of what hmac.digest takes
+    keyed.update(message)
+    return keyed.digest()
+
+
 class Seal:
     """Digest function: SHA-256, or HMAC-SHA256 where there is a secret."""
 
     def __init__(self, secret: bytes | None) -> None:
         if secret is not None and not (isinstance(secret, bytes) and len(secret) >= _SECRET_BYTES):
             raise ValueError(f"secret must be {_SECRET_BYTES} bytes or more from the operating system")
-        # prepared once: to copy it takes two thirds of a call of hmac.digest
-        self._keyed = None if secret is None else hmac.new(secret, digestmod="sha256")
+        self._digest = _plain if secret is None else partial(_keyed, hmac.new(secret, digestmod="sha256"))
         self.name = "" if secret is None else self(b"ostraka ledger: name of the secret").hex()[:16]
 
     def __call__(self, message: bytes) -> bytes:
         """The digest of a message."""
-        if self._keyed is None:
-            return hashlib.sha256(message).digest()
-        keyed = self._keyed.copy()
-        keyed.update(message)
-        return keyed.digest()
+        return self._digest(message)
 
     def link(self, previous: bytes, plain: list[int | str | None], *blobs: bytes) -> bytes:
         """The digest over the previous digest, the fields and the lengths: an injective encoding."""
@@ -144,20 +152,31 @@ class Seal:
 
     def entry(self, fields: Fields, previous: bytes, priced: bytes) -> bytes | None:
         """The digest over every field, price and previous digest; None if a field has a separator."""
-        (
-            seq, kind, account, key, _, uses, protects, simulation, epsilon, asked, answer, cap, state, at, _
-        ) = fields  # fmt: skip
-        name = "" if key is None else f"={key}"
-        text = (
-            f"{seq}\x1f{kind}\x1f{account}\x1f{name}\x1f{uses}\x1f{protects}\x1f{simulation}\x1f{epsilon!r}"
-            f"\x1f{asked.hex() if asked is not None else ''}\x1f{answer}\x1f{cap!r}"
-            f"\x1f{state.hex() if state is not None else ''}"
-        )
-        if text.count(_SEPARATOR) != 11:  # inside a name: only an edit of the file produces that
-            return None
-        if at is not None:
-            text = f"{text}\x1f{at}"
-        return self(previous + priced + text.encode())
+        return self.entries([fields], [previous], [priced])[0]
+
+    def entries(
+        self, rows: Sequence[Fields], previous: Sequence[bytes], priced: Sequence[bytes]
+    ) -> list[bytes | None]:
+        """The same of many entries: the digests before them, and those of their prices, beside them."""
+        digest, digests = self._digest, []
+        for fields, before, of_price in zip(rows, previous, priced, strict=True):
+            (
+                seq, kind, account, key, _, uses, protects, simulation, epsilon,
+                asked, answer, cap, state, at, _,
+            ) = fields  # fmt: skip
+            name = "" if key is None else f"={key}"
+            text = (
+                f"{seq}\x1f{kind}\x1f{account}\x1f{name}\x1f{uses}\x1f{protects}\x1f{simulation}"
+                f"\x1f{epsilon!r}\x1f{asked.hex() if asked is not None else ''}\x1f{answer}\x1f{cap!r}"
+                f"\x1f{state.hex() if state is not None else ''}"
+            )
+            if text.count(_SEPARATOR) != 11:  # inside a name: only an edit of the file produces that
+                digests.append(None)
+                continue
+            if at is not None:
+                text = f"{text}\x1f{at}"
+            digests.append(digest(before + of_price + text.encode()))
+        return digests
 
     def price(self, number: int, mechanism: str, unit: str, orders: bytes, cost: bytes) -> Price:
         """A price with its digest, which every entry of this price includes."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from itertools import count
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ostraka.core.ledger.balance import Balance
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from ostraka.core.ledger.chain import Fields
     from ostraka.core.ledger.store import Store
 
+_CHARGED = itemgetter(*map(Row._fields.index, ("account", "price", "uses", "protects", "simulation")))
+_STATE = Row._fields.index("state")
 SNAPSHOT_EVERY = 10_000  # entries between two snapshots of all totals, from which a start can resume
 
 
@@ -101,37 +105,89 @@ class History:
     def follow(self, store: Store) -> None:
         """Read, check and count the entries that were added since."""
         tally: Counter[tuple[str, Price, int]] = Counter()
-        charged: tuple[str, Price, int, str, int] | None = None  # the last charge, whose like needs no check
-        for fields in store.rows(self.seq):
-            seq, kind, account, _, price, uses, protects, simulation, _, _, _, _, state, _, digest = fields
-            if self.seq + 1 != seq:
-                raise self.damaged(self.seq + 1, "it is missing")
-            priced = self.prices.get(price or 0) or self._priced(Row._make(fields), store)
-            if seq == 1:
-                self._note_rule(fields, priced)
-                self.head = self.genesis
-            if digest != self._seal.entry(fields, self.head, priced.digest if priced else _NO_PRICE):
-                raise self.damaged(seq, "its fields do not match its digest, or do not follow")
-            if kind == CHARGE and priced:
-                charge = account, priced, uses, protects, simulation
-                if charge != charged:
-                    charged = charge
-                    self._bind(seq, priced, protects)
-                    self.simulation |= bool(simulation)
-                    if account and account not in self.accounts:
-                        raise self.damaged(seq, "it charges an account without a grant")
-                    self._note_first(priced)
-                tally[charge[:3]] += 1
-            elif kind == GRANT:
-                self._granted(Row._make(fields))
-            elif kind != NOTE:
-                raise self.damaged(seq, "it is neither a charge nor a grant nor a note")
-            self.seq, self.head = seq, digest
-            if state is not None:
-                self._count(tally)
-                self._compare(Row._make(fields), store)
+        bound: set[tuple[Any, ...]] = set()  # charges whose like needs no check
+        for block in store.blocks(self.seq):
+            n_sound = self._sound(block, store)
+            others = [
+                at
+                for at, fields in enumerate(block[:n_sound])
+                if fields[1] != CHARGE or fields[4] is None or fields[_STATE] is not None
+            ]
+            start = 0
+            for end in (*others, n_sound):
+                self._tally(block[start:end], tally, bound)
+                if end < n_sound:
+                    self._take_other(block[end], tally, bound, store)
+                start = end + 1
+            if n_sound < len(block):
+                raise self._fault(block[n_sound], store)
         self._count(tally)
         self.settle()
+
+    def _sound(self, block: Sequence[Fields], store: Store) -> int:
+        """How many entries of a block, from its first on, have their number and their digest."""
+        if not self.seq:
+            self._note_rule(block[0], self._priced(Row._make(block[0]), store))
+            self.head = self.genesis
+        numbers = {fields[4] for fields in block}
+        if not numbers <= {None, *self.prices}:
+            self.read_prices(store)
+        of_price = {None: _NO_PRICE} | {n: self.prices[n].digest for n in numbers if n in self.prices}
+        heads = [fields[-1] for fields in block]
+        digests = self._seal.entries(
+            block, [self.head, *heads[:-1]], [of_price.get(f[4], b"") for f in block]
+        )
+        follows = (
+            seq == fields[0] and head == digest
+            for seq, fields, head, digest in zip(count(self.seq + 1), block, heads, digests, strict=False)
+        )
+        return next((n for n, sound in enumerate(follows) if not sound), len(block))
+
+    def _fault(self, fields: Fields, store: Store) -> LedgerError:
+        """What is wrong with the first entry that is not sound."""
+        if fields[0] != self.seq + 1:
+            return self.damaged(self.seq + 1, "it is missing")
+        self._priced(Row._make(fields), store)
+        return self.damaged(fields[0], "its fields do not match its digest, or do not follow")
+
+    def _tally(
+        self, charges: Sequence[Fields], tally: Counter[tuple[str, Price, int]], bound: set[tuple[Any, ...]]
+    ) -> None:
+        """Add sound charges to those that are counted, kind by kind; check what is not ``bound`` yet."""
+        for charge, times in Counter(map(_CHARGED, charges)).items():
+            account, price, uses, protects, simulation = charge
+            priced = self.prices[price]
+            if charge not in bound:
+                bound.add(charge)
+                seq = next(fields[0] for fields in charges if _CHARGED(fields) == charge)
+                self._bind(seq, priced, protects)
+                self.simulation |= bool(simulation)
+                if account and account not in self.accounts:
+                    raise self.damaged(seq, "it charges an account without a grant")
+                self._note_first(priced)
+            tally[account, priced, uses] += times
+        if charges:
+            self.seq, self.head = charges[-1][0], charges[-1][-1]
+
+    def _take_other(
+        self,
+        fields: Fields,
+        tally: Counter[tuple[str, Price, int]],
+        bound: set[tuple[Any, ...]],
+        store: Store,
+    ) -> None:
+        """Follow a grant, a note, or an entry with a snapshot of all totals."""
+        row = Row._make(fields)
+        if row.kind == CHARGE and row.price is not None:
+            self._tally([fields], tally, bound)
+        elif row.kind == GRANT:
+            self._granted(row)
+        elif row.kind != NOTE:
+            raise self.damaged(row.seq, "it is neither a charge nor a grant nor a note")
+        self.seq, self.head = row.seq, row.digest
+        if row.state is not None:
+            self._count(tally)
+            self._compare(row, store)
 
     def _bind(self, seq: int, priced: Price, protects: str) -> None:
         if (priced, protects) == self._like:
@@ -242,9 +298,9 @@ class History:
 
     def verify(self, store: Store) -> None:
         """Read and check everything, including stray entries and stored answers."""
-        count = store.count()  # counted first: others can add entries meanwhile
+        n_entries = store.count()  # counted first: others can add entries meanwhile
         self.follow(store)
-        if self.seq < count:
+        if self.seq < n_entries:
             raise self.damaged(self.seq + 1, "it is not in sequence")
         for seq, array, digest, sealed in store.answers():
             if sealed is None or digest != self._seal.link(sealed, ["answer"], array):

@@ -17,6 +17,7 @@ import operator
 import os
 import secrets
 import sqlite3
+import subprocess
 import sys
 import tempfile
 import threading
@@ -105,6 +106,7 @@ _INDEXES = {
 }
 _UNIQUE = ("entry_key", "entry_asked")
 _ROWS = 1000  # read at a time
+_DAMAGED_STATUS = 3  # of a process that checks a file
 _TABLE_NAMES = ("answer", "budget", "entry", "price", "total")
 _NEVER_REPLACED = {  # INSERT OR REPLACE would delete without a delete trigger
     "answer": "EXISTS (SELECT 1 FROM answer WHERE entry = NEW.entry)",
@@ -262,6 +264,34 @@ def check(db: sqlite3.Connection, path: str) -> None:
                 raise LedgerError(f"{path} {DAMAGED} (index {name} does not hold the rows of its table)")
     finally:
         db.execute("ROLLBACK")
+
+
+def check_file(path: str) -> None:
+    """Check every page and index of a file that others may write meanwhile."""
+    with explained(path), closing(watch(Path(path))) as db:
+        check(db, path)
+
+
+@contextmanager
+def checked_beside(path: str) -> Iterator[Callable[[], None]]:
+    """Check a file in another process; yield what waits for its verdict, and raises as :func:`check` does."""
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("OSTRAKA_", "PG"))
+    }
+    command = [sys.executable, "-m", __name__, path]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as process:  # noqa: S603
+
+        def verdict() -> None:
+            message, _ = process.communicate()
+            if process.returncode == _DAMAGED_STATUS:
+                raise LedgerError(message)
+            if process.returncode:  # no processes are to be had here
+                check_file(path)
+
+        try:
+            yield verdict
+        finally:
+            process.kill()
 
 
 def _blocks(db: sqlite3.Connection, query: str) -> Iterator[list[tuple[Any, ...]]]:
@@ -475,3 +505,11 @@ if hasattr(os, "register_at_fork"):  # pragma: no branch
         before=OPENING.acquire, after_in_parent=OPENING.release, after_in_child=OPENING.release
     )
     os.register_at_fork(after_in_child=_forget_all)
+
+
+if __name__ == "__main__":
+    try:
+        check_file(sys.argv[1])
+    except LedgerError as error:
+        sys.stdout.write(str(error))
+        sys.exit(_DAMAGED_STATUS)

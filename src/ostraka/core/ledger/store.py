@@ -13,7 +13,8 @@ import threading
 import time
 import weakref
 from abc import abstractmethod
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
@@ -74,7 +75,13 @@ class Store(Protocol):
 
     @abstractmethod
     def check(self) -> None:
-        """Check the database's own structure; called while another thread reads."""
+        """Check the database's own structure."""
+
+    @contextmanager
+    def checking(self) -> Iterator[None]:
+        """Check the database's own structure before this ends."""
+        yield
+        self.check()
 
     @abstractmethod
     def _explained(self) -> AbstractContextManager[None]:
@@ -134,15 +141,20 @@ class Store(Protocol):
                 self._trouble = "is closed"
                 self._release()
 
-    def rows(self, after: int, limit: int | None = None) -> Iterator[Fields]:
-        """The fields of entries, in order, ``limit`` at most."""
+    def blocks(self, after: int, limit: int | None = None) -> Iterator[list[Fields]]:
+        """The fields of entries, in order, ``limit`` at most, up to a thousand at a time."""
         while limit is None or limit > 0:
             size = _BATCH if limit is None else min(_BATCH, limit)
-            batch = self._entries("WHERE seq > ? ORDER BY seq LIMIT ?", after, size).fetchall()
-            yield from batch
-            if len(batch) < size:
+            block = self._entries("WHERE seq > ? ORDER BY seq LIMIT ?", after, size).fetchall()
+            if block:
+                yield block
+            if len(block) < size:
                 return
-            after, limit = batch[-1][0], None if limit is None else limit - size
+            after, limit = block[-1][0], None if limit is None else limit - size
+
+    def rows(self, after: int, limit: int | None = None) -> Iterator[Fields]:
+        """The fields of entries, in order, ``limit`` at most."""
+        return chain.from_iterable(self.blocks(after, limit))
 
     def prices(self, after: int) -> list[tuple[int, str, str, bytes, bytes]]:
         """Number, mechanism, unit, orders and cost of prices, in order."""
@@ -287,6 +299,7 @@ _Value = TypeVar("_Value")
 CHECKPOINT_EVERY = 1000  # commits of one store: about 16 MB of write-ahead log, unless they are large
 CHECKPOINT_BYTES = 64 * 2**20
 _STORE_BATCH = 1000  # values that one statement takes
+_MANY = 200_000  # entries from which on another process pays
 _UNKNOWN = "was interrupted while it wrote, so it is unknown whether the last charge is recorded"
 _INSERT = f"INSERT INTO entry ({COLUMNS}) VALUES ({', '.join('?' * len(Row._fields))})"  # noqa: S608  (names of our own)
 
@@ -406,12 +419,23 @@ class SQLiteStore(Store):
         self._commits += 1
 
     def check(self) -> None:
-        """Check every page and index of the file; called while another thread reads."""
+        """Check every page and index of the file."""
         if self.path == ":memory:":
             sqlite.check(self._db, self.path)
+        else:
+            sqlite.check_file(self.path)
+
+    @contextmanager
+    def checking(self) -> Iterator[None]:
+        """Check every page and index of the file; of a large one in a process beside this one."""
+        (newest,) = self._ask("SELECT coalesce(max(seq), 0) FROM entry").fetchone()
+        if self.path == ":memory:" or newest < _MANY:
+            with super().checking():
+                yield
             return
-        with closing(sqlite.watch(Path(self.path))) as db:
-            sqlite.check(db, self.path)
+        with sqlite.checked_beside(self.path) as verdict:
+            yield
+            verdict()
 
     def with_keys(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Row]:
         """The entries with these accounts and keys."""
