@@ -15,6 +15,7 @@ __all__ = [
     "BY_OUTCOME",
     "BY_PLAN",
     "BY_TIGHT",
+    "BY_TRIALS",
     "CALIBRATION",
     "CHECK",
     "CONVERSIONS",
@@ -31,6 +32,7 @@ __all__ = [
     "SCREEN",
     "THEOREMS",
     "TIGHT",
+    "TRIALS",
     "Mutant",
 ]
 
@@ -38,6 +40,7 @@ __all__ = [
 CONVERSIONS = "core/curve.py"
 CURVE, DOOR, PRIVATE, CHECK = "core/curve.py", "core/door.py", "core/private.py", "core/check.py"
 ARGMAX, SCREEN, TIGHT = "core/mechanisms/argmax.py", "core/mechanisms/screen.py", "core/mechanisms/tight.py"
+TRIALS = "core/mechanisms/trials.py"
 GRID, NOISE, OUTCOME = "core/kernels/grid.py", "core/kernels/noise.py", "core/kernels/outcome.py"
 EXACT, THEOREMS, CALIBRATION = (
     "core/accounting/bounds.py",
@@ -48,6 +51,7 @@ PAIRS, RENYI = "core/kernels/neighbours.py", "core/kernels/divergence.py"
 
 # below tests
 BY_CURVE, BY_CONTRACT = "oracles/test_curve.py::", "contracts/test_curve_contract.py::"
+BY_TRIALS = "mechanisms/test_trials.py::"
 DRAWN = "core/mechanisms/exact.py"
 BY_MECHANISM, BY_DOOR = "contracts/test_mechanism_contract.py::", "test_door.py::"
 BY_EXACT, BY_OUTCOME, BY_TIGHT = (f"oracles/test_{name}.py::" for name in ("exact", "outcome", "tight"))

@@ -10,6 +10,7 @@ from mutants._mutant import (
     BY_DOOR,
     BY_MECHANISM,
     BY_PLAN,
+    BY_TRIALS,
     CALIBRATION,
     CHECK,
     CONVERSIONS,
@@ -18,6 +19,7 @@ from mutants._mutant import (
     DRAWN,
     PRIVATE,
     SCREEN,
+    TRIALS,
     Mutant,
 )
 
@@ -45,6 +47,34 @@ MUTANTS = [
         'os.environ.get("RAY_ADDRESS", "auto")',
         "voters/test_clusters.py::"
         "test_a_ray_of_somebody_else_on_this_machine_is_not_joined_unless_it_is_named",
+    ),
+    Mutant(
+        "a choice of settings is priced without the number of trials",
+        TRIALS,
+        "    cost = rdp + lemma + share * math.log(mean)\n",
+        "    cost = rdp + lemma\n",
+        BY_TRIALS + "test_poisson_numbers_have_the_price_of_theorem_6",
+    ),
+    Mutant(
+        "the cheapest of the settings decides the price of a choice",
+        TRIALS,
+        "tuple(max(pair) for pair in zip(one.rdp, other.rdp, strict=True)),",
+        "tuple(min(pair) for pair in zip(one.rdp, other.rdp, strict=True)),",
+        BY_TRIALS + "test_the_dearest_setting_decides_the_price",
+    ),
+    Mutant(
+        "the failure of a trial that is not released is told",
+        TRIALS,
+        "        except Exception:  # noqa",
+        "        except KeyError:  # noqa",
+        BY_TRIALS + "test_a_score_that_fails_or_is_no_number_loses_and_says_nothing",
+    ),
+    Mutant(
+        "the errors that one trial allows are taken for smaller",
+        TRIALS,
+        "        straight = math.exp(epsilon) * there + delta\n",
+        "        straight = math.exp(epsilon / 2) * there\n",
+        BY_TRIALS + "test_chances_that_one_trial_allows_are_those_of_its_own_law_and_hardly_more",
     ),
     Mutant(
         "delta ignored",

@@ -1,5 +1,6 @@
 # For type checkers: ``ostraka.mechanisms`` is ``ostraka.core.mechanisms``.
 
+from ostraka.core.mechanisms import BestTrial as BestTrial
 from ostraka.core.mechanisms import Confident as Confident
 from ostraka.core.mechanisms import GaussianSums as GaussianSums
 from ostraka.core.mechanisms import GNMax as GNMax

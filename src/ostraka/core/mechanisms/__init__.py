@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from ostraka.core.mechanisms.sums import GaussianSums as GaussianSums
     from ostraka.core.mechanisms.sums import OneHotGaussian as OneHotGaussian
     from ostraka.core.mechanisms.sums import OneHotLaplace as OneHotLaplace
+    from ostraka.core.mechanisms.trials import BestTrial as BestTrial
     from ostraka.core.mechanisms.wrapped import Subsampled as Subsampled
     from ostraka.core.mechanisms.wrapped import Weighted as Weighted
 
 __all__ = [
+    "BestTrial",
     "GaussianSums",
     "NoisyCounts",
     "OneHotGaussian",
