@@ -1,7 +1,9 @@
 """Students on MNIST: what 250 teachers' few noisy answers are worth to each, and what they cost.
 
-``python -m reproduce.papernot2017_students [--ask N] [--sigma S] [--screen AT SIGMA] [--students NAME ...]
-[--seeds N] [--teachers NAME]`` prints, and with ``--out FILE`` keeps, a line a student.
+``python -m reproduce.papernot2017_students [--ask N] [--sigma S] [--laplace SCALE] [--screen AT SIGMA]
+[--students NAME ...] [--seeds N] [--teachers NAME]`` prints, and with ``--out FILE`` keeps, a line a student.
+``--published`` takes the hundred answers that the authors saved in place of those of teachers here. PATE-G
+has the networks of Salimans et al. 2016 (arXiv:1606.03498) for MNIST.
 
 The teachers learn from the 60,000 training images. The student sees the first 9,000 test images, and is
 scored on the last 1,000. Which images to ask about is chosen by how they lie, before anything is asked. The
@@ -16,12 +18,13 @@ import json
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from bench._data import folder
 from bench._mnist import ensemble, mnist
-from ostraka import ABSTAIN, Budget, Confident, GNMax, Ledger, Threshold, confident, release
+from ostraka import ABSTAIN, Budget, Confident, GNMax, Ledger, LNMax, Threshold, confident, release
 from ostraka.accounting import exact_curve, papernot2018_curve, release_epsilon
 from ostraka.learn.students.distil import typical
 from ostraka.networks import TorchClassifier
@@ -33,7 +36,9 @@ if TYPE_CHECKING:
     from ostraka import Private
 
 DELTA, N_TEACHERS, N_CLASSES = 1e-5, 250, 10
-QUICK = {"N_TEACHERS": 25}
+PUBLISHED_SCALE = 20.0  # of the Laplace noise in the authors' answers
+EPOCHS = 120  # of PATE-G; the networks' authors have 300 on 60,000 images
+QUICK = {"N_TEACHERS": 25, "EPOCHS": 1}
 QUICK_ARGUMENTS = ["--ask=20", "--students=Spreading"]
 AUGMENT = ImageAugment(shape=(1, 28, 28), strength=0.5)  # at full strength digits take twice as long
 
@@ -69,6 +74,24 @@ def gan(seed: int) -> FeatureMatchingGAN:
     return FeatureMatchingGAN(random_state=seed)
 
 
+def pate_g(seed: int) -> FeatureMatchingGAN:
+    """The published widths of both networks."""
+    import torch
+
+    from ostraka.nets.generative import NoisyPerceptron
+
+    classifier = TorchClassifier(
+        partial(NoisyPerceptron, hidden=(1000, 500, 250, 250, 250)),
+        epochs=EPOCHS,
+        batch_size=100,
+        learning_rate=3e-3,
+        optimizer=partial(torch.optim.Adam, betas=(0.5, 0.999)),
+        schedule="cosine",
+        n_threads=1,
+    )
+    return FeatureMatchingGAN(classifier, generator=(500, 500), random_state=seed)
+
+
 def spreading(seed: int) -> Distilled:
     return Distilled("spreading", random_state=seed)
 
@@ -94,6 +117,7 @@ def convolutional_teacher() -> TorchClassifier:
 STUDENTS: dict[str, Callable[[int], Any]] = {
     "FixMatch": fixmatch,
     "FeatureMatchingGAN": gan,
+    "PATE-G": pate_g,
     "Spreading": spreading,
     "distilled": distilled,
 }
@@ -107,7 +131,7 @@ def typical_rows(X: np.ndarray, *, n: int, seed: int) -> np.ndarray:
 
 
 def asked(
-    votes: Private, mechanism: GNMax, screen: Threshold | None, *, seed: int
+    votes: Private, mechanism: GNMax | LNMax, screen: Threshold | None, *, seed: int
 ) -> tuple[np.ndarray, dict[str, float]]:
     """Answers to every row, behind a screen to those with a clear plurality; and every epsilon of theirs."""
     rng = np.random.default_rng(seed)
@@ -129,29 +153,55 @@ def asked(
     }
 
 
-def row(
-    name: str, votes: Private, mechanism: GNMax, screen: Threshold | None, *, n_asked: int, seed: int
-) -> dict[str, Any]:
-    """One student of the answers to so many questions."""
-    _, public, new = mnist()
+class Answers(NamedTuple):
+    """What the student is told: which public rows were asked, their answers, and what these cost."""
+
+    rows: np.ndarray
+    labels: np.ndarray
+    epsilon: dict[str, float]
+    question: str
+
+
+def of_teachers(
+    votes: Private, mechanism: GNMax | LNMax, screen: Threshold | None, *, n_asked: int, seed: int
+) -> Answers:
+    """Answers of teachers here, to typical rows."""
+    _, public, _ = mnist()
     rows = typical_rows(public.X, n=n_asked, seed=seed)
-    answers, epsilon = asked(votes[rows], mechanism, screen, seed=seed)
+    labels, epsilon = asked(votes[rows], mechanism, screen, seed=seed)
+    return Answers(rows, labels, epsilon, repr(mechanism) if screen is None else f"{screen!r}, {mechanism!r}")
+
+
+def published() -> Answers:
+    """The hundred answers that the authors saved; their votes are unknown, and so is a price by votes."""
+    with np.load(folder() / "pate_votes" / "papernot_mnist_student.npz") as saved:
+        rows, labels = saved["query_indices"].astype(int), saved["student_labels"].astype(int)
+    _, public, _ = mnist()
+    rows = rows[rows < len(public.y)]
+    mechanism = LNMax(scale=PUBLISHED_SCALE)
+    price = (len(rows) * mechanism.curve()).epsilon(DELTA)
+    return Answers(rows, labels[rows], {"whatever the votes": price}, f"published, {mechanism!r}")
+
+
+def row(name: str, told: Answers, *, seed: int) -> dict[str, Any]:
+    """One student of these answers."""
+    _, public, new = mnist()
     labels = np.full(len(public.y), ABSTAIN)
-    labels[rows] = answers
-    known = answers != ABSTAIN
-    start = time.perf_counter()
+    labels[told.rows] = told.labels
+    known = told.labels != ABSTAIN
+    start = time.process_time()
     student = STUDENTS[name](seed).fit(public.X, labels, classes=range(N_CLASSES))
     return {
         "student": name,
-        "asked": n_asked,
+        "asked": len(told.rows),
         "answered": int(known.sum()),
-        "mechanism": repr(mechanism) if screen is None else f"{screen!r}, {mechanism!r}",
+        "mechanism": told.question,
         "seed": seed,
         "accuracy": float((student.predict(new.X) == new.y).mean()),
         "on public rows": float((student.predict(public.X) == public.y).mean()),
-        "answers right": float((answers == public.y[rows])[known].mean()),
-        "epsilon": epsilon,
-        "seconds": time.perf_counter() - start,
+        "answers right": float((told.labels == public.y[told.rows])[known].mean()),
+        "epsilon": told.epsilon,
+        "seconds": time.process_time() - start,
     }
 
 
@@ -160,8 +210,8 @@ def show(record: dict[str, Any]) -> None:
     print(
         f"{record['student']}, seed {record['seed']}, {record['answered']} of {record['asked']} answers, "
         f"{record['mechanism']}: {record['accuracy']:.4f} ({record['on public rows']:.4f} on public "
-        f"rows), answers right {record['answers right']:.3f}, {record['seconds']:.0f} s; epsilon "
-        + ", ".join(f"{name} {value:.3f}" for name, value in epsilon.items()),
+        f"rows), answers right {record['answers right']:.3f}, {record['seconds']:.0f} s of processor; "
+        "epsilon " + ", ".join(f"{name} {value:.3f}" for name, value in epsilon.items()),
         flush=True,
     )
 
@@ -170,20 +220,29 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ask", type=int, default=50, help="questions")
     parser.add_argument("--sigma", type=float, default=40.0)
+    parser.add_argument("--laplace", type=float, help="scale of Laplace noise, instead of --sigma")
+    parser.add_argument("--published", action="store_true", help="the answers that the authors saved")
     parser.add_argument("--screen", type=float, nargs=2, metavar=("AT", "SIGMA"))
     parser.add_argument("--students", nargs="+", default=list(STUDENTS), choices=list(STUDENTS))
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--teachers", default="perceptron", choices=["perceptron", "convolutional"])
     parser.add_argument("--out", type=Path)
     given = parser.parse_args(arguments or [])
-    _, public, _ = mnist()
-    teacher = convolutional_teacher() if given.teachers == "convolutional" else None
-    votes = ensemble(N_TEACHERS, network=teacher).vote(public.X)
-    mechanism = GNMax(sigma=given.sigma)
     screen = Threshold(at=given.screen[0], sigma=given.screen[1]) if given.screen else None
+    if given.published:
+        told = dict.fromkeys(range(given.seeds), published())
+    else:
+        _, public, _ = mnist()
+        teacher = convolutional_teacher() if given.teachers == "convolutional" else None
+        votes = ensemble(N_TEACHERS, network=teacher).vote(public.X)
+        mechanism = LNMax(scale=given.laplace) if given.laplace else GNMax(sigma=given.sigma)
+        told = {
+            seed: of_teachers(votes, mechanism, screen, n_asked=given.ask, seed=seed)
+            for seed in range(given.seeds)
+        }
     for name in given.students:
-        for seed in range(given.seeds):
-            record = row(name, votes, mechanism, screen, n_asked=given.ask, seed=seed)
+        for seed, answers in told.items():
+            record = row(name, answers, seed=seed)
             show(record)
             if given.out:
                 with given.out.open("a") as file:
