@@ -7,7 +7,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 
 from ostraka.attacks import generator_scores
-from ostraka.audit.attacks.generators import TargetGenerator, generator_statistics, nearest, residual
+from ostraka.audit.attacks.generators import (
+    TargetGenerator,
+    closeness,
+    generator_statistics,
+    nearest,
+    residual,
+)
 from ostraka.core.diverged import TrainingDiverged
 from tests.false_alarm import FALSE_ALARM
 
@@ -43,6 +49,7 @@ def honest(rows, included, seed=9):
     [
         {},
         {"access": "black-box", "attacker": "distance"},
+        {"access": "black-box", "attacker": "count"},
         {
             "access": "black-box",
             "attacker": KNeighborsClassifier(5, weights="distance"),
@@ -84,6 +91,47 @@ def test_the_nearest_distance_is_that_of_a_tree():
     assert nearest(rows, samples) == pytest.approx(spatial.KDTree(samples).query(rows)[0], abs=1e-7)
 
 
+def test_the_count_of_near_samples_is_that_of_a_tree():
+    rng = np.random.default_rng(2)
+    rows, samples = rng.normal(size=(701, 3)), rng.normal(size=(300, 3))
+    tree = spatial.KDTree(samples)
+    radius = np.median(tree.query(rows)[0])
+    counts = tree.query_ball_point(rows, radius * (1 + 1e-9), return_length=True)
+    found = closeness(rows, samples, attacker="count")
+    assert np.array_equal(found, counts)
+    assert (found > 0).mean() == pytest.approx(0.5, abs=0.001)  # by the median
+
+
+class Line:
+    """A generator whose rows are those of a plane: the nearest one is a projection."""
+
+    n_noise_ = 2
+
+    def __init__(self, rng):
+        self.axes = rng.normal(size=(2, 6))
+
+    def decode(self, noise):
+        return noise @ self.axes
+
+    def sample(self, n_rows, *, random_state=None):
+        return self.decode(np.random.default_rng(random_state).normal(size=(n_rows, 2)))
+
+
+def test_a_search_for_noise_comes_to_the_nearest_row_that_there_is():
+    rng = np.random.default_rng(3)
+    plane = Line(rng)
+    rows = np.concatenate([plane.sample(40, random_state=1), rng.normal(size=(40, 6))])
+    noise = np.linalg.lstsq(plane.axes.T, rows.T, rcond=None)[0]
+    least = np.linalg.norm(rows - (plane.axes.T @ noise).T, axis=1)
+    found = generator_statistics(plane, rows, access="partial-black-box", n_samples=20, random_state=0)
+    assert (-found >= least - 1e-9).all()
+    near = (np.abs(noise) < 2).all(axis=0)  # farther out the normal law of the noise holds the search back
+    assert -found[near] == pytest.approx(least[near], abs=0.02)
+    assert found[:40].min() > found[40:].max()
+    blind = np.linalg.norm(rows[:, None] - plane.sample(20, random_state=2), axis=2).min(axis=1)
+    assert np.median(-found[:40]) < 0.05 * np.median(blind[:40])
+
+
 def test_a_density_ratio_of_codes_finds_rows_that_a_table_repeats():
     rng = np.random.default_rng(3)
     codes, included = rng.integers(0, 4, size=(300, 6)), rng.random(300) < 0.5
@@ -119,6 +167,9 @@ def test_a_small_generator_remembers_its_rows_and_gives_samples(memorised, kind)
     rows, included, settings = memorised
     target = TargetGenerator(kind, random_state=0, **settings).fit(rows[included])
     assert generator_scores(target, rows, included).auc() > 0.9
+    if kind == "vae":
+        assert generator_scores(target, rows, included, attacker="reconstruction").auc() > 0.75
+        assert target.reconstruct(rows).shape == rows.shape
     samples = target.sample(50, random_state=1)
     assert samples.shape == (50, 64)
     assert samples.min() >= 0
@@ -167,6 +218,59 @@ def test_the_layers_of_images_are_those_of_the_papers():
     assert channels(copier[0]) == [16, 16, 32, 32, 48, 48, 48]  # linear growth
     assert channels(copier[1]) == [16] * 6 + [3]
     assert copier[1](copier[0](outward(noise))).shape == (2, 3 * 32 * 32)
+
+
+def test_a_dcgan_with_an_encoder_minimises_what_its_paper_says():
+    """Larsen et al. 2016, algorithm 1, equations 4 to 9, with torch's own laws."""
+    torch = pytest.importorskip("torch")
+    from torch.distributions import Normal, kl_divergence
+    from torch.nn.functional import binary_cross_entropy_with_logits as entropy
+
+    from ostraka.nets import adversarial
+
+    settings = adversarial.Settings(1, 4, 1e-3, 5, 4, 0.0, normed=False, device="cpu")
+    model = adversarial.new_generator("dcgan-vae", 3 * 64, settings, seed=0)
+    real = torch.rand(4, 3 * 64)
+    batch, features = adversarial.Batch(real, None), model.discriminator[:-2]
+
+    def copied():
+        mean, log_variance = model.encoder(real).chunk(2, dim=1)
+        law = Normal(mean, (log_variance / 2).exp())
+        return law, model.generator(mean + law.scale * torch.randn_like(mean))
+
+    def unlike(copies):  # Gaussian with identity covariance, without its constant
+        law = Normal(features(copies), 1.0)
+        most = Normal(features(real), 1.0).log_prob(features(real))
+        return (most - law.log_prob(features(real))).flatten(1).sum(dim=1).mean()
+
+    torch.manual_seed(0)
+    found = model.encoded(batch)
+    torch.manual_seed(0)
+    law, copies = copied()
+    prior = kl_divergence(law, Normal(0.0, 1.0)).sum(dim=1).mean()
+    assert found.item() == pytest.approx((prior + unlike(copies)).item(), rel=1e-4)
+    torch.manual_seed(0)
+    found = model.fooling(batch)
+    torch.manual_seed(0)
+    shown = torch.cat([model.generator(torch.randn(4, 5)), copied()[1]])
+    logits = model.discriminator(shown)[:, 0]
+    wanted = entropy(logits, torch.ones(8)) + 1e-3 * unlike(copied()[1])
+    assert found.item() == pytest.approx(wanted.item(), rel=1e-4)
+    assert model.copied(real).shape == real.shape
+
+
+def test_the_noise_of_a_began_is_uniform():
+    """Berthelot et al. 2017, section 3: from -1 to 1, and the normal law is rejected."""
+    torch = pytest.importorskip("torch")
+    rows = np.random.default_rng(4).random((8, 64)).astype(np.float32)
+    target = TargetGenerator("began", epochs=1, width=4, random_state=0).fit(rows)
+    shown = []
+    target.model_.generator.register_forward_pre_hook(lambda _, inputs: shown.append(inputs[0]))
+    target.sample(100, random_state=0)
+    noise = torch.cat(shown).numpy().ravel()
+    assert len(noise) == 6400
+    assert stats.kstest(noise, stats.uniform(-1, 2).cdf).pvalue > FALSE_ALARM
+    assert stats.kstest(np.random.default_rng(0).normal(size=6400), stats.uniform(-1, 2).cdf).pvalue < 1e-9
 
 
 def test_rows_that_it_did_not_see_are_all_alike_to_it(memorised):
@@ -234,6 +338,10 @@ def test_generators_that_lack_what_the_attack_needs_are_refused(world):
     target = Copies(rows[included])
     with pytest.raises(ValueError, match="for access='black-box'"):
         generator_statistics(target, rows, auxiliary=others)
+    with pytest.raises(ValueError, match=r"must have decode\(noise\) and n_noise_"):
+        generator_statistics(target, rows, access="partial-black-box")
+    with pytest.raises(ValueError, match=r"must have reconstruct\(rows\)"):
+        generator_statistics(target, rows, attacker="reconstruction")
     with pytest.raises(ValueError, match="needs auxiliary rows or a reference"):
         generator_statistics(target, rows, access="black-box", attacker=LogisticRegression())
     with pytest.raises(ValueError, match="samples must be finite numbers of shape"):

@@ -225,9 +225,14 @@ def generator(
 ) -> None:
     """Infer who was in a generator's training data, from its discriminator or its samples.
 
+    Samples are attacked in two ways; the first one is compared with a claim.
+
     Example: ostraka attack generator generator.npz
     """
-    attacked = {name: attack_generator(path) for name, path in _files(file, defended).items()}
+    attacked = {}
+    for name, path in _files(file, defended).items():
+        for attack, scored in attack_generator(path).items():
+            attacked[f"{name}, {attack}" if attack else name] = scored
     finding = _finding(attacked["target"].scores, claimed_epsilon, delta)
     tell("generator", attacked, finding=finding, report=report, rows=rows, as_json=as_json)
 
@@ -328,11 +333,17 @@ class _Words(NamedTuple):
     things: str = "rows"
     sought: str = "members"
     thing: str = "row"
+    note: str = ""
 
 
+_COUNT = "Monte Carlo count"
 _WORDS = {
     "membership": _Words("It looks for the rows that a model was trained on."),
-    "generator": _Words("It looks for the rows that a generator was trained on."),
+    "generator": _Words(
+        "It looks for the rows that a generator was trained on.",
+        note=f"Where there are samples alone, rows near a sample are suspected; under “{_COUNT}”, rows which "
+        "many samples are near, within the median distance of rows to their nearest sample.",
+    ),
     "property": _Words(
         "It looks for the rounds in which another party's batch held rows with the property.",
         "rounds",
@@ -449,25 +460,34 @@ def attack_membership(file: Path, *, method: str) -> Attacked:
     return Attacked(statistics, member, scores, np.arange(len(statistics)))
 
 
-def attack_generator(file: Path) -> Attacked:
-    """Score candidates by the realness that a target and a reference give them, or by samples of both."""
+def attack_generator(file: Path) -> dict[str, Attacked]:
+    """Score candidates by the realness that a target and a reference give them, or by samples of both.
+
+    By name of the attack, "" for the first.
+    """
     import numpy as np
 
-    from ostraka.audit.attacks.generators import nearest, residual
+    from ostraka.audit.attacks.generators import OF_SAMPLES, closeness, residual
 
     if file.is_dir():
         arrays = _images_of(file)
     else:
         arrays = read_arrays(file, _WHITE, _BLACK, optional=("reference", "reference_samples"))
     if "realness" in arrays:
-        statistics, baseline = np.asarray(arrays["realness"], dtype=np.float64), arrays.get("reference")
+        values = [
+            np.asarray(arrays[name], dtype=np.float64) for name in ("realness", "reference") if name in arrays
+        ]
+        statistics = {"": values}
     else:
-        statistics = -nearest(arrays["candidates"], arrays["samples"])
-        references = arrays.get("reference_samples")
-        baseline = None if references is None else -nearest(arrays["candidates"], references)
-    if baseline is not None:
-        statistics = residual(statistics, np.asarray(baseline, dtype=np.float64))
-    return _attacked(file, statistics, arrays, "member")
+        samples = [arrays[name] for name in ("samples", "reference_samples") if name in arrays]
+        statistics = {
+            name: [closeness(arrays["candidates"], part, attacker=attacker) for part in samples]
+            for attacker, name in zip(OF_SAMPLES, ("", _COUNT), strict=True)
+        }
+    return {
+        name: _attacked(file, values[0] if len(values) == 1 else residual(*values), arrays, "member")
+        for name, values in statistics.items()
+    }
 
 
 _IMAGES = (".png", ".jpg", ".jpeg")

@@ -72,7 +72,11 @@ class Rivals(nn.Module):
 
     def made(self, n: int) -> torch.Tensor:
         """Generated rows."""
-        out: torch.Tensor = self.generator(self._noise(n))
+        return self.decoded(torch.randn(n, self.n_noise, device=next(self.parameters()).device))
+
+    def decoded(self, noise: torch.Tensor) -> torch.Tensor:
+        """Rows of standard normal noise."""
+        out: torch.Tensor = self.generator(noise)
         return out
 
     def realness(self, rows: torch.Tensor) -> torch.Tensor:
@@ -106,9 +110,6 @@ class Rivals(nn.Module):
         """As many generated rows as the discriminator sees beside these real ones."""
         return self.made(len(real))
 
-    def _noise(self, n: int) -> torch.Tensor:
-        return torch.randn(n, self.n_noise, device=next(self.parameters()).device)
-
 
 class VariationalRivals(Rivals):
     """A DCGAN whose generator also decodes an encoder (DCGAN + VAE).
@@ -135,6 +136,10 @@ class VariationalRivals(Rivals):
         copied, mean, log_variance = self._copied(batch.real)
         divergence = (mean**2 + log_variance.exp() - 1 - log_variance).sum(dim=1).mean() / 2
         return divergence + self._unlike(batch.real, copied)
+
+    def copied(self, rows: torch.Tensor) -> torch.Tensor:
+        """Rows at the mean of their latent laws."""
+        return self.decoded(self.encoder(rows).chunk(2, dim=1)[0])
 
     def _all_made(self, real: torch.Tensor) -> torch.Tensor:
         return torch.cat([super()._all_made(real), self._copied(real)[0]])
@@ -173,6 +178,10 @@ class Equilibrium(Rivals):
         self.register_buffer("balance", torch.zeros(()))
         self._error_of_real = torch.zeros(())
 
+    def decoded(self, noise: torch.Tensor) -> torch.Tensor:
+        """Rows of standard normal noise, of which the paper's noise is made: uniform from -1 to 1."""
+        return super().decoded(torch.erf(noise / 2**0.5))
+
     def realness(self, rows: torch.Tensor) -> torch.Tensor:
         """Minus the mean absolute error of each row's copy."""
         out: torch.Tensor = -(self.discriminator(rows) - rows).abs().mean(dim=1)
@@ -200,9 +209,16 @@ class VariationalAutoencoder(generative.Autoencoder):
 
     def made(self, n: int) -> torch.Tensor:
         """Generated rows."""
-        noise = torch.randn(n, self.latent, device=next(self.parameters()).device)
+        return self.decoded(torch.randn(n, self.latent, device=next(self.parameters()).device))
+
+    def decoded(self, noise: torch.Tensor) -> torch.Tensor:
+        """Rows of standard normal noise."""
         out: torch.Tensor = self.decoder(noise).sigmoid()
         return out
+
+    def copied(self, rows: torch.Tensor) -> torch.Tensor:
+        """Rows at the mean of their latent laws."""
+        return self.decoded(self.encoder(rows).chunk(2, dim=1)[0])
 
     def realness(self, rows: torch.Tensor) -> torch.Tensor:
         """Evidence lower bound, at the mean of the latent law while it does not train."""
@@ -289,16 +305,31 @@ def train_generator(
 
 
 def realness_of(model: Any, rows: np.ndarray) -> np.ndarray:
-    """The model's realness of rows, float64, as it stands: its state of training is not changed."""
+    """The model's realness of rows, float64."""
+    return _answers(model, model.realness, rows).double().numpy()
+
+
+def copies_of(model: Any, rows: np.ndarray) -> np.ndarray:
+    """What an encoder and the generator make of rows, float32."""
+    return _answers(model, model.copied, rows).numpy()
+
+
+def decoded_by(model: Any, noise: np.ndarray) -> np.ndarray:
+    """Rows that the generator makes of standard normal noise, float32."""
+    return _answers(model, model.decoded, noise).clamp(0.0, 1.0).numpy()
+
+
+def _answers(model: Any, ask: Callable[[torch.Tensor], torch.Tensor], rows: np.ndarray) -> torch.Tensor:
+    """Answers of the model as it stands: its state of training is not changed."""
     where, training = next(model.parameters()).device, model.training
     model.eval()
     with torch.inference_mode():
         parts = [
-            model.realness(torch.as_tensor(rows[i : i + _AT_ONCE], device=where)).cpu()
+            ask(torch.as_tensor(rows[i : i + _AT_ONCE], device=where)).cpu()
             for i in range(0, len(rows), _AT_ONCE)
         ]
     model.train(training)
-    return torch.cat(parts).double().numpy()
+    return torch.cat(parts)
 
 
 def sample_of(model: Any, n: int, *, seed: int) -> np.ndarray:

@@ -15,12 +15,14 @@ from ostraka.core.mechanisms.marginals import count
 from ostraka.core.scores import Scores
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from ostraka.core.mechanisms.adaptive import AdaptiveMarginals
     from ostraka.core.mechanisms.marginals import TreeMarginals
 
 _BLOCK = 512  # rows whose distances are computed at once
+_SEARCH = 200  # steps of a search for the noise of a row
+_SUCCESS = 0.2  # share of steps that should come nearer: the length of the others is adapted to it
 
 
 @runtime_checkable
@@ -42,15 +44,75 @@ def residual(observed: np.ndarray, expected: np.ndarray) -> np.ndarray:
     return np.asarray(centred - np.clip((centred * explained).mean(), 0, 1) * explained)
 
 
+@runtime_checkable
+class Decoding(Sampling, Protocol):
+    """A generator that makes rows of noise which the attacker chooses."""
+
+    @property
+    def n_noise_(self) -> int:
+        """Numbers of standard normal noise in a row."""
+        ...
+
+    def decode(self, noise: np.ndarray) -> np.ndarray:
+        """Generated rows, (n_rows, n_features), of noise (n_rows, n_noise_)."""
+        ...
+
+
 def nearest(rows: np.ndarray, samples: np.ndarray) -> np.ndarray:
     """Euclidean distance of each row to the nearest sample."""
+    return np.asarray(np.sqrt(np.concatenate([gaps.min(axis=1) for gaps in _squared_gaps(rows, samples)])))
+
+
+def closeness(rows: np.ndarray, samples: np.ndarray, *, attacker: str) -> np.ndarray:
+    """Compute what an attacker who has samples alone asks of each row; larger: more like a member.
+
+    "distance" is minus the distance to the nearest sample, the full black box of Chen et al. 2020 (GAN-Leaks,
+    arXiv:1909.03935). "count" is how many samples lie within the median of these distances, the Monte Carlo
+    attack of Hilprecht et al. 2019 (PoPETs 2019.4) with its median heuristic.
+    """
+    distances = nearest(rows, samples)
+    if attacker == "distance":
+        return -distances
+    radius = np.median(distances)
+    near = [(np.sqrt(gaps) <= radius).sum(axis=1) for gaps in _squared_gaps(rows, samples)]
+    return np.concatenate(near).astype(np.float64)
+
+
+def _squared_gaps(rows: np.ndarray, samples: np.ndarray) -> Iterator[np.ndarray]:
+    """Squared distances of some rows at a time to all samples."""
     rows, samples = rows.astype(np.float64), samples.astype(np.float64)
-    squares, distances = (samples**2).sum(axis=1), []
+    squares = (samples**2).sum(axis=1)
     for start in range(0, len(rows), _BLOCK):
         part = rows[start : start + _BLOCK]
-        gaps = (part**2).sum(axis=1)[:, None] + squares - 2 * part @ samples.T
-        distances.append(np.sqrt(np.maximum(gaps.min(axis=1), 0)))
-    return np.concatenate(distances)
+        yield np.maximum((part**2).sum(axis=1)[:, None] + squares - 2 * part @ samples.T, 0)
+
+
+def nearest_found(rows: np.ndarray, generator: Any, *, n_starts: int, rng: np.random.Generator) -> np.ndarray:
+    """Distance of each row to the nearest one that a search for its noise finds, without gradients.
+
+    It begins at the nearest of ``n_starts`` samples. A step mixes normal noise into the best so far, and
+    stays where that comes nearer.
+    Source: the partial black box of Chen et al. 2020 (GAN-Leaks, arXiv:1909.03935), who search by Powell's
+    method.
+    """
+    if not isinstance(generator, Decoding):
+        raise ValueError(  # noqa: TRY004  (as every other wrong parameter)
+            "a generator must have decode(noise) and n_noise_ for access='partial-black-box', got "
+            f"{type(generator)}"
+        )
+    starts = rng.standard_normal((n_starts, generator.n_noise_), dtype=np.float32)
+    gaps = _squared_gaps(rows, _decoded(generator, starts, rows.shape[1]))
+    noise = starts[np.concatenate([part.argmin(axis=1) for part in gaps])]
+    best = ((_decoded(generator, noise, rows.shape[1]) - rows) ** 2).sum(axis=1)
+    length = np.full(len(rows), 0.5)
+    for _ in range(_SEARCH):
+        fresh = rng.standard_normal(noise.shape, dtype=np.float32)
+        moved = (np.sqrt(1 - length**2)[:, None] * noise + length[:, None] * fresh).astype(np.float32)
+        gap = ((_decoded(generator, moved, rows.shape[1]) - rows) ** 2).sum(axis=1)
+        nearer = gap < best
+        noise[nearer], best[nearer] = moved[nearer], gap[nearer]
+        length = np.clip(length * np.exp(0.2 * (nearer - _SUCCESS)), 1e-3, 0.999)
+    return np.asarray(np.sqrt(best))
 
 
 def check_used(name: str, *, kind: str, batch_size: int, steps: int, delay: int) -> None:
@@ -92,7 +154,8 @@ _SIZES = {  # random inputs, and units or channels, unless others are asked for
     "vae": (64, 256),
 }
 _IMAGES = ("dcgan", "dcgan-vae", "began")
-_ACCESS = ("white-box", "black-box")
+OF_SAMPLES = ("distance", "count")  # attackers who train nothing
+_ACCESS = ("white-box", "partial-black-box", "black-box")
 
 
 class TargetGenerator:
@@ -230,7 +293,7 @@ class TargetGenerator:
                 f"kind={self.kind!r}, got {rows.shape[1]} numbers a row: resize them, or type kind='gan' or "
                 "kind='vae', which take any rows"
             ) from error
-        self.n_features_in_ = rows.shape[1]
+        self.n_features_in_, self.n_noise_ = rows.shape[1], n_noise
         adversarial.train_generator(
             self.model_, rows, settings, seed=seed, delay=delay, progress=self.progress, **extra_rows
         )
@@ -241,6 +304,19 @@ class TargetGenerator:
         from ostraka.nets.adversarial import realness_of  # noqa: PLC0415
 
         return realness_of(self.model_, unit_rows("X", X, width=self.n_features_in_))
+
+    def reconstruct(self, X: Any) -> np.ndarray:
+        """What encoder and generator make of rows, float32; of the kinds "vae" and "dcgan-vae"."""
+        from ostraka.nets.adversarial import copies_of  # noqa: PLC0415
+
+        check.one_of(kind=self.kind, allowed=("vae", "dcgan-vae"))
+        return copies_of(self.model_, unit_rows("X", X, width=self.n_features_in_))
+
+    def decode(self, noise: Any) -> np.ndarray:
+        """Rows of standard normal noise (n_rows, n_noise_), float32."""
+        from ostraka.nets.adversarial import decoded_by  # noqa: PLC0415
+
+        return decoded_by(self.model_, np.asarray(noise, dtype=np.float32))
 
     def sample(self, n_rows: int, *, random_state: Any = None) -> np.ndarray:
         """Generated rows, float32 (n_rows, n_features)."""
@@ -317,22 +393,27 @@ def generator_statistics(
     ----------
     generator : object with ``realness(rows)`` (white box) or ``sample(n_rows, random_state=)`` (black box)
         The target, such as a :class:`TargetGenerator`; for tables of codes any object with such a ``sample``.
+        Of a partial black box with ``decode(noise)`` and ``n_noise_``, too.
     candidates : array, shape (n_rows, n_features)
         Private.
-    access : {"white-box", "black-box"}
-        Its discriminator, or samples only.
+    access : {"white-box", "partial-black-box", "black-box"}
+        Its discriminator or its encoder; rows that it makes of noise which the attacker chooses; or samples
+        only.
     reference : like ``generator``, optional
         A generator of other rows of the same kind. What it finds of a row is taken off as far as it foretells
         the target's: rows that all generators find real are no members for that.
     auxiliary : array, shape (n_known, n_features), optional
         Rows which are known not to be members (black box).
     attacker : optional
-        Black box. None: a :class:`TargetGenerator` trained on samples, whose discriminator is asked.
-        A TargetGenerator: that, with these settings. A scikit-learn classifier: it learns to tell samples of
+        White box: None asks ``realness``; "reconstruction" is minus the distance to a row's copy by
+        ``reconstruct(rows)``. Partial black box: None, minus the distance to the nearest row that a search
+        finds. Black box: None, a :class:`TargetGenerator` trained on samples, whose discriminator is asked. A
+        TargetGenerator: that, with these settings. A scikit-learn classifier: it learns to tell samples of
         the target from ``auxiliary`` rows, or from samples of ``reference``, and its log odds are a density
-        ratio. "distance": minus the distance to the nearest sample.
+        ratio. "distance": minus the distance to the nearest sample. "count": how many samples lie within the
+        median of these distances.
     n_samples : int, optional
-        None: as many as there are candidates.
+        Of a search the samples at which it begins. None: as many as there are candidates.
     random_state : int or None
 
     Returns
@@ -348,7 +429,9 @@ def generator_statistics(
     Guarantees
     ----------
     Which rows were in the target is not read.
-    Source: Hayes et al. 2019, arXiv:1705.07663, sections 3 and 4; the calibration is ours.
+    Source: Hayes et al. 2019, arXiv:1705.07663, sections 3 and 4. "count" and "reconstruction": Hilprecht et
+    al. 2019, PoPETs 2019.4. "distance" and the partial black box: Chen et al. 2020 (GAN-Leaks),
+    arXiv:1909.03935; they take the distance to a reference's samples off in full, as ``nearest_scores`` does.
 
     Examples
     --------
@@ -363,30 +446,41 @@ def generator_statistics(
         raise ValueError(
             f"candidates must be finite numbers of shape (n_rows, n_features), got shape {rows.shape}"
         )
-    if access == "white-box":
-        if auxiliary is not None or attacker is not None:
-            raise ValueError("auxiliary and attacker are for access='black-box'")
-        statistics = [_realness(generator, rows, name="generator")]
-        if reference is not None:
-            statistics.append(_realness(reference, rows, name="reference"))
-        return statistics[0] if reference is None else residual(*statistics)
+    copies = access == "white-box" and isinstance(attacker, str) and attacker == "reconstruction"
+    if access != "black-box" and (auxiliary is not None or not (attacker is None or copies)):
+        raise ValueError(
+            "auxiliary and attacker are for access='black-box', but for attacker='reconstruction' of a "
+            "white box"
+        )
     n = len(rows) if n_samples is None else n_samples
     check.integer(n_samples=n, least=2)
+    generators = {"generator": generator} | ({} if reference is None else {"reference": reference})
     seeds = np.random.SeedSequence(random_state).generate_state(4).tolist()
-    generators = [generator] if reference is None else [generator, reference]
-    samples = [_samples(g, n, seed, rows.shape[1]) for g, seed in zip(generators, seeds, strict=False)]
-    outsiders = None if auxiliary is None else np.asarray(auxiliary)
-    if isinstance(attacker, str):
-        check.one_of(attacker=attacker, allowed=("distance",))
-        statistics = [-nearest(rows, group) for group in samples]
-    elif attacker is None or isinstance(attacker, TargetGenerator):
+    if access == "white-box":
+        ask = _copied if copies else _realness
+        statistics = [ask(part, rows, name=name) for name, part in generators.items()]
+    elif access == "partial-black-box":
         statistics = [
-            _by_own_generator(attacker, group, rows, outsiders, seed)
-            for group, seed in zip(samples, seeds[2:], strict=False)
+            -nearest_found(rows, part, n_starts=n, rng=np.random.default_rng(seed))
+            for part, seed in zip(generators.values(), seeds, strict=False)
         ]
     else:
-        others = samples[1:] if outsiders is None else [outsiders, *samples[1:]]
-        return _density_ratio(attacker, samples[0], rows, others)
+        samples = [
+            _samples(part, n, seed, rows.shape[1])
+            for part, seed in zip(generators.values(), seeds, strict=False)
+        ]
+        outsiders = None if auxiliary is None else np.asarray(auxiliary)
+        if isinstance(attacker, str):
+            check.one_of(attacker=attacker, allowed=OF_SAMPLES)
+            statistics = [closeness(rows, group, attacker=attacker) for group in samples]
+        elif attacker is None or isinstance(attacker, TargetGenerator):
+            statistics = [
+                _by_own_generator(attacker, group, rows, outsiders, seed)
+                for group, seed in zip(samples, seeds[2:], strict=False)
+            ]
+        else:
+            others = samples[1:] if outsiders is None else [outsiders, *samples[1:]]
+            return _density_ratio(attacker, samples[0], rows, others)
     return statistics[0] if reference is None else residual(*statistics)
 
 
@@ -429,6 +523,23 @@ def _realness(generator: Any, rows: np.ndarray, *, name: str) -> np.ndarray:
     if values.shape != rows.shape[:1] or not np.isfinite(values).all():
         raise ValueError(f"{name}.realness must return one finite number for each of {len(rows)} rows")
     return values
+
+
+def _copied(generator: Any, rows: np.ndarray, *, name: str) -> np.ndarray:
+    """How near each row's copy is (Hilprecht et al. 2019): minus the distance."""
+    if not hasattr(generator, "reconstruct"):
+        raise ValueError(f"{name} must have reconstruct(rows) for attacker='reconstruction'")
+    copies = np.asarray(generator.reconstruct(rows), dtype=np.float64)
+    if copies.shape != rows.shape or not np.isfinite(copies).all():
+        raise ValueError(f"{name}.reconstruct must return finite rows of shape {rows.shape}")
+    return np.asarray(-np.sqrt(((copies - rows) ** 2).sum(axis=1)))
+
+
+def _decoded(generator: Decoding, noise: np.ndarray, width: int) -> np.ndarray:
+    rows = np.asarray(generator.decode(noise))
+    if rows.shape != (len(noise), width) or not np.isfinite(rows).all():
+        raise ValueError(f"generator.decode must return finite rows of shape {(len(noise), width)}")
+    return rows
 
 
 def _samples(generator: Any, n_samples: int, seed: int, width: int) -> np.ndarray:
