@@ -13,8 +13,8 @@ seconds no training begins any more. ``--out=FILE`` gets a line of JSON for each
 ``--cache=FOLDER`` keeps trainings for other parts and calls, ``--pictures=FOLDER`` gets pictures.
 
 The step at which an attacker stops, 10,000, was fixed before any run. Known rows are no candidates. The
-thesis's private GAN of figure 6.18 has no differential privacy by today's definition: the VAE of a ``DPGM``
-is attacked instead.
+thesis's private GAN of figure 6.18 has no differential privacy by today's definition: networks of a ``DPGM``
+and the ballots of an ``Evolution`` are attacked instead.
 """
 
 from __future__ import annotations
@@ -33,7 +33,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bench._data import folder
-from ostraka.audit.attacks.generators import TargetGenerator, nearest, residual
+from ostraka.audit.attacks.generators import (
+    OF_SAMPLES,
+    TargetGenerator,
+    closeness,
+    generator_statistics,
+    nearest,
+    residual,
+)
+from ostraka.audits import one_run_lower_bound
 from ostraka.core import files
 from ostraka.core.diverged import TrainingDiverged
 from ostraka.scores import Scores
@@ -48,7 +56,9 @@ DELAYS = (0, 1_000)
 BATCH, RATE = 32, 2e-4
 WIDTHS = {"dcgan": 32, "dcgan-vae": 32, "began": 32}
 SHARES, SHARE_ROWS = (0.1, 0.5, 0.9), 1_000
-EPSILONS, PRIVATE_STEPS, UNITS, LATENT = (1.5, 28.3), 4_000, 200, 16  # of the VAEs of figure 6.18
+# Of figure 6.18: images of another side, half of which are members by fair coins; networks, and ballots.
+COINS, COIN_SIDE, EPSILONS, DELTA = 1_000, 16, (1.5, 28.3), 1e-4
+PRIVATE_STEPS, UNITS, LATENT, CHANNELS, POPULATION, BALLOTS = 500, 100, 16, 8, 200, 10
 SHOWN = 64  # samples at each stage
 QUICK = {
     "N_ROWS": 320,
@@ -61,10 +71,15 @@ QUICK = {
     "WIDTHS": {"dcgan": 4, "dcgan-vae": 4, "began": 4},
     "SHARES": (0.5,),
     "SHARE_ROWS": 100,
+    "COINS": 100,
+    "COIN_SIDE": 8,
     "EPSILONS": (28.3,),
     "PRIVATE_STEPS": 2,
     "UNITS": 8,
     "LATENT": 2,
+    "CHANNELS": 4,
+    "POPULATION": 20,
+    "BALLOTS": 2,
 }
 QUICK_ARGUMENTS = ["--seeds=0"]
 DEFENCES: dict[str, dict[str, Any]] = {
@@ -104,11 +119,12 @@ class World(NamedTuple):
     fresh: np.ndarray
 
 
-def images() -> np.ndarray:
+def images(name: str = "x_train", *, side: int | None = None) -> np.ndarray:
     """Flat colour images, channels first; a smaller side leaves pixels out."""
     with np.load(folder() / "cifar10" / "cifar10_5000_2000.npz") as file:
-        whole = file["x_train"][:N_ROWS]
-    smaller = whole[:, :: 32 // SIDE, :: 32 // SIDE].transpose(0, 3, 1, 2)
+        whole = file[name][:N_ROWS]
+    step = 32 // (SIDE if side is None else side)
+    smaller = whole[:, ::step, ::step].transpose(0, 3, 1, 2)
     return smaller.reshape(len(whole), -1) / np.float32(255)
 
 
@@ -346,34 +362,80 @@ def figure617(run: Run, *, name: str) -> Iterator[Line]:
     yield from by_stage(target(run, world, **DEFENCES[name]), world, run.epochs)
 
 
-def figure618(run: Run, *, epsilon: float | None) -> Iterator[Line]:
-    """A VAE without differential privacy, and with it, in a DPGM (thesis: chance at 1.5, 85 % at 28.3)."""
-    world = dealt(run.seed)
-    if epsilon is None:
-        settings = {"kind": "vae", "width": UNITS, "n_noise": LATENT, "learning_rate": 1e-3}
-        yield {"case": "white box"} | scored(target(run, world, **settings).realness[-1], world.member)
-        return
-    from ostraka.synth import DPGM
-    from ostraka.synth.sgd import VAE
+def figure618(run: Run, *, target: str, epsilon: float | None) -> Iterator[Line]:
+    """What privacy does to attacks, with both bounds (thesis: chance at 1.5, 85 % at 28.3).
 
+    Each of 1,000 images is a member by a fair coin, so that scores prove a lower bound on epsilon. Without
+    privacy the attacks of Hilprecht et al. and of Chen et al. stand beside ours.
+    """
+    whole = images(side=COIN_SIDE)
+    rows = whole[:COINS]
+    member = np.random.default_rng(run.seed).random(len(rows)) < 0.5
     if time.time() > run.deadline:
         raise TimeoutError
-    network = VAE(n_features=world.rows.shape[1], hidden=(UNITS,), latent=LATENT)
+    if epsilon is None:
+        settings: dict[str, Any] = {
+            "vae": {"width": UNITS, "n_noise": LATENT, "learning_rate": 1e-3},
+            "dcgan": {"width": CHANNELS, "n_noise": LATENT, "learning_rate": RATE},
+        }[target]
+        made, other = (
+            TargetGenerator(target, epochs=run.epochs[-1], **settings, random_state=run.seed + n).fit(part)
+            for n, part in enumerate((rows[member], whole[COINS : COINS + member.sum()]))
+        )
+        statistics = {"white box": made.realness(rows)}
+        samples, others = (part.sample(len(rows), random_state=run.seed) for part in (made, other))
+        statistics["distance less a reference's"] = nearest(rows, others) - nearest(rows, samples)
+        statistics["search for noise"] = generator_statistics(
+            made, rows, access="partial-black-box", random_state=run.seed
+        )
+        if target == "vae":
+            statistics["reconstruction"] = generator_statistics(made, rows, attacker="reconstruction")
+    else:
+        statistics, samples = private(target, rows, member, epsilon=epsilon, seed=run.seed)
+    statistics |= {attacker: closeness(rows, samples, attacker=attacker) for attacker in OF_SAMPLES}
+    for name, found in statistics.items():
+        scores = Scores.of(members=found[member], others=found[~member])
+        lower = one_run_lower_bound(scores, delta=DELTA, rng=np.random.default_rng(run.seed)).epsilon
+        yield {"case": name, "lower": lower, "upper": epsilon} | scored(found, member)
+
+
+def private(
+    target: str, rows: np.ndarray, member: np.ndarray, *, epsilon: float, seed: int
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Statistics of what was released of the members, and its samples: a network of a DPGM, or ballots."""
+    from ostraka.synth import DPGM, Evolution
+    from ostraka.synth.sgd import DCGAN, VAE
+
+    rng = np.random.default_rng(seed)
+    if target == "ballots":
+
+        def vary(winners: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+            """Mix public images with others of them."""
+            return 0.7 * winners + 0.3 * rng.permutation(winners)
+
+        public = images("x_test", side=COIN_SIDE)[:POPULATION]
+        settings = {"n_rounds": BALLOTS, "epsilon": epsilon, "delta": DELTA, "random_state": seed}
+        voted = Evolution(public, vary=vary, **settings).fit(rows[member], rng=rng)
+        return {}, voted.sample(len(rows), random_state=seed)
+    n_features = rows.shape[1]
+    network: Any = (
+        VAE(n_features=n_features, hidden=(UNITS,), latent=LATENT)
+        if target == "vae"
+        else DCGAN(n_features=n_features, width=CHANNELS, n_noise=LATENT)
+    )
     model = DPGM(
         n_clusters=1,
         generator=network,
         steps=PRIVATE_STEPS,
         sampling_rate=0.1,
         epsilon=epsilon,
-        delta=1e-4,
-    ).fit(world.rows[world.member], rng=np.random.default_rng(run.seed))
-    yield {"case": "white box"} | scored(evidence(model, network, world.rows), world.member)
-    samples = model.sample(len(world.rows))[0]
-    yield {"case": "nearest sample"} | scored(-nearest(world.rows, samples), world.member)
+        delta=DELTA,
+    ).fit(rows[member], rng=rng)
+    return {"white box": realness(model, network, rows)}, model.sample(len(rows), random_state=seed)[0]
 
 
-def evidence(model: Any, network: Any, rows: np.ndarray) -> np.ndarray:
-    """Evidence lower bound of each row under the one network that a DPGM released, at the latent means."""
+def realness(model: Any, network: Any, rows: np.ndarray) -> np.ndarray:
+    """Minus the loss of each row under the one network that a DPGM released, at the latent means of a VAE."""
     import torch
 
     from ostraka.synth.sgd import logits_of
@@ -427,8 +489,11 @@ def parts() -> dict[str, Part]:
             for shadow in (True, False)
         },
         "figure6.18": {
-            ("no privacy" if epsilon is None else f"epsilon {epsilon:g}"): partial(figure618, epsilon=epsilon)
-            for epsilon in (None, *EPSILONS)
+            f"{name}, {'no privacy' if epsilon is None else f'epsilon {epsilon:g}'}": partial(
+                figure618, target=target, epsilon=epsilon
+            )
+            for target, name in (("vae", "VAE"), ("dcgan", "DCGAN"), ("ballots", "ballots"))
+            for epsilon in (() if target == "ballots" else (None,)) + EPSILONS
         },
     }
 
@@ -479,10 +544,14 @@ def text_of(line: Line) -> str:
     if "score" in line:
         name += f", {line['score']}"
     spent = f" ({line['processor']:.0f} s of processor for the case)"
+    bounds = ""
+    if "lower" in line:
+        claim = "none is claimed" if line["upper"] is None else f"at most {line['upper']:g} is claimed"
+        bounds = f", epsilon at least {line['lower']:.2f} (95 %), {claim}"
     gap = f", {line['gap']:.2f} to the closest member" if "gap" in line else ""
     return (
         f"{name}: {line['share']:.1%} of as many suspects (by chance {line['chance']:.1%}), "
-        f"AUC {line['auc']:.3f}, TPR at 1 % {line['tpr']:.1%}{gap}{spent}"
+        f"AUC {line['auc']:.3f}, TPR at 1 % {line['tpr']:.1%}{gap}{bounds}{spent}"
     )
 
 
