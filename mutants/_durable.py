@@ -234,11 +234,18 @@ MUTANTS = [
         "secure/test_objects.py::test_of_two_programs_the_second_hears_what_the_first_wrote",
     ),
     Mutant(
-        "nobody sees that a thread waits for a connection which others use",
+        "each caller who is refused in time begins the wait anew",
         "core/ledger/store.py",
-        "        self._arrived[waiting] = time.monotonic()\n",
-        '        self._arrived[waiting] = float("inf")\n',
-        "ledger/test_store.py::test_a_thread_that_waits_for_others_is_seen_though_each_of_them_is_refused_in_time",
+        "                refused = begun if self._refused is None else self._refused\n",
+        "                refused = begun\n",
+        "ledger/test_store.py::test_callers_who_are_refused_in_time_one_after_the_other_are_one_long_wait",
+    ),
+    Mutant(
+        "what was spent is worked out while nobody can charge",
+        "core/ledger/readings.py",
+        "            balance = history.dataset.now()\n        return balance.epsilon\n",
+        "            return history.dataset.epsilon\n",
+        "ledger/test_store.py::test_others_charge_while_what_is_left_is_worked_out[epsilon]",
     ),
     Mutant(
         "five bytes of a stranger begin a handshake",

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["find"]
 
 ASKED = "asked"
-LONG = 2_000  # charges after which a fresh ledger begins: all of it is read after each kill
+LONG = 500  # charges after which a fresh ledger begins: all of it is read after each kill
 BUDGET = Budget(epsilon=0.25, delta=1e-6, adaptive=False)  # spent after some tens of kills
 
 

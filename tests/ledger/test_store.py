@@ -5,15 +5,17 @@ import os
 import signal
 import sqlite3
 import threading
-import time
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from ostraka.core.curve import Curve
 from ostraka.core.ledger import sqlite, store
 from ostraka.core.ledger.budget import LedgerUnavailable
-from ostraka.ledger import BudgetExceeded, Ledger, LedgerError
+from ostraka.ledger import BudgetExceeded, ChargeRequest, Ledger, LedgerError
 
 ASK = {"unit": "row", "simulation": False}
 
@@ -302,28 +304,40 @@ class TestTheLog:
         assert [entry.seq for entry in ledger.entries()] == [1, 2, 3, 4, 5, 6, 7]
 
 
-def test_a_thread_that_waits_for_others_is_seen_though_each_of_them_is_refused_in_time(ledger):
+def test_callers_who_are_refused_in_time_one_after_the_other_are_one_long_wait(ledger, monkeypatch):
     """A page behind many charges would otherwise wait for all of them unseen."""
-    came, goes = threading.Event(), threading.Event()
-
-    def work():
-        came.set()
-        with ledger._store.reading():
-            goes.set()
-
-    assert ledger.waited() == 0
-    with ledger._store.reading(), ledger._store.reading():  # a thread never waits for itself
-        assert ledger.waited() == 0
-        thread = threading.Thread(target=work)
-        thread.start()
-        came.wait()
-        until = time.monotonic() + 10
-        while not ledger._store._arrived and time.monotonic() < until:
-            pass
-        assert ledger.waited() == 0, "who holds it computes"
-        with pytest.raises(LedgerUnavailable), ledger._store.reading():
+    now = [0.0]
+    monkeypatch.setattr(store, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    for waited in (2.0, 4.0):
+        with suppress(LedgerUnavailable), ledger._store.reading():
+            now[0] += 2.0
             raise LedgerUnavailable("the database is away")
-        assert ledger.waited() > 0
-        assert not goes.is_set()
-    thread.join()
-    assert (ledger.waited(), goes.is_set()) == (0, True)
+        assert ledger.waited() == waited
+    with ledger._store.reading(), ledger._store.reading():  # it answers again; and who holds it may compute
+        now[0] += 2.0
+    assert ledger.waited() == 0
+
+
+@pytest.mark.parametrize("what", ["accounts", "uses_left", "epsilon", "receipt", "outlook"])
+def test_others_charge_while_what_is_left_is_worked_out(ledger, gaussian, monkeypatch, what):
+    """The first look at a mechanism may take seconds, for which all requests of a service would wait."""
+    mechanism = gaussian(40.0)
+    ledger.grant("ann", budget_epsilon=1.0)
+    (one,) = ledger.charge_each(
+        [ChargeRequest(account="ann", key="k", digest="ab", cost=mechanism, reserve=mechanism, answer=1)],
+        **ASK,
+    )
+    free = []
+
+    def epsilon(_self, _delta, known=Curve.epsilon):
+        with ThreadPoolExecutor(1) as others:
+            free.append(others.submit(ledger._store._lock.acquire, timeout=0.2).result())
+            if free[-1]:
+                others.submit(ledger._store._lock.release).result()
+        return known(_self, _delta)
+
+    monkeypatch.setattr(Curve, "epsilon", epsilon)
+    asked = {"uses_left": (mechanism,), "receipt": (one.seq,)}.get(what, ())
+    getattr(ledger, what)(*asked)
+    assert free
+    assert all(free)

@@ -158,7 +158,8 @@ _MOST_ROWS = 512  # of one micro-batch
 _LAST = None
 # A request is read in one turn of the event loop and asked in the next one.
 _QUIET_TURNS = 2
-PATIENCE = 1.0  # seconds that requests wait for a ledger that does not answer; looked at twice as often
+PATIENCE = 1.0  # seconds that requests wait for a ledger that does not answer
+LOOK = PATIENCE / 4  # seconds between two looks at whether it does
 
 
 @dataclass(slots=True, eq=False)
@@ -235,7 +236,7 @@ class Batcher:
             self._gather()
         if not self._watched:
             self._watched = True
-            asyncio.get_running_loop().call_later(PATIENCE / 2, self._watch)
+            asyncio.get_running_loop().call_later(LOOK, self._watch)
         return await done
 
     def _watch(self) -> None:
@@ -247,7 +248,7 @@ class Batcher:
                     job.done.set_exception(unavailable())
         self._watched = bool(self._handed_over or self._gathering)
         if self._watched:
-            asyncio.get_running_loop().call_later(PATIENCE / 2, self._watch)
+            asyncio.get_running_loop().call_later(LOOK, self._watch)
 
     def _gather(self, n_before: int = 0, quiet: int = 0) -> None:
         """Hand the waiting jobs over once the event loop reads no more; call it while none is answered."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from ostraka.core.ledger.budget import LedgerError, LedgerUnavailable
 from ostraka.secure import server
 from ostraka.secure.server import Limits, Reply, Request, log_unexpected
-from ostraka.serve.answering import PATIENCE
+from ostraka.serve.answering import LOOK, PATIENCE
 from ostraka.serve.keys import CLIENT, OWNER, Holder, bearer
 from ostraka.serve.openapi import described, page
 from ostraka.serve.owner import overview, render
@@ -221,11 +221,12 @@ def _pace(deployment: Deployment, who: Holder, rows: int) -> None:
 
 async def _in_time(app: Application, work: Callable[..., _Value], *arguments: object) -> _Value:
     """Return what a thread returns; give it up once the ledger does not answer."""
-    task = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
-    while not (await asyncio.wait({task}, timeout=PATIENCE / 2))[0]:
+    task, wait = asyncio.ensure_future(asyncio.to_thread(work, *arguments)), PATIENCE
+    while not (await asyncio.wait({task}, timeout=wait))[0]:
         if app.deployment.ledger.waited() > PATIENCE:
-            task.add_done_callback(_tell_failure)
+            task.cancel()  # else those that no thread has begun with would pile up
             raise unavailable()
+        wait = LOOK
     return task.result()
 
 

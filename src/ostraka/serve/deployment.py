@@ -247,7 +247,7 @@ class Deployment:
             self._working_out[account] = task
             task.add_done_callback(lambda _: self._working_out.pop(account, None))
         if self.answers_left.known(account) is None:
-            await asyncio.wait({task}, timeout=PATIENCE)
+            await asyncio.wait({task}, timeout=PATIENCE / 2)
 
     def _try_to_work_out(self, account: str) -> None:
         with contextlib.suppress(LedgerError):  # the next charge deals with it

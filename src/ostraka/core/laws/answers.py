@@ -48,11 +48,12 @@ def table(law: Law) -> tuple[float, np.ndarray] | None:
     if law.kind == BOUNDED_RANGE:
         return ranges.table(law.size, law.uses)
     key = law.kind, law.size
-    run = _runs.pop(key, None) or _Run(law._replace(uses=1), _WAY)
+    run = _runs.pop(key, None) or _Run(law._replace(uses=1), _WAY)  # of one thread, until it is put back
+    values = run.values(law.uses)
     _runs[key] = run
-    while len(_runs) > _MOST_RUNS:
-        del _runs[next(iter(_runs))]
-    return run.values(law.uses)
+    for oldest in list(_runs)[:-_MOST_RUNS]:
+        _runs.pop(oldest, None)
+    return values
 
 
 def followed(law: Law) -> Callable[[int], tuple[float, np.ndarray] | None]:

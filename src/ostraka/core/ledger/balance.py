@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -54,6 +55,12 @@ class Balance:
         self._ahead, self._then, self._width = 0, 0.0, 1
         self._refused: set[Price] = set()
         self._row: tuple[Price | None, int] = None, 0  # the price decided on last, and how often in a row
+
+    def now(self) -> Balance:
+        """A copy that later charges do not change: what takes long is worked out while others charge."""
+        balance = copy.copy(self)
+        balance._owed = self._owed.copy()  # noqa: SLF001  (of its own class)
+        return balance
 
     def after(self, price: Price | None = None, *, uses: int = 0) -> bytes | None:
         """The total after ``uses`` more uses, in whole units; None before the first."""

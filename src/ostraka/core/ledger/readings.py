@@ -50,10 +50,11 @@ class Readings(CommittedState):
     def accounts(self) -> tuple[Account, ...]:
         """Every client's account, by name."""
         with self._reading() as history:
-            return tuple(
-                Account(name=name, cap=balance.budget.epsilon, spent=balance.epsilon, left=balance.left)
-                for name, balance in sorted(history.accounts.items())
-            )
+            balances = [(name, balance.now()) for name, balance in sorted(history.accounts.items())]
+        return tuple(
+            Account(name=name, cap=balance.budget.epsilon, spent=balance.epsilon, left=balance.left)
+            for name, balance in balances
+        )
 
     def uses_left(self, mechanism: Priced, *, account: str | None = None, most: int = 10**9) -> int:
         """The number of further uses of a mechanism that fit, up to ``most``, if no other program charges.
@@ -77,12 +78,14 @@ class Readings(CommittedState):
         """
         quote = self._prices.quote(mechanism)
         with self._reading() as history:
-            price = history.reserve(*quote)
-            n_uses = history.dataset.uses_left(price, most=most)
-            if account is None:
-                return n_uses
-            balance = history.accounts.get(account)
-            return balance.uses_left(price, most=n_uses) if balance else 0
+            price, balances = history.reserve(*quote), [history.dataset.now()]
+            if account is not None:
+                if account not in history.accounts:
+                    return 0
+                balances.append(history.accounts[account].now())
+        for balance in balances:
+            most = balance.uses_left(price, most=most)
+        return most
 
     def outlook(self) -> Outlook:
         """The number of further uses of the price charged last, and how long they last at the present rate.
@@ -104,12 +107,11 @@ class Readings(CommittedState):
             last = self._store.last_charge(history.seq)
             if last is None:
                 return Outlook()
-            price = history.prices[last.price or 0]
-            n_uses = history.dataset.uses_left(price, most=10**9)
+            price, balance = history.prices[last.price or 0], history.dataset.now()
             for at, uses in self._charged_since(now - DAY, history.seq):
                 if at <= now:  # else a clock was wrong
                     pace.add(at, uses)
-        rate = pace.per_second(now)
+        n_uses, rate = balance.uses_left(price, most=10**9), pace.per_second(now)
         seconds = n_uses / rate if rate > 0 else None
         return Outlook(
             mechanism=price.mechanism,
@@ -153,8 +155,8 @@ class Readings(CommittedState):
             if row is None or row.answer is None:
                 raise LedgerError(f"{self.path} has no client's charge {seq}")
             history.checked(row, self._store)
-            remainder = history.accounts[row.account].left
-            return Receipt(seq=row.seq, head=row.digest.hex(), answer=row.answer, left=remainder)
+            balance = history.accounts[row.account].now()
+        return Receipt(seq=row.seq, head=row.digest.hex(), answer=row.answer, left=balance.left)
 
     def answer(self, entry: int) -> Released | None:
         """The answer stored for an entry, or None."""
@@ -172,7 +174,8 @@ class Readings(CommittedState):
         if delta is not None:
             return self.spent().epsilon(delta)
         with self._reading() as history:
-            return history.dataset.epsilon
+            balance = history.dataset.now()
+        return balance.epsilon
 
     def left(self) -> float:
         """Epsilon that is left at the budget's delta; never negative."""

@@ -42,15 +42,13 @@ class Store(Protocol):
     _release: Callable[[], object]
     _process: int
     _lock: threading.RLock
-    _arrived: dict[object, float]  # when each thread that waits for its turn came
-    _refused: float = 0.0  # when the database last could not be used
     _trouble: str | None = None
     vouched: Callable[[], bool] | None = None  # whether witnesses know of nothing that is not here
     _begun: float | None = None  # when a call began that has not come back
+    _refused: float | None = None  # when the first began of those that could not be used, up to the last one
 
     def _begin(self, path: str) -> None:
         self.path, self._process, self._lock = path, os.getpid(), threading.RLock()
-        self._arrived = {}
 
     @property
     def alone(self) -> bool:
@@ -96,43 +94,31 @@ class Store(Protocol):
         """Hold the connection for this thread; refuse a store that is closed or poisoned."""
         if os.getpid() != self._process:  # neither connections nor SQLite's locks survive a fork
             raise LedgerError(f"{self.path} was opened by another process: open Ledger(…) in this one")
-        with self._turn(), self._explained():
-            if self._trouble:
-                raise LedgerError(f"{self.path} {self._trouble}: open Ledger(…) again")
-            yield self
-
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        """Hold the lock. That this thread waits for it is seen by :meth:`waited`."""
-        waiting = object()
-        self._arrived[waiting] = time.monotonic()
-        try:
-            self._lock.acquire()
-        finally:
-            del self._arrived[waiting]
-        try:
-            yield
-        except LedgerUnavailable:
-            self._refused = time.monotonic()
-            raise
-        finally:
-            self._lock.release()
+        begun, refused = time.monotonic(), None
+        with self._lock:
+            try:
+                with self._explained():
+                    if self._trouble:
+                        raise LedgerError(f"{self.path} {self._trouble}: open Ledger(…) again")
+                    yield self
+            except LedgerUnavailable:
+                refused = begun if self._refused is None else self._refused
+                raise
+            finally:
+                self._refused = refused
 
     def poison(self, trouble: str) -> None:
         """Refuse every later use, with this reason."""
         self._trouble = trouble
 
     def waited(self) -> float:
-        """Return the seconds for which a call has not come back, or a thread has waited for its turn.
+        """Return the seconds for which nobody could use the database: 0 while it answers.
 
-        Threads that each are refused in time may keep another one waiting for long. To wait for one that
-        computes, while the database does answer, does not count.
+        They begin with the first of several callers in a row who were refused, each in time, or with a call
+        that has not come back. To wait for one who computes does not count.
         """
-        now, begun = time.monotonic(), self._begun
-        oldest = min([now, *self._arrived.values()])
-        if begun is None:
-            return now - oldest if self._refused >= oldest else 0.0
-        return now - min(begun, oldest)
+        begun = [when for when in (self._begun, self._refused) if when is not None]
+        return time.monotonic() - min(begun) if begun else 0.0
 
     def close(self) -> None:
         """Close it. In a process that did not open it, do nothing."""
@@ -361,9 +347,11 @@ class SQLiteStore(Store):
             self._check_unchanged(log=True)
             if self._log_is_long():
                 self._checkpoint()
-            self._begun = self._begun or time.monotonic()
-            db.execute("BEGIN IMMEDIATE")
-            self._begun = None
+            self._begun = time.monotonic()
+            try:
+                db.execute("BEGIN IMMEDIATE")
+            finally:
+                self._begun = None
             try:
                 yield self
                 self._commit()
