@@ -158,8 +158,8 @@ MUTANTS = [
     Mutant(
         "n answers cost n - 1",
         "core/laws/answers.py",
-        "return run.values(law.uses)",
-        "return run.values(max(1, law.uses - 1))",
+        "values = run.values(law.uses)",
+        "values = run.values(max(1, law.uses - 1))",
         _ENVELOPE + "test_no_repeated_question_exceeds_delta_and_the_best_comes_near",
     ),
     Mutant(

@@ -234,6 +234,14 @@ MUTANTS = [
         "secure/test_objects.py::test_of_two_programs_the_second_hears_what_the_first_wrote",
     ),
     Mutant(
+        "keys that change while no service runs leave no note",
+        "serve/deployment.py",
+        "        self._grant()\n        self._note_keys()\n        self._left =",
+        "        self._grant()\n        self._left =",
+        "service/test_semantics.py::test_keys_that_change_while_no_service_runs_are_in_the_chain_before_the_next"
+        "_one_answers",
+    ),
+    Mutant(
         "each caller who is refused in time begins the wait anew",
         "core/ledger/store.py",
         "                refused = begun if self._refused is None else self._refused\n",

@@ -142,8 +142,10 @@ def deploy(
 
 
 @contextlib.contextmanager
-def serving(service: Service, *, strangers=(20.0, 200), tls=None, tokens=None, **limits):
+def serving(service: Service, *, strangers=(20.0, 200), tls=None, tokens=None, reading=PATIENCE, **limits):
     """Serve it from another thread of this process. ``strangers``: the rate and the burst of an address.
+
+    ``reading``: seconds that a request may take which needs no teacher.
 
     ``tls``: paths of the certificate, its key, and the authority of owners' certificates. ``tokens``: the
     provider of owners' tokens.
@@ -151,6 +153,7 @@ def serving(service: Service, *, strangers=(20.0, 200), tls=None, tokens=None, *
     app = Application(service.there, owner_certificates="authority" in (tls or {}), tokens=tokens)
     app.limits = dataclasses.replace(app.limits, **limits)
     app.strangers = Buckets(rate=strangers[0], burst=strangers[1])
+    app.reading = reading
     with running(app, **(tls or {})) as (service.url, service.server, service.loop):
         yield service
 

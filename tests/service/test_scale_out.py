@@ -120,7 +120,7 @@ def test_no_request_waits_for_a_database_that_is_silent(tmp_path, saved, databas
         tmp_path, opened(tmp_path, saved, address, budget=first.there.ledger.budget), first.keys
     )
     routes = ("/v1/budget", "/v1/ledger/receipt/1", "/ready", "/metrics", "/")
-    with serving(service), psycopg.connect(address) as other, ThreadPoolExecutor(8) as pool:
+    with serving(service, reading=1.9), psycopg.connect(address) as other, ThreadPoolExecutor(8) as pool:
         assert service.label(ONE, key="before").status_code == 200
         (pid,) = service.there.ledger._store._db.execute("SELECT pg_backend_pid()").fetchone()
 

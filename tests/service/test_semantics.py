@@ -17,8 +17,9 @@ import pytest
 
 import ostraka.service
 from ostraka import Curve, Ledger
+from ostraka.serve.keys import Keyring
 from ostraka.voters import SavedTeachers
-from tests.service.conftest import ONE, PATIENCE, asking, deploy, question, rows, serving
+from tests.service.conftest import ONE, PATIENCE, PEPPER, asking, deploy, question, rows, serving
 
 SOURCES = [
     path
@@ -187,14 +188,32 @@ def test_grants_are_entries_of_the_chain_and_change_while_it_runs(service):
     service.there.keys.grant("alice", epsilon=21.0, by="olga")
     service.there.keys.revoke("bob", by="otto")
     service.there._grant()
-    service.there._note_keys(before)
+    service.there._note_keys()
     assert caps()[-1] == ("alice", 21.0)
-    granted, revoked = (entry.key for entry in service.there.ledger.entries() if entry.kind == "note")
+    *_, granted, revoked = (entry.key for entry in service.there.ledger.notes())
     assert granted.endswith(": grant by olga")
     assert revoked.endswith(f": key {next(iter(before['bob'].keys))} of bob revoked by otto")
     with service.http() as http:
         assert http.get("/v1/budget").json()["epsilon"] == 21.0
     service.there.ledger.verify()
+
+
+def test_keys_that_change_while_no_service_runs_are_in_the_chain_before_the_next_one_answers(tmp_path, saved):
+    def notes() -> list[str]:
+        """Of one service after the other, each of which makes three keys of its own."""
+        with deploy(tmp_path, saved).there.ledger as ledger:
+            return [entry.key.partition(": ")[2] for entry in ledger.notes()]
+
+    assert len(notes()) == 3
+    ring = Keyring(tmp_path / "service" / "keys.json", PEPPER)
+    ring.add("eve", role="owner", by="olga")
+    (number,) = ring.kept["eve"].keys
+    added, revoked = f"key {number} of eve added by olga", f"key {number} of eve revoked by of eve added by x"
+    assert notes().count(added) == 1
+    ring.revoke("eve", by="of eve added by x")  # free text, which is not taken for another note
+    notes()
+    assert [note for note in notes() if number in note] == [added, revoked]
+    assert len(notes()) == 3 * 5 + 2
 
 
 # 7. The dataset's account first, then the client's: both or neither

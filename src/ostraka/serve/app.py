@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from ostraka.core.ledger.budget import LedgerError, LedgerUnavailable
 from ostraka.secure import server
 from ostraka.secure.server import Limits, Reply, Request, log_unexpected
-from ostraka.serve.answering import LOOK, PATIENCE
 from ostraka.serve.keys import CLIENT, OWNER, Holder, bearer
 from ostraka.serve.openapi import described, page
 from ostraka.serve.owner import overview, render
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("ostraka.serve")
 _FIRST_PAGE = 5.0  # seconds that the first drawing of the owner's page may delay the start
 _ANSWER = 30.0  # seconds after which a client is told that the outcome is unknown
+_READING = 1.9  # the same for what needs no teacher
 _AT_ONCE = 4_096  # requests; questions are bounded by their rows
 _RATE, _BURST = 20.0, 200  # requests without a valid key a second, and at once, of one address
 _Value = TypeVar("_Value")
@@ -75,6 +75,7 @@ class Application:
         )
         self.server: server.Server | None = None
         self.strangers = Buckets(rate=_RATE, burst=_BURST)  # by address
+        self.reading = _READING
         document = described(deployment.rows, deployment.classes, ROUTES)
         self.schema, self.docs = Reply.json(document), Reply.html(page(document))
         self._exact = {(route.method, route.path): route for route in ROUTES if "{" not in route.path}
@@ -220,13 +221,11 @@ def _pace(deployment: Deployment, who: Holder, rows: int) -> None:
 
 
 async def _in_time(app: Application, work: Callable[..., _Value], *arguments: object) -> _Value:
-    """Return what a thread returns; give it up once the ledger does not answer."""
-    task, wait = asyncio.ensure_future(asyncio.to_thread(work, *arguments)), PATIENCE
-    while not (await asyncio.wait({task}, timeout=wait))[0]:
-        if app.deployment.ledger.waited() > PATIENCE:
-            task.cancel()  # else those that no thread has begun with would pile up
-            raise unavailable()
-        wait = LOOK
+    """Return what a thread returns, or give it up, whatever it waits for or works out."""
+    task = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
+    if not (await asyncio.wait({task}, timeout=app.reading))[0]:
+        task.cancel()  # what a thread has begun goes on, and the next request finds it worked out
+        raise unavailable()
     return task.result()
 
 

@@ -12,6 +12,7 @@ import json
 import logging
 import math
 import os
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from ostraka.core.ledger.chain import Account, Receipt
     from ostraka.core.ledger.witness import Witness
     from ostraka.secure.server import Headers
-    from ostraka.serve.keys import KeyRecord
     from ostraka.voters.saved import SavedTeachers
 
 _KNOWN = "teachers.mac"
@@ -90,6 +90,7 @@ LEFT, ANSWERS_LEFT = b"ostraka-left", b"ostraka-answers-left"
 SECONDS_TO_EMPTY = b"ostraka-seconds-to-empty"
 _LOG = logging.getLogger("ostraka.serve")
 _LOOK = 1.0  # seconds between checks of the file of keys
+_CREDENTIAL = re.compile(r"\d+: ((?:key|subject) \S+) of (\S+) (added|revoked) by .+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +137,7 @@ class Deployment:
         self._bind(answerer, consistent)
         self.grants = Grants(ledger, keys, account=ITSELF, unit=self.unit, reserve=answerer.reserve)
         self._grant()
+        self._note_keys()
         self._left = {account.name: account.left for account in ledger.accounts()}
         self._stop = stop or _stop
         self.batcher = Batcher(answerer, ledger, stop=self._stop)
@@ -263,7 +265,7 @@ class Deployment:
 
     def budget(self, who: Holder) -> dict[str, Any]:
         """Return the budgets that ``who`` may see."""
-        work_out, lasts = self.answers_left.work_out, self.answers_left.seconds_to_empty
+        renewed, lasts = self.answers_left.renewed, self.answers_left.seconds_to_empty
         self.counts.catch_up(self.ledger)
         accounts = [
             {
@@ -271,7 +273,7 @@ class Deployment:
                 "epsilon": account.cap,
                 "spent": account.spent,
                 "left": account.left,
-                "answers_left": work_out(account.name),
+                "answers_left": renewed(account.name),
                 "seconds_to_empty": lasts(account.name),
             }
             for account in self.accounts()
@@ -288,7 +290,7 @@ class Deployment:
             "delta": budget.delta,
             "spent": self.ledger.epsilon(),
             "left": self.ledger.left(),
-            "answers_left": work_out(),
+            "answers_left": renewed(),
             "seconds_to_empty": lasts(),
             "unit": self.unit,
             "clients": accounts,
@@ -320,7 +322,11 @@ class Deployment:
             ("ostraka_epsilon_spent", "Publishable epsilon spent so far.", self.ledger.epsilon()),
             ("ostraka_delta", "Delta of both.", self.ledger.budget.delta),
             ("ostraka_rows_waiting", "Rows that wait for their answer.", self.batcher.waiting),
-            ("ostraka_answers_left", "Answers that the budget still pays for.", self.answers_left.work_out()),
+            (
+                "ostraka_answers_left",
+                "Answers that the budget still pays for.",
+                self.answers_left.renewed() or 0,
+            ),
             ("ostraka_answers_per_second", "Answers a second, over a day.", self.answers_left.rate("")),
             ("ostraka_ready", "1 if the service can charge.", float(not self.readiness.problems())),
             ("ostraka_keys_readable", "1 if the file of keys can be read.", float(self.keys.readable)),
@@ -372,25 +378,34 @@ class Deployment:
         self._left.update({account.name: account.left for account in self.ledger.accounts()})
         return record
 
-    def _note_keys(self, before: Mapping[str, KeyRecord]) -> None:
-        """Write into the chain which keys and subjects came and went, and who did it."""
+    def _note_keys(self) -> None:
+        """Write into the chain which keys and subjects came and went, and who did it, unless it says so.
+
+        A change that was made while no service ran is noted when the next one starts, and so before the first
+        use of a key.
+        """
+        valid, noted = set[tuple[str, str]](), set[tuple[str, str]]()
         for name, record in self.keys.kept.items():
-            old, new = _credentials(before.get(name)), _credentials(record)
-            for what, credentials in (("added", new - old), ("revoked", old - new)):
-                for credential in sorted(credentials):
-                    self.ledger.note(f"{credential} of {name} {what}", by=record.by or "nobody named")
+            valid |= {(name, f"key {number}") for number in record.keys}
+            valid |= {(name, f"subject {record.subject}")} if record.subject else set()
+        for note in self.ledger.notes():
+            if form := _CREDENTIAL.fullmatch(note.key or ""):
+                (noted.add if form[3] == "added" else noted.discard)((form[2], form[1]))
+        for what, credentials in (("added", valid - noted), ("revoked", noted - valid)):
+            for name, credential in sorted(credentials):
+                by = self.keys.kept[name].by if name in self.keys.kept else ""
+                self.ledger.note(f"{credential} of {name} {what}", by=by or "nobody named")
 
     async def _look(self) -> None:
         """Apply new keys, revoked keys and new grants within a second or two."""
-        to_grant, before = False, self.keys.kept
+        to_grant = False
         while True:
             await asyncio.sleep(_LOOK)
             try:
                 to_grant = self.keys.refresh() or to_grant
                 if to_grant:
                     await asyncio.to_thread(self._grant)
-                    await asyncio.to_thread(self._note_keys, before)
-                    before = self.keys.kept
+                    await asyncio.to_thread(self._note_keys)
                     accounts = await asyncio.to_thread(self.ledger.accounts)
                     self._left.update({account.name: account.left for account in accounts})
                     to_grant = False
@@ -408,14 +423,6 @@ class Deployment:
                     type(error).__name__,
                     extra={"event": "keys.unreadable"},
                 )
-
-
-def _credentials(record: KeyRecord | None) -> set[str]:
-    """What a holder may show, in the words of the ledger's notes."""
-    if record is None:
-        return set()
-    subject = {f"subject {record.subject}"} if record.subject else set()
-    return {f"key {number}" for number in record.keys} | subject
 
 
 def _said(label: Any) -> str:

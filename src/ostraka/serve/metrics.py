@@ -6,6 +6,7 @@ Public quantities only: no label, no row, no question.
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import threading
 import time
@@ -121,6 +122,12 @@ class AnswersLeft:
         self._left[account] = self._clock(), n
         self._rates[account] = self.rate(account)
         return n
+
+    def renewed(self, account: str = "", *, until: float = math.inf) -> int | None:
+        """The known count, worked out again first where that is due and ``until`` has not come."""
+        if self.stale(account) and self._clock() < until:
+            self.work_out(account)
+        return self.known(account)
 
     def known(self, account: str = "") -> int | None:
         """Return the last known count; None before it was worked out."""

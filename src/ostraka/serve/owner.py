@@ -443,7 +443,6 @@ def overview(deployment: Deployment) -> Overview:
     n_entries = ledger.count()  # counted first: later charges belong to the next view
     counts.catch_up(ledger)
     now = clock.now()
-    answers_left = _left(deployment, "", time.monotonic() + _WORKING_OUT) or 0
     return Overview(
         mechanism=repr(saved.mechanism),
         screen=None if saved.screen is None else repr(saved.screen),
@@ -456,7 +455,7 @@ def overview(deployment: Deployment) -> Overview:
         delta=ledger.budget.delta,
         spent=ledger.epsilon(),
         left=ledger.left(),
-        answers_left=answers_left,
+        answers_left=deployment.answers_left.renewed() or 0,
         in_a_day=counts.in_a_day(now),
         seconds_to_empty=deployment.answers_left.seconds_to_empty(),
         at=now,
@@ -489,7 +488,8 @@ def _clients(deployment: Deployment, now: int) -> tuple[ClientView, ...]:
     """Return a view of every client; the answers left are computed for the largest spenders first."""
     until, counts, keys = time.monotonic() + _WORKING_OUT, deployment.counts, deployment.keys.kept
     accounts = sorted(deployment.accounts(), key=lambda account: -account.spent)
-    answers_left = {account.name: _left(deployment, account.name, until) for account in accounts}
+    renewed = deployment.answers_left.renewed
+    answers_left = {account.name: renewed(account.name, until=until) for account in accounts}
     views = []
     for account in deployment.accounts():
         name, n = account.name, answers_left[account.name]
@@ -510,13 +510,6 @@ def _clients(deployment: Deployment, now: int) -> tuple[ClientView, ...]:
         )
         views.append(view)
     return tuple(views)
-
-
-def _left(deployment: Deployment, name: str, until: float) -> int | None:
-    """Return one client's answers left: the known count, or a new one if there is time."""
-    if deployment.answers_left.stale(name) and time.monotonic() < until:
-        deployment.answers_left.work_out(name)
-    return deployment.answers_left.known(name)
 
 
 _READING_TIME = 0.05  # seconds of reading per view; the rest is counted in the background

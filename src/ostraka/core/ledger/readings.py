@@ -221,6 +221,22 @@ class Readings(CommittedState):
                 for seq, _, account, _, price, uses, _, _, epsilon, asked, answer, _, _, at, _ in rows
             ]
 
+    def notes(self) -> tuple[Entry, ...]:
+        """What owners did, such as changes of keys and proposals of caps, in order.
+
+        Examples
+        --------
+        >>> from ostraka import Budget, Ledger
+        >>> with Ledger(":memory:", budget=Budget(epsilon=2.0, delta=1e-5)) as ledger:
+        ...     n = ledger.note("the key of ann is in the safe", by="olga")
+        ...     [entry.key for entry in ledger.notes()]
+        ['1: the key of ann is in the safe by olga']
+        """
+        with self._reading() as history:
+            rows = self._store.notes()
+            history.check_each(rows, self._store)
+            return tuple(_entry(history, row) for row in rows)
+
     def count(self) -> int:
         """Return the number of entries."""
         with self._reading() as history:

@@ -192,6 +192,11 @@ class Store(Protocol):
         """How many entries of each kind there are, but for charges; read from an index of them alone."""
         return dict(self._ask("SELECT kind, count(*) FROM $entry WHERE kind <> 'charge' GROUP BY kind"))
 
+    def notes(self) -> list[Row]:
+        """The entries that say what owners did, in order."""
+        # the first condition is that of the index
+        return list(map(Row._make, self._entries("WHERE kind <> 'charge' AND kind = 'note' ORDER BY seq")))
+
     def totals(self, seq: int) -> list[Total]:
         """All totals recorded with an entry, by account."""
         rows = self._ask("SELECT * FROM $total WHERE entry = ?", seq)
