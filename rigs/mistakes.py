@@ -25,6 +25,7 @@ import numpy as np
 
 import ostraka.cli
 from ostraka.cli import verbs
+from ostraka.console import Number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -94,11 +95,10 @@ def mistakes(name: str, command: Any) -> Iterator[Mistake]:
             continue
         if len(long) > 6:
             yield typed(*rest, long[:-2] + long[-1] + long[-2], hints=[long[:-2]])
-        if not parameter.is_flag:
+        if not getattr(parameter, "is_flag", False):
             yield typed(*rest, long, hints=[long])
-        kind = getattr(parameter.type_descriptor, "annotation", None)
         others = _without(rest, long)
-        if kind in {int, float} and parameter.nargs == 1:
+        if isinstance(parameter.type, Number) and parameter.nargs == 1:
             yield from (typed(*others, f"{long}={text}", hints=[long, repr(text)]) for text in _NO_NUMBERS)
             if name not in _CALLS_OUT:
                 lacking = [word for word in rest if word[:2] != "--" and not Path(word).exists()]

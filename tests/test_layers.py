@@ -42,6 +42,10 @@ EXCEPTIONS = {("voters/__init__.py", "parties"), ("voters/saved_kinds.py", "part
 
 # Where a heavy library may be imported at module level. Elsewhere: inside the function that uses it.
 HEAVY = {
+    "click": {
+        *("audit", "cli", "collect", "console", "data", "learn"),
+        *("parties", "report", "serve", "synth", "text"),
+    },
     "cryptography": {"collect", "secure", "serve"},
     "dask": set(),
     "distributed": set(),
@@ -57,15 +61,10 @@ HEAVY = {
     "pyarrow": set(),
     "randomgen": set(),
     "ray": set(),
-    "rich": set(),
     "sklearn": {"data", "learn", "nets", "synth", "voters"},
     "skops": set(),
     "sqlalchemy": set(),
     "torch": {"audit", "learn", "nets"},
-    "typer": {
-        *("audit", "cli", "collect", "console", "data", "learn"),
-        *("parties", "report", "serve", "synth", "text", "voters"),
-    },
     "uvicorn": {"serve"},
 }
 HEAVY_AT_START = (

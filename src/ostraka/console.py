@@ -1,8 +1,8 @@
-"""Exceptions become a sentence and an exit code. Tracebacks may quote private values and are not shown.
+"""What every verb of the command line is made of.
 
-Commands with many options: a frozen dataclass defines them, and Typer reads its fields.
-
-Progress on stderr: bars on a terminal, else one line for each stage.
+Options: a verb is a function; its parameters, or the fields of the frozen dataclass that it takes, say what
+can be typed. Exceptions become a sentence and an exit code: tracebacks may quote private values, and are not
+shown. Progress on stderr: bars on a terminal, else one line for each stage.
 """
 
 from __future__ import annotations
@@ -16,16 +16,15 @@ import math
 import re
 import sys
 import traceback
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, Self, get_args, get_origin, get_type_hints
 
-import typer
+import click
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import TracebackType
-
-    from rich.progress import Progress, TaskID
 
 DONE, FAILED, USAGE, BUDGET, NOTHING_LEARNED, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
@@ -41,9 +40,6 @@ UNASKED = "there is no terminal to ask on"
 _EXPONENT = re.compile(r"\d+(\.\d+)?[eE]\+?\d{1,2}", re.ASCII)
 _LEAST_NOISE = 1e-3  # votes
 _RAISE = dis.opmap["RAISE_VARARGS"]
-_CLICK = typer.BadParameter.__mro__[
-    1
-]  # UsageError: Typer carries its own copy of click, which has no public name
 
 
 def told(error: BaseException) -> tuple[int, str]:
@@ -51,17 +47,19 @@ def told(error: BaseException) -> tuple[int, str]:
     code, words = FAILED, ""
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int) else FAILED
-    elif isinstance(error, typer.Abort) and isinstance(error.__context__, EOFError):
+    elif isinstance(error, click.exceptions.Exit):
+        code = error.exit_code
+    elif isinstance(error.__context__ if isinstance(error, click.Abort) else error, EOFError):
         words = "a file ends too early, or an answer was expected where there is no terminal"
-    elif isinstance(error, KeyboardInterrupt | typer.Abort):
+    elif isinstance(error, KeyboardInterrupt | click.Abort):
         code = INTERRUPTED
         words = (
             "interrupted: type the same command again to go on. What was paid for, if anything was, is kept"
         )
-    elif isinstance(error, _CLICK):
-        context = getattr(error, "ctx", None)
-        see = f" See '{context.command_path} --help'" if context else ""
-        code, words = USAGE, f"{error.format_message().replace('Value error, ', '')}{see}"  # type: ignore[attr-defined]
+    elif isinstance(error, click.UsageError):
+        code, words = USAGE, error.format_message()
+        if error.ctx is not None:
+            words = f"{words if words[-1:] in '.?!)' else f'{words}.'} See '{error.ctx.command_path} --help'"
     elif _over_budget(error):
         code, words = BUDGET, str(error)
     elif isinstance(error, MemoryError):
@@ -88,25 +86,25 @@ def require_consent(question: str, *, yes: bool) -> None:
 
     Raises
     ------
-    typer.BadParameter
+    click.UsageError
         There is no terminal to ask on, and no ``--yes``.
-    typer.Exit
+    click.exceptions.Exit
         The answer is no. Nothing was spent, and the terminal says so.
     """
     if yes:
         return
     if not _is_terminal():
-        raise typer.BadParameter(
+        raise click.UsageError(
             f"nothing was spent: {UNASKED}. Read the plan above, and add --yes to the same command to spend "
             "without being asked"
         )
     try:
-        agreed = typer.confirm(question, err=True)
-    except typer.Abort:
+        agreed = click.confirm(question, err=True)
+    except click.Abort:
         agreed = False
     if not agreed:
-        typer.echo("ostraka: nothing was spent.", err=True)
-        raise typer.Exit(FAILED)
+        click.echo("ostraka: nothing was spent.", err=True)
+        raise click.exceptions.Exit(FAILED)
 
 
 def _is_terminal() -> bool:
@@ -119,7 +117,7 @@ def usage(option: str = "") -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise typer.BadParameter(f"{option}: {error}" if option else str(error)) from error
+        raise click.UsageError(f"{option}: {error}" if option else str(error)) from error
 
 
 def raised_here(trace: TracebackType | None) -> bool:
@@ -148,7 +146,7 @@ def _defect(error: BaseException) -> str:
 
 def say(record: dict[str, Any], words: str, *, as_json: bool) -> None:
     """Print what was done: the words, or with ``--json`` the record."""
-    typer.echo(json.dumps(record) if as_json else words)
+    click.echo(json.dumps(record) if as_json else words)
 
 
 def serve(server: Any, *, as_json: bool) -> None:
@@ -160,56 +158,16 @@ def serve(server: Any, *, as_json: bool) -> None:
         server.close()
 
 
-def with_numbers(command: Any, words: Sequence[str]) -> list[str]:
-    """What was typed, with the digits of whole numbers that were typed as 1e6.
-
-    Raises
-    ------
-    typer.BadParameter
-        The value of an option for a number is infinite, or the word nan.
-    """
-    typed = list(words)
-    for word in typed:
-        command = getattr(command, "commands", {}).get(word, command)
-    kinds = {
-        name: getattr(getattr(parameter, "type_descriptor", None), "annotation", None)
-        for parameter in command.params
-        for name in parameter.opts
-    }
-    for place, word in enumerate(typed):
-        name, sign, value = word.partition("=")
-        if not sign and place:
-            name, value = typed[place - 1], word
-        if kinds.get(name) is int:
-            typed[place] = f"{name}={_digits(value)}" if sign else _digits(value)
-        elif kinds.get(name) is float and _is_infinite(value):
-            raise typer.BadParameter(f"{name} must be a number that is finite, got {value}")
-    return typed
-
-
-def _is_infinite(text: str) -> bool:
-    try:
-        return not math.isfinite(float(text))
-    except ValueError:
-        return False  # and no number, as its option will say
-
-
-def _digits(text: str) -> str:
-    """The digits of a whole number with an exponent; anything else as it is."""
-    is_whole = _EXPONENT.fullmatch(text) and float(text).is_integer()
-    return str(int(float(text))) if is_whole else text
-
-
 def require_audible(option: str, noise: float | None) -> None:
     """Refuse noise so small that it hides nothing, and that nothing can be computed with.
 
     Raises
     ------
-    typer.BadParameter
+    click.UsageError
         It is positive, and below a thousandth of a vote.
     """
     if noise is not None and 0 < noise < _LEAST_NOISE:
-        raise typer.BadParameter(f"{option} must be at least {_LEAST_NOISE:g} votes, got {noise:g}")
+        raise click.UsageError(f"{option} must be at least {_LEAST_NOISE:g} votes, got {noise:g}")
 
 
 def require_new(path: Path | None, *, option: str) -> None:
@@ -217,59 +175,188 @@ def require_new(path: Path | None, *, option: str) -> None:
 
     Raises
     ------
-    typer.BadParameter
+    click.UsageError
         It exists.
     """
     if path is not None and path.exists():
-        raise typer.BadParameter(
+        raise click.UsageError(
             f"{path} exists, and is not overwritten: type another {option}, or move it away"
         )
 
 
-Options = TypeVar("Options")
+class Number(click.ParamType[float]):
+    """A number as people type it: a whole one as 1e6, too; never an infinite one, and within its ends."""
+
+    name = "number"
+
+    def __init__(self, kind: type, least: float = -math.inf, most: float = math.inf) -> None:
+        self.kind, self.least, self.most = kind, least, most
+
+    @property
+    def ends(self) -> str:
+        """Its ends in words; empty where it has none."""
+        if self.least == -math.inf:
+            return ""
+        return (
+            f"at least {self.least:g}" if self.most == math.inf else f"from {self.least:g} to {self.most:g}"
+        )
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number in a word that was typed, unless it is none, or beyond the ends."""
+        if not isinstance(value, str):
+            return value
+        with contextlib.suppress(ValueError, OverflowError):
+            number = _whole(value) if self.kind is int else float(value)
+            if math.isfinite(number) and self.least <= number <= self.most:
+                return number
+        what = "a whole number" if self.kind is int else "a finite number"
+        what = ", ".join(filter(None, [what, self.ends]))
+        raise click.UsageError(f"{param.opts[0] if param else 'this'} must be {what}, got {value!r}", ctx)
+
+
+def _whole(text: str) -> int:
+    """A whole number, which may be typed with an exponent.
+
+    >>> _whole("1e6"), _whole("-3")
+    (1000000, -3)
+    """
+    number = float(text) if _EXPONENT.fullmatch(text) else int(text)
+    if number != int(number):
+        raise ValueError(text)
+    return int(number)
+
+
+class Word(click.Choice[str]):
+    """One of the words of an enumeration."""
+
+    def __init__(self, kind: type[StrEnum]) -> None:
+        super().__init__([word.value for word in kind])
+        self.kind = kind
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> StrEnum:
+        """The member of the enumeration."""
+        return self.kind(super().convert(value, param, ctx))
+
+
+class Group(click.Group):
+    """Verbs of one subject in the order in which they are defined.
+
+    ``default``: the one that is meant where no verb is typed, but nothing, an option or a file.
+    """
+
+    def __init__(self, text: str | None, *, default: str = "", **settings: Any) -> None:
+        super().__init__(help=text, no_args_is_help=False, **settings)
+        self.default = default
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  (click's form)
+        """The names of the verbs."""
+        return list(self.commands)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put in the verb that is meant; a word that is no file is a verb mistyped."""
+        word = args[0] if args else ""
+        if self.default and word not in {*self.commands, *ctx.help_option_names}:
+            is_verb = word and word[0] != "-" and not Path(word).suffix and not Path(word).exists()
+            args = args if is_verb else [self.default, *args]
+        return super().parse_args(ctx, args)
 
 
 def option(default: Any, text: str | None = None, metavar: str | None = None, **settings: Any) -> Any:
-    """A field that is an option, called as the field is, or ``name``; of default ``...`` it must be typed."""
-    return _field(default, typer.Option, help=text, metavar=metavar, **settings)
+    """What can be typed as an option, called as the parameter or field is, or ``name``.
+
+    One of default ``...`` must be typed. ``min`` and ``max`` are the ends of a number; a path may have to
+    exist (``exists``).
+    """
+    return _field(default, help=text, metavar=metavar, **settings)
 
 
-def argument(default: Any, text: str, metavar: str, **settings: Any) -> Any:
-    """A field that is an argument with this help."""
-    return _field(default, typer.Argument, help=text, metavar=metavar, **settings)
+def argument(default: Any, text: str, metavar: str) -> Any:
+    """What can be typed as an argument; one of default ``...`` must be."""
+    return _field(default, help=text, metavar=metavar, name="")
 
 
-def _field(default: Any, reader: Any, **settings: Any) -> Any:
-    metadata = {"reader": reader, **settings}
-    return dataclasses.field(default=dataclasses.MISSING if default is ... else default, metadata=metadata)
+def _field(default: Any, **settings: Any) -> Any:
+    return dataclasses.field(default=dataclasses.MISSING if default is ... else default, metadata=settings)
 
 
-def options(kind: type[Options]) -> Callable[[Callable[[Options], None]], Callable[..., None]]:
-    """Turn a function of one ``kind`` into a command whose parameters are the fields of ``kind``."""
+JSON: Any = option(False, "Print JSON on stdout.", name="--json")
 
-    def wrap(command: Callable[[Options], None]) -> Callable[..., None]:
-        def run(**values: Any) -> None:
-            command(kind(**values))
 
-        hints, parameters = get_type_hints(kind), []
-        for field in dataclasses.fields(kind):  # type: ignore[arg-type]
-            settings = dict(field.metadata)
-            if reader := settings.pop("reader", None):
-                name = settings.pop("name", None)
-                if field.default is False and name is None:  # a flag without an opposite
-                    name = f"--{field.name.replace('_', '-')}"
-                read = reader(**settings) if name is None else reader(name, **settings)
-                hints[field.name] = Annotated[hints[field.name], read]
-            default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
-            kwonly = inspect.Parameter.KEYWORD_ONLY
-            parameter = inspect.Parameter(field.name, kwonly, default=default, annotation=hints[field.name])
-            parameters.append(parameter)
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = hints
-        run.__name__, run.__doc__, run.__module__ = command.__name__, command.__doc__, command.__module__
-        return run
+def verb(
+    group: click.Group | None = None, *, name: str = ""
+) -> Callable[[Callable[..., None]], click.Command]:
+    """Make a command of a function, in a group or alone.
 
-    return wrap
+    The parameters of the function have an :func:`option` or an :func:`argument` as default, and their types
+    say what can be typed; or it takes a frozen dataclass whose fields do.
+    """
+
+    def made(run: Callable[..., None]) -> click.Command:
+        hints, call = get_type_hints(run), run
+        fields = {each.name: each.default for each in inspect.signature(run).parameters.values()}
+        kind: Any = hints.get(next(iter(fields), ""))
+        is_one = dataclasses.is_dataclass(kind)
+        if is_one:
+            hints, fields = get_type_hints(kind), {each.name: each for each in dataclasses.fields(kind)}
+
+            def call(**typed: Any) -> None:
+                run(kind(**typed))
+
+        parameters = [_parameter(each, hints[each], field) for each, field in fields.items()]
+        command = click.Command(name or run.__name__, callback=call, params=parameters, help=run.__doc__)
+        if group is not None:
+            group.add_command(command)
+        return command
+
+    return made
+
+
+def _parameter(name: str, hint: Any, field: Any) -> click.Parameter:
+    """What click reads for a parameter of this type."""
+    settings = dict(field.metadata)
+    typed = settings.pop("name", f"--{name.replace('_', '-')}")
+    least, most, exists = (
+        settings.pop("min", -math.inf),
+        settings.pop("max", math.inf),
+        settings.pop("exists", False),
+    )
+    if type(None) in get_args(hint):
+        (hint,) = (each for each in get_args(hint) if each is not type(None))
+    several, parts = get_origin(hint) is list, get_args(hint)
+    plain = parts[0] if parts else hint
+    if plain in {int, float}:
+        settings["type"] = number = Number(plain, least, most)
+        if number.ends:
+            settings["help"] = f"{settings['help'] or ''} {number.ends.capitalize()}.".lstrip()
+    elif plain is Path:
+        settings["type"] = click.Path(exists=exists, path_type=Path)
+    elif issubclass(plain, StrEnum):
+        settings["type"] = Word(plain)
+    if several:
+        settings["callback"] = lambda _, __, values: list(values) or None
+    elif parts:
+        settings["nargs"] = len(parts)
+    settings["required"] = field.default is dataclasses.MISSING
+    if not settings["required"] and field.default is not None:
+        settings["default"] = getattr(field.default, "value", field.default)  # of an enumeration
+    if not typed:
+        if not settings["required"]:
+            settings["metavar"] = f"[{settings['metavar']}]"
+        return click.Argument([name], nargs=-1 if several else 1, **settings)
+    settings |= {"multiple": several, "show_default": field.default != ""}
+    settings |= {"is_flag": True} if plain is bool else {}  # False says that the value may be left out
+    return click.Option([name, typed], **settings)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int = 0) -> None:
+    """Print cells below their columns on stdout; the last columns, so many, hold ``numbers``."""
+    lines = [columns, *rows]
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    for line in lines:
+        words = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
+        if numbers:
+            words[-numbers:] = [cell.strip().rjust(len(cell)) for cell in words[-numbers:]]
+        click.echo("  ".join(words).rstrip())
 
 
 class Stages:
@@ -290,53 +377,55 @@ class Stages:
     def __init__(self, names: dict[str, str]) -> None:
         self._names = names
         self._finished: set[str] = set()
-        self._bars: Progress | None = None
-        self._tasks: dict[str, TaskID] = {}
+        self._shown = ""
+        self._bar: Any = None
 
     def __call__(self, stage: str, done: int, total: int) -> None:
         """Show the progress of a stage; a finished stage stays finished."""
         if stage in self._finished:
             return
-        self._begin(stage)
-        if self._bars is not None:
-            self._bars.update(self._tasks[stage], completed=done, total=total)
+        if self._is_terminal:
+            self._show(stage)
+            self._bar.length = total
+            self._bar.update(done - self._bar.pos)
         if done >= total:
             self._finish(stage, total)
 
-    def _begin(self, stage: str) -> None:
-        if self._bars is not None and stage not in self._tasks:
-            self._tasks[stage] = self._bars.add_task(self._names.get(stage, stage), total=None)
+    def _show(self, stage: str) -> None:
+        """Begin the bar of a stage below that of the one before."""
+        if stage == self._shown:
+            return
+        self._end()
+        label, self._shown = self._names.get(stage, stage), stage
+        self._bar = click.progressbar(
+            length=1, label=label, show_pos=True, fill_char="━", empty_char=" ", file=sys.stderr
+        )
+        self._bar.__enter__()
+
+    def _end(self) -> None:
+        if self._bar is not None:
+            self._bar.__exit__(None, None, None)
+            self._bar = None
 
     def _finish(self, stage: str, total: int) -> None:
         self._finished.add(stage)
         later = [name for name in self._names if name not in self._finished]
-        if later:
-            self._begin(later[0])
-        if self._bars is None:
+        if self._is_terminal and later:
+            self._show(later[0])
+        if not self._is_terminal:
             name = self._names.get(stage, stage)
-            print(name if total == 1 else f"{name}: {total:,}", file=sys.stderr)  # noqa: T201  (its purpose)
+            click.echo(name if total == 1 else f"{name}: {total:,}", err=True)
 
     def __repr__(self) -> str:
         return "Stages()"  # without an address: an estimator that holds one prints the same in every process
 
     def __enter__(self) -> Self:
-        if sys.stderr.isatty():
-            self._bars = _bars()
-            self._bars.start()
-            self._begin(next(iter(self._names)))
+        self._is_terminal = sys.stderr.isatty()
+        if self._is_terminal:
+            self._show(next(iter(self._names)))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._bars is not None:
-            self._bars.stop()
-            self._bars = None
-
-
-def _bars() -> Progress:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=Console(stderr=True))
+        self._end()

@@ -83,7 +83,7 @@ def test_the_library_is_audited_and_the_defects_counted(capfd, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--library"], "No such option: --library"),
+        (["--library"], "No such option '--library'"),
         (["librari"], "No such command"),
         (["mechanism", "gnmax", *VOTES], "also needs --sigma"),
         (["mechanism", "threshold", "--sigma", "2", *VOTES], "also needs --at"),

@@ -2,9 +2,9 @@
 
 import warnings
 
+import click
 import numpy as np
 import pytest
-import typer
 from sklearn.linear_model import LogisticRegression
 
 import ostraka.cli
@@ -29,8 +29,8 @@ def caught(source: str, module: str = "ostraka.somewhere") -> BaseException:
         (SystemExit(2), 2, ""),
         (SystemExit("bye"), 1, ""),
         (KeyboardInterrupt(), 130, "type the same command again"),
-        (typer.Abort(), 130, "type the same command again"),
-        (typer.BadParameter("--epsilon must be > 0"), 2, "--epsilon must be > 0"),
+        (click.Abort(), 130, "type the same command again"),
+        (click.UsageError("--epsilon must be > 0"), 2, "--epsilon must be > 0"),
         (BudgetExceeded("nothing left"), 3, "nothing left"),
         (FileNotFoundError(2, "No such file or directory", "x.csv"), 1, "x.csv: No such file or directory"),
     ],
@@ -77,16 +77,15 @@ def test_messages_raised_by_other_packages_are_not_told():
 
 
 def test_an_error_about_an_option_is_usage():
-    with pytest.raises(typer.BadParameter, match=r"--sigma: sigma must be"), _errors.usage("--sigma"):
+    with pytest.raises(click.UsageError, match=r"--sigma: sigma must be"), _errors.usage("--sigma"):
         raise ValueError("sigma must be finite and > 0, got nan")
 
 
 def run(monkeypatch, command, *arguments: str) -> int:
     """The exit code of ``ostraka probe`` where the probe is ours."""
-    app = typer.Typer()
-    app.callback()(lambda: None)
-    app.command("probe")(command)
-    monkeypatch.setattr(ostraka.cli._verbs, "command", lambda _: typer.main.get_command(app))
+    app = _errors.Group("Probes.")
+    _errors.verb(app)(command)
+    monkeypatch.setattr(ostraka.cli._verbs, "command", lambda _: app)
     with pytest.raises(SystemExit) as left:
         ostraka.cli.main(["probe", *arguments])
     return left.value.code
@@ -124,7 +123,7 @@ def test_foreign_warnings_are_not_shown_and_ours_are_one_line(monkeypatch, capfd
 
 
 def test_wrong_usage_has_code_two(monkeypatch, capfd):
-    def probe(*, n: int = typer.Option(0)) -> None:
+    def probe(*, n: int = _errors.option(0)) -> None:
         raise AssertionError(n)
 
     assert run(monkeypatch, probe, "--n", "x") == 2
@@ -133,6 +132,6 @@ def test_wrong_usage_has_code_two(monkeypatch, capfd):
 
 def test_what_a_command_returns_by_exit_is_its_code(monkeypatch):
     def probe() -> None:
-        raise typer.Exit(3)
+        raise click.exceptions.Exit(3)
 
     assert run(monkeypatch, probe) == 3

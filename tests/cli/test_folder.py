@@ -2,8 +2,8 @@
 
 import json
 
+import click
 import pytest
-import typer
 
 from ostraka import cli
 from ostraka.core.result import Result
@@ -24,24 +24,22 @@ def test_an_empty_folder_may_be_used(tmp_path):
 
 def test_other_settings_are_refused_by_name(tmp_path):
     _folder.open_run(tmp_path, PLAN, tables={})
-    with pytest.raises(
-        typer.BadParameter, match="with other epsilon, person: type the command that began it"
-    ):
+    with pytest.raises(click.UsageError, match="with other epsilon, person: type the command that began it"):
         _folder.open_run(tmp_path, {**PLAN, "epsilon": 3.0, "person": "who"}, tables={})
 
 
 def test_a_finished_run_is_not_overwritten(tmp_path):
     _folder.open_run(tmp_path, PLAN, tables={})
     _folder.write(tmp_path / _folder.RESULT, Result(kind="learn").to_json())
-    with pytest.raises(typer.BadParameter, match="type --out with another folder"):
+    with pytest.raises(click.UsageError, match="type --out with another folder"):
         _folder.open_run(tmp_path, PLAN, tables={})
 
 
 def test_somebody_elses_folder_is_left_alone(tmp_path):
     (tmp_path / "thesis.doc").write_text("x")
-    with pytest.raises(typer.BadParameter, match="not empty and not a run"):
+    with pytest.raises(click.UsageError, match="not empty and not a run"):
         _folder.open_run(tmp_path, PLAN, tables={})
-    with pytest.raises(typer.BadParameter, match="not empty and not a run"):
+    with pytest.raises(click.UsageError, match="not empty and not a run"):
         _folder.open_run(tmp_path / "thesis.doc", PLAN, tables={})
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.doc"]
 
@@ -69,7 +67,7 @@ def test_other_tables_are_refused_by_name(tmp_path):
     run = tmp_path / "run"
     _folder.open_run(run, PLAN, tables={"private": tmp_path / "a", "public": None})
     assert _folder.open_run(run, PLAN, tables={"private": tmp_path / "a", "public": None})
-    with pytest.raises(typer.BadParameter, match="with other private: type"):
+    with pytest.raises(click.UsageError, match="with other private: type"):
         _folder.open_run(run, PLAN, tables={"private": tmp_path / "b", "public": None})
 
 

@@ -67,15 +67,19 @@ def test_a_witness_process_is_asked_by_its_address_and_pays_for_what_was_lost(fi
         try:
             url = process.stdout.readline().strip()
             assert url.startswith("http://127.0.0.1:")
-            granted = ostraka.cli.ledger.grant, str(file), "ann"
-            granted[0](*granted[1:], epsilon=1.0, by="olga", witness=[url])
+            grant, seen = ["grant", str(file), "ann"], ["--witness", url]
+
+            def typed(*words):
+                ostraka.cli.ledger.app.main([*words, *seen], standalone_mode=False)
+
+            typed(*grant, "--epsilon", "1", "--by", "olga")
             shutil.copy(file, tmp_path / "copy")
-            granted[0](*granted[1:], epsilon=2.0, witness=[url])
+            typed(*grant, "--epsilon", "2")
             shutil.copy(tmp_path / "copy", file)
             with pytest.raises(LedgerError, match="lacks entry 4"):
-                granted[0](*granted[1:], epsilon=3.0, witness=[url])
-            ostraka.cli.ledger.adopt(str(file), by="olga", witness=[url], as_json=True)
-            granted[0](*granted[1:], epsilon=2.0, witness=[url])
+                typed(*grant, "--epsilon", "3")
+            typed("adopt", str(file), "--by", "olga", "--json")
+            typed(*grant, "--epsilon", "2")
         finally:
             process.terminate()
     with Ledger(file) as ledger:

@@ -11,6 +11,7 @@ import pytest
 
 import ostraka
 import ostraka.cli
+from ostraka.cli import verbs
 
 pytestmark = pytest.mark.usefixtures("same_draws")
 
@@ -63,7 +64,19 @@ def test_the_version_names_the_commit_that_pip_installed_from(monkeypatch, tmp_p
     assert re.fullmatch(r"ostraka [\d.]+\n", typed("--version")[1])
 
 
-def test_completion_is_offered():
-    code, said = typed("--help")
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_script_for_a_shell_completes_words(shell):
+    code, said = typed("--completion", shell)
     assert code == 0
-    assert "--install-completion" in said
+    assert "ostraka" in said
+    assert verbs.COMPLETING in said
+
+
+def test_a_shell_that_asks_gets_what_a_word_may_become(monkeypatch):
+    monkeypatch.setenv(verbs.COMPLETING, "bash_complete")
+    for words, completed in (("ostraka le", {"learn", "ledger"}), ("ostraka learn --way co", {"counts"})):
+        monkeypatch.setenv("COMP_WORDS", words)
+        monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+        code, said = typed()
+        assert code == 0
+        assert {line.partition(",")[2] for line in said.splitlines()} == completed

@@ -57,7 +57,7 @@ def test_check_opens_everything_and_leaves(run, tmp_path):
     [
         (("--epsilon", 5), 2, "--epsilon and --delta go together"),
         (("--epsilon", 5, "--delta", 0.5), 2, "--delta must be below 1 / 1150 units"),
-        (("--epsilon", "nan", "--delta", 1e-6), 2, "--epsilon must be a number that is finite"),
+        (("--epsilon", "nan", "--delta", 1e-6), 2, "--epsilon must be a finite number"),
         (("--host", "0.0.0.0"), 2, "type --tls-cert and --tls-key, or --behind-proxy"),
         (("--host", "example.org"), 2, "can be reached by others"),
         (("--rate", 0), 2, "rate must be finite and > 0"),

@@ -55,4 +55,4 @@ def test_a_wrong_answer_is_noticed(words, code, output, why):
 def test_no_number_is_infinite(value, capfd):
     code, output = mistakes.answer(mistakes.Mistake(("plan", f"--epsilon={value}"), ()))
     assert code == 2
-    assert f"--epsilon must be a number that is finite, got {value}" in output
+    assert f"--epsilon must be a finite number, got {value!r}" in output

@@ -4,9 +4,9 @@ import contextlib
 import json
 import threading
 
+import click
 import numpy as np
 import pytest
-import typer
 from sklearn.decomposition import PCA
 from sklearn.naive_bayes import GaussianNB
 
@@ -140,7 +140,7 @@ def test_other_noise_is_sampled_as_the_votes_are_and_parties_keep_theirs():
     assert other.screen == Subsampled(mechanism=Threshold(at=8.0, sigma=2.0), sampling_rate=0.5)
     here = PartyEnsemble.in_process(GaussianNB(), [(X, Y)] * 3, classes=CLASSES, sigma=1.0)
     agreed = SavedTeachers(ensemble=here, mechanism=here.agreement.mechanism, **NUMBERS)
-    with pytest.raises(typer.BadParameter, match="they agreed on the noise"):
+    with pytest.raises(click.UsageError, match="they agreed on the noise"):
         _with(agreed, 3.0, None)
 
 

@@ -9,13 +9,13 @@ import os
 from collections import Counter
 from dataclasses import replace
 from functools import partial
-from pathlib import Path  # noqa: TC003  (Typer reads it)
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
 
-import typer
+import click
 
 from ostraka import console
-from ostraka.console import Stages
+from ostraka.console import JSON, Group, Stages, argument, option, verb
 from ostraka.voters.named import Teacher
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def tell(
     """Print the findings, draw them if requested, and exit with the code of the worst verdict."""
     if figure is not None:
         if figure.suffix.lower() != ".svg":
-            raise typer.BadParameter(
+            raise click.UsageError(
                 f"--figure {figure}: what is drawn is SVG, so type a name that ends with .svg"
             )
         from ostraka.audit.bound import Finding
@@ -59,40 +59,36 @@ def tell(
         record: dict[str, Any] = {"verdict": worst, "findings": [finding.to_dict() for finding in findings]}
         if score is not None:
             record["planted"] = [{"defect": name, "detected_by": list(by)} for name, by in score.items()]
-        typer.echo(json.dumps(record, indent=2))
+        click.echo(json.dumps(record, indent=2))
     else:
         _print(findings, score)
-    raise typer.Exit(EXIT[worst])
+    raise click.exceptions.Exit(EXIT[worst])
 
 
 def _print(findings: tuple[Finding, ...], score: Score | None) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(highlight=False, markup=False, soft_wrap=True)
     for finding in findings:
-        console.print(f"{finding.verdict.upper()}  {finding.name}")
+        click.echo(f"{finding.verdict.upper()}  {finding.name}")
         once = any(m.anew_lower is not None for m in finding.measures)
-        heads = ["at least (seen)", "exactly", "at most (promised)"]
+        heads = ["", "at least (seen)", "exactly", "at most (promised)"]
         if once:
             anew = "trained anew each time: seen"
-            heads = ["trained once: seen", "model", "cap of the model", anew, "model", "promised"]
-        table = Table("", *heads, box=None, header_style="")
+            heads = ["", "trained once: seen", "model", "cap of the model", anew, "model", "promised"]
+        rows = []
         for m in finding.measures:
             exact, anew, cap = ("" if v is None else f"{v:.4g}" for v in (m.exact, m.anew_exact, m.cap))
             cells = [_rounded(m.lower, "down"), exact, _rounded(m.upper, "up")]
             if once:
                 cells[2:2] = [cap, _rounded(m.anew_lower or 0.0, "down"), anew]
-            table.add_row(m.what, *cells)
-        console.print(table)
-        console.print(finding.sentence)
+            rows.append([m.what, *cells])
+        console.table(heads, rows)
+        click.echo(finding.sentence)
         what = "canaries" if "canaries" in finding.name else "trials a world"
-        console.print(f"{finding.trials:,} {what}, {finding.method}. {finding.note}\n")
+        click.echo(f"{finding.trials:,} {what}, {finding.method}. {finding.note}\n")
     if score is not None:
         for name, by in score.items():
-            console.print(f"{'detected' if by else 'MISSED'}  {name}")
+            click.echo(f"{'detected' if by else 'MISSED'}  {name}")
         detected = sum(map(bool, score.values()))
-        console.print(f"mutation score: {detected} of {len(score)} planted defects detected")
+        click.echo(f"mutation score: {detected} of {len(score)} planted defects detected")
 
 
 def _rounded(value: float, direction: str) -> str:
@@ -103,31 +99,20 @@ def _rounded(value: float, direction: str) -> str:
     return f"{(math.floor if direction == 'down' else math.ceil)(value * 10**places) / 10**places:.{places}f}"
 
 
-app = typer.Typer(
-    help="Compare what is seen to leak with what was promised. Exit code 0: consistent, 4: violated, "
+app = Group(
+    "Compare what is seen to leak with what was promised. Exit code 0: consistent, 4: violated, "
     "5: inconclusive."
 )
 
-_EPSILON = typer.Option("--claimed-epsilon", help="The claim.", metavar="NATS", show_default=False)
-_DELTA = typer.Option("--delta", help="The delta of the claim.", metavar="P", show_default=False)
-_SHOWN_DELTA = typer.Option(
-    "--delta",
-    help="Also show each number converted to epsilon at this delta, as an illustration.",
-    metavar="P",
+_SHOWN_DELTA = option(
+    None, "Also show each number converted to epsilon at this delta, as an illustration.", "P"
 )
-_CONFIDENCE = typer.Option("--confidence", help="Probability that the lower bound holds.", metavar="P")
-_TRIALS = typer.Option("--trials", help="Answers to draw in each world, such as 1e6.", metavar="N")
-_SIGMA = typer.Option("--sigma", help="Gaussian noise, in votes.", metavar="VOTES")
-_SCALE = typer.Option("--scale", help="Laplace noise of lnmax, in votes.", metavar="VOTES")
-_AT = typer.Option("--at", help="Where the threshold lies, in votes.", metavar="VOTES")
-_SCREEN = typer.Option(
-    "--screen", help="For confident: answer where a noisy plurality reaches AT votes.", metavar="AT SIGMA"
-)
-_UNTIL = typer.Option(
-    "--until", help="Stop as soon as this share of the promise is seen to leak, such as 0.9.", metavar="SHARE"
-)
-_FIGURE = typer.Option("--figure", help="SVG file to draw the promise, the exact value and the bound.")
-_JSON = typer.Option("--json", help="Print JSON on stdout.")
+_CONFIDENCE = option(0.95, "Probability that the lower bound holds.", "P")
+_SIGMA = option(None, "Gaussian noise, in votes.", "VOTES")
+_SCALE = option(None, "Laplace noise of lnmax, in votes.", "VOTES")
+_AT = option(None, "Where the threshold lies, in votes.", "VOTES")
+_SCREEN = option(None, "For confident: answer where a noisy plurality reaches AT votes.", "AT SIGMA")
+_FIGURE = option(None, "SVG file to draw the promise, the exact value and the bound.")
 
 _HELD_OUT = 0.2  # of the rows, from which no teacher learns: questions are asked about them
 _PILOT = 10  # one answer in so many chooses the set of outcomes
@@ -138,30 +123,25 @@ _OTHER_PARTITIONS = (
 )
 
 
-@app.command()
+@verb(app)
 def mechanism(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="gnmax, lnmax, threshold or confident.")],
+    name: str = argument(..., "gnmax, lnmax, threshold or confident.", "NAME"),
     *,
-    votes: Annotated[
-        str, typer.Option(help="Votes of each class, such as 14,12,10.", metavar="COUNTS", show_default=False)
-    ],
-    neighbour: Annotated[
-        str,
-        typer.Option(
-            help="The same with one ballot moved, such as 13,13,10.", metavar="COUNTS", show_default=False
-        ),
-    ],
-    sigma: Annotated[float | None, _SIGMA] = None,
-    scale: Annotated[float | None, _SCALE] = None,
-    at: Annotated[float | None, _AT] = None,
-    screen: Annotated[tuple[float, float] | None, _SCREEN] = None,
-    trials: Annotated[float, _TRIALS] = 1e6,
-    method: Annotated[str, typer.Option(help="k-cut, 2-cut or 2-cut-anytime.", metavar="NAME")] = "k-cut",
-    until: Annotated[float | None, _UNTIL] = None,
-    delta: Annotated[float | None, _SHOWN_DELTA] = None,
-    confidence: Annotated[float, _CONFIDENCE] = 0.95,
-    figure: Annotated[Path | None, _FIGURE] = None,
-    as_json: Annotated[bool, _JSON] = False,
+    votes: str = option(..., "Votes of each class, such as 14,12,10.", "COUNTS"),
+    neighbour: str = option(..., "The same with one ballot moved, such as 13,13,10.", "COUNTS"),
+    sigma: float | None = _SIGMA,
+    scale: float | None = _SCALE,
+    at: float | None = _AT,
+    screen: tuple[float, float] | None = _SCREEN,
+    trials: float = option(1e6, "Answers to draw in each world, such as 1e6.", "N"),
+    method: str = option("k-cut", "k-cut, 2-cut or 2-cut-anytime.", "NAME"),
+    until: float | None = option(
+        None, "Stop as soon as this share of the promise is seen to leak, such as 0.9.", "SHARE"
+    ),
+    delta: float | None = _SHOWN_DELTA,
+    confidence: float = _CONFIDENCE,
+    figure: Path | None = _FIGURE,
+    as_json: bool = JSON,
 ) -> None:
     """Sample a mechanism of this library in two neighbouring worlds.
 
@@ -173,7 +153,7 @@ def mechanism(
     n_trials, allowed = _whole(trials, until), get_args(Method)
     ballot = make_mechanism(name, sigma=sigma, scale=scale, at=at, screen=screen)
     if method not in allowed:
-        raise typer.BadParameter(f"--method must be one of {', '.join(allowed)}, got {method!r}")
+        raise click.UsageError(f"--method must be one of {', '.join(allowed)}, got {method!r}")
     worlds = [_votes(votes, "--votes"), _votes(neighbour, "--neighbour")]
     settings: dict[str, Any] = {"trials": 1000 if until else n_trials, "method": method}
     with console.usage("--votes, --neighbour"):
@@ -186,23 +166,17 @@ def mechanism(
     tell((finding,), figure=figure, as_json=as_json)
 
 
-@app.command()
+@verb(app)
 def answers(
-    with_target: Annotated[
-        Path, typer.Argument(metavar="WITH", help="Answers seen with the target: CSV or Parquet, one a row.")
-    ],
-    without_target: Annotated[Path, typer.Argument(metavar="WITHOUT", help="Answers seen without it.")],
+    with_target: Path = argument(..., "Answers seen with the target: CSV or Parquet, one a row.", "WITH"),
+    without_target: Path = argument(..., "Answers seen without it.", "WITHOUT"),
     *,
-    claimed_epsilon: Annotated[float, _EPSILON],
-    delta: Annotated[float, _DELTA],
-    column: Annotated[
-        str | None, typer.Option(help="Column of the answers, where the files have several.", metavar="NAME")
-    ] = None,
-    group: Annotated[
-        int, typer.Option(help="Units in which the two files differ; the bound is for one.", metavar="N")
-    ] = 1,
-    confidence: Annotated[float, _CONFIDENCE] = 0.95,
-    as_json: Annotated[bool, _JSON] = False,
+    claimed_epsilon: float = option(..., "The claim.", "NATS"),
+    delta: float = option(..., "The delta of the claim.", "P"),
+    column: str | None = option(None, "Column of the answers, where the files have several.", "NAME"),
+    group: int = option(1, "Units in which the two files differ; the bound is for one.", "N"),
+    confidence: float = _CONFIDENCE,
+    as_json: bool = JSON,
 ) -> None:
     """Compare two files of answers of a black box with a claim.
 
@@ -226,45 +200,33 @@ def answers(
     tell((finding,), as_json=as_json)
 
 
-@app.command()
+@verb(app)
 def deployment(
-    url: Annotated[str, typer.Argument(metavar="URL", help="A deployment whose data hold the target.")],
-    neighbour_url: Annotated[str, typer.Argument(metavar="NEIGHBOUR", help="The same, without the target.")],
+    url: str = argument(..., "A deployment whose data hold the target.", "URL"),
+    neighbour_url: str = argument(..., "The same, without the target.", "NEIGHBOUR"),
     *,
-    question: Annotated[
-        Path,
-        typer.Option(
-            help="The row to ask repeatedly: a JSON list or a CSV file.", metavar="FILE", show_default=False
-        ),
-    ],
-    claimed_epsilon: Annotated[float, _EPSILON],
-    delta: Annotated[float, _DELTA],
-    trials: Annotated[float, _TRIALS] = 10_000,
-    until: Annotated[float, _UNTIL] = 1.0,
-    same_partition: Annotated[
-        bool,
-        typer.Option(
-            "--same-partition",
-            help="Both deployments dealt all other rows to the same teachers, with the same seeds. Else "
-            "the verdict is at most inconclusive.",
-        ),
-    ] = False,
-    confidence: Annotated[float, _CONFIDENCE] = 0.95,
-    key_variable: Annotated[
-        str,
-        typer.Option(help="Environment variable that holds the key, sent as a bearer token.", metavar="NAME"),
-    ] = "OSTRAKA_AUDIT_KEY",
-    record: Annotated[
-        Path | None,
-        typer.Option(
-            help="CSV file that keeps every answer; the same command goes on from it.", metavar="FILE"
-        ),
-    ] = None,
-    batch: Annotated[int, typer.Option(help="Rows in a request.", metavar="N")] = 100,
-    rate: Annotated[
-        float | None, typer.Option(help="Requests a second at most, to each deployment.", metavar="N")
-    ] = None,
-    as_json: Annotated[bool, _JSON] = False,
+    question: Path = option(..., "The row to ask repeatedly: a JSON list or a CSV file.", "FILE"),
+    claimed_epsilon: float = option(..., "The claim.", "NATS"),
+    delta: float = option(..., "The delta of the claim.", "P"),
+    trials: float = option(10_000, "Answers to draw in each world, such as 1e6.", "N"),
+    until: float = option(
+        1.0, "Stop as soon as this share of the promise is seen to leak, such as 0.9.", "SHARE"
+    ),
+    same_partition: bool = option(
+        False,
+        "Both deployments dealt all other rows to the same teachers, with the same seeds. Else "
+        "the verdict is at most inconclusive.",
+    ),
+    confidence: float = _CONFIDENCE,
+    key_variable: str = option(
+        "OSTRAKA_AUDIT_KEY", "Environment variable that holds the key, sent as a bearer token.", "NAME"
+    ),
+    record: Path | None = option(
+        None, "CSV file that keeps every answer; the same command goes on from it.", "FILE"
+    ),
+    batch: int = option(100, "Rows in a request.", "N"),
+    rate: float | None = option(None, "Requests a second at most, to each deployment.", "N"),
+    as_json: bool = JSON,
 ) -> None:
     """Ask two deployments over HTTP the same question.
 
@@ -275,9 +237,9 @@ def deployment(
 
     n_trials = _whole(trials, until)
     if n_trials < 2 * _PILOT or batch < 1 or (rate is not None and not rate > 0):
-        raise typer.BadParameter(f"--trials must be {2 * _PILOT} or more, --batch 1 or more, --rate above 0")
+        raise click.UsageError(f"--trials must be {2 * _PILOT} or more, --batch 1 or more, --rate above 0")
     if not 0 <= delta < 1 or not claimed_epsilon >= 0:
-        raise typer.BadParameter("--delta must be at least 0 and below 1, --claimed-epsilon at least 0")
+        raise click.UsageError("--delta must be at least 0 and below 1, --claimed-epsilon at least 0")
     row, key = _row(question), os.environ.get(key_variable)
     settings: dict[str, Any] = {"key": key, "record": record, "batch": batch, "rate": rate}
     with console.usage("URL, NEIGHBOUR, --record"):
@@ -297,32 +259,26 @@ def deployment(
     tell((finding,), as_json=as_json)
 
 
-@app.command()
+@verb(app)
 def adversaries(
-    private: Annotated[Path, typer.Argument(metavar="FILE", help="Rows to learn from: CSV or Parquet.")],
+    private: Path = argument(..., "Rows to learn from: CSV or Parquet.", "FILE"),
     *,
-    label: Annotated[str, typer.Option(help="The column to learn.", metavar="COLUMN", show_default=False)],
-    drop: Annotated[
-        list[str] | None, typer.Option(help="A column to leave out; may be repeated.", metavar="COLUMN")
-    ] = None,
-    mechanism_name: Annotated[
-        str, typer.Option("--mechanism", help="gnmax, lnmax or confident.", metavar="NAME")
-    ] = "gnmax",
-    sigma: Annotated[float | None, _SIGMA] = None,
-    scale: Annotated[float | None, _SCALE] = None,
-    screen: Annotated[tuple[float, float] | None, _SCREEN] = None,
-    teacher: Annotated[Teacher, typer.Option(help="What is trained on each shard.")] = Teacher.AUTO,
-    teachers: Annotated[int, typer.Option(help="Number of shards.", metavar="N")] = 50,
-    trainings: Annotated[
-        int, typer.Option(help="Trainings from which the laws of the ballots are estimated.", metavar="N")
-    ] = 10,
-    questions: Annotated[int, typer.Option(help="Held-out rows to ask about.", metavar="N")] = 10,
-    trials: Annotated[float, _TRIALS] = 1e8,
-    delta: Annotated[float | None, _SHOWN_DELTA] = None,
-    confidence: Annotated[float, _CONFIDENCE] = 0.95,
-    seed: Annotated[int, typer.Option(help="Of the trainings and the trials.", min=0)] = 0,
-    figure: Annotated[Path | None, _FIGURE] = None,
-    as_json: Annotated[bool, _JSON] = False,
+    label: str = option(..., "The column to learn.", "COLUMN"),
+    drop: list[str] | None = option(None, "A column to leave out; may be repeated.", "COLUMN"),
+    mechanism_name: str = option("gnmax", "gnmax, lnmax or confident.", "NAME", name="--mechanism"),
+    sigma: float | None = _SIGMA,
+    scale: float | None = _SCALE,
+    screen: tuple[float, float] | None = _SCREEN,
+    teacher: Teacher = option(Teacher.AUTO, "What is trained on each shard."),
+    teachers: int = option(50, "Number of shards.", "N"),
+    trainings: int = option(10, "Trainings from which the laws of the ballots are estimated.", "N"),
+    questions: int = option(10, "Held-out rows to ask about.", "N"),
+    trials: float = option(1e8, "Answers to draw in each world, such as 1e6.", "N"),
+    delta: float | None = _SHOWN_DELTA,
+    confidence: float = _CONFIDENCE,
+    seed: int = option(0, "Of the trainings and the trials.", min=0),
+    figure: Path | None = _FIGURE,
+    as_json: bool = JSON,
 ) -> None:
     """Play every adversary against teachers of your own data.
 
@@ -337,11 +293,11 @@ def adversaries(
     ballot = make_mechanism(mechanism_name, sigma=sigma, scale=scale, screen=screen)
     n_trials = _whole(trials, None)
     if min(teachers, trainings, questions) < 1:
-        raise typer.BadParameter("--teachers, --trainings and --questions must be 1 or more")
+        raise click.UsageError("--teachers, --trainings and --questions must be 1 or more")
     columns = _data.Columns(label=label, drop=drop or [], rows_are_people=True)
     task = _data.tables(private, None, columns=columns, holdout=_HELD_OUT, seed=seed)
     if len(task.y_private) < teachers:
-        raise typer.BadParameter(f"--teachers must be at most the rows to learn from, {len(task.y_private)}")
+        raise click.UsageError(f"--teachers must be at most the rows to learn from, {len(task.y_private)}")
     classes, y = np.unique(task.y_private, return_inverse=True)
     truth = np.asarray(task.y_test)
     answerable = np.flatnonzero(np.isin(truth, classes))[:questions]
@@ -362,29 +318,19 @@ def adversaries(
     tell(tuple(findings), figure=figure, as_json=as_json)
 
 
-@app.command()
+@verb(app)
 def canaries(
-    file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE",
-            help="An .npz file: probabilities, trained and decoys; or scores of members and others.",
-        ),
-    ],
+    file: Path = argument(
+        ..., "An .npz file: probabilities, trained and decoys; or scores of members and others.", "FILE"
+    ),
     *,
-    claimed_epsilon: Annotated[float | None, _EPSILON] = None,
-    claimed_mu: Annotated[
-        float | None, typer.Option(help="The claim is Gaussian differential privacy.", metavar="MU")
-    ] = None,
-    delta: Annotated[float, _DELTA] = 0.0,
-    at: Annotated[
-        float | None, typer.Option(help="Labels: confidence below which nothing is guessed.", metavar="P")
-    ] = None,
-    guesses: Annotated[
-        int | None, typer.Option(help="How many to guess, fixed before they were seen.", metavar="N")
-    ] = None,
-    confidence: Annotated[float, _CONFIDENCE] = 0.95,
-    as_json: Annotated[bool, _JSON] = False,
+    claimed_epsilon: float | None = option(None, "The claim.", "NATS"),
+    claimed_mu: float | None = option(None, "The claim is Gaussian differential privacy.", "MU"),
+    delta: float = option(0.0, "The delta of the claim.", "P"),
+    at: float | None = option(None, "Labels: confidence below which nothing is guessed.", "P"),
+    guesses: int | None = option(None, "How many to guess, fixed before they were seen.", "N"),
+    confidence: float = _CONFIDENCE,
+    as_json: bool = JSON,
 ) -> None:
     """Compare canaries in a training, with other labels or in or out, with the claim.
 
@@ -395,7 +341,7 @@ def canaries(
     from ostraka.core.scores import Scores
 
     if (claimed_epsilon is None) == (claimed_mu is None):
-        raise typer.BadParameter("the claim must be either --claimed-epsilon or --claimed-mu")
+        raise click.UsageError("the claim must be either --claimed-epsilon or --claimed-mu")
     arrays = read_arrays(file, ("probabilities", "trained", "decoys"), ("members", "others"))
     inclusion = "members" in arrays
     scores = Scores.of(**arrays) if inclusion else _label_scores(file, **arrays)
@@ -407,14 +353,12 @@ def canaries(
     tell((finding,), as_json=as_json)
 
 
-@app.command()
+@verb(app)
 def library(
     *,
-    trials: Annotated[float, _TRIALS] = 1e6,
-    planted: Annotated[
-        bool, typer.Option("--planted", help="Audit broken builds, too, and count how many are detected.")
-    ] = False,
-    as_json: Annotated[bool, _JSON] = False,
+    trials: float = option(1e6, "Answers to draw in each world, such as 1e6.", "N"),
+    planted: bool = option(False, "Audit broken builds, too, and count how many are detected."),
+    as_json: bool = JSON,
 ) -> None:
     """Audit this installation: noise, price, shards, door and ledger.
 
@@ -428,9 +372,9 @@ def library(
 
 def _whole(trials: float, until: float | None) -> int:
     if not 1 <= trials <= 1e10 or trials != int(trials):
-        raise typer.BadParameter(f"--trials must be a whole number from 1 to 1e10, got {trials:g}")
+        raise click.UsageError(f"--trials must be a whole number from 1 to 1e10, got {trials:g}")
     if until is not None and not until > 0:
-        raise typer.BadParameter(f"--until must be above 0, got {until:g}")
+        raise click.UsageError(f"--until must be above 0, got {until:g}")
     return int(trials)
 
 
@@ -440,12 +384,12 @@ def _column(file: Path, column: str | None) -> list[str]:
     table = tables.read(file, public=True)
     if column is None:
         if len(table.names) != 1:
-            raise typer.BadParameter(f"{file} has {len(table.names)} columns: say --column NAME")
+            raise click.UsageError(f"{file} has {len(table.names)} columns: say --column NAME")
         column = table.names[0]
     table.require(column, option="--column")
     values, strange = table.numbers(column)
     if not strange.any() and (values != values.round()).any():
-        raise typer.BadParameter(
+        raise click.UsageError(
             f"{file}: column {column!r} holds numbers that are not whole, and answers are classes: cut them "
             "into a few, or audit scores with ostraka audit canaries"
         )
@@ -479,20 +423,20 @@ def make_mechanism(
     from ostraka.core.mechanisms.screen import Confident, Threshold
 
     if name not in _NEEDS:
-        raise typer.BadParameter(f"the mechanism must be one of {', '.join(_NEEDS)}, got {name!r}")
+        raise click.UsageError(f"the mechanism must be one of {', '.join(_NEEDS)}, got {name!r}")
     options: dict[str, Any] = {"sigma": sigma, "scale": scale, "at": at, "screen": screen}
-    if missing := [_TYPED[option] for option in _NEEDS[name] if options[option] is None]:
-        raise typer.BadParameter(f"{name} also needs {' and '.join(missing)}")
-    for option, value in options.items():
-        if value is not None and option not in _NEEDS[name]:
-            others = " and ".join(other for other, needs in _NEEDS.items() if option in needs)
-            raise typer.BadParameter(f"{name} takes no --{option}, which is an option of {others}")
-    for option, value in (
+    if missing := [_TYPED[word] for word in _NEEDS[name] if options[word] is None]:
+        raise click.UsageError(f"{name} also needs {' and '.join(missing)}")
+    for word, value in options.items():
+        if value is not None and word not in _NEEDS[name]:
+            others = " and ".join(other for other, needs in _NEEDS.items() if word in needs)
+            raise click.UsageError(f"{name} takes no --{word}, which is an option of {others}")
+    for word, value in (
         ("--sigma", sigma),
         ("--scale", scale),
         ("--screen", screen[1] if screen else None),
     ):
-        console.require_audible(option, value)
+        console.require_audible(word, value)
     if name == "lnmax":
         with console.usage("--scale"):
             return LNMax(scale=options["scale"])
@@ -553,7 +497,7 @@ def _votes(text: str, option: str) -> list[float]:
     """Votes of each class, none below 0."""
     counts = _numbers(text, option)
     if min(counts) < 0:
-        raise typer.BadParameter(f"{option} must be votes, none below 0, such as 14,12,10")
+        raise click.UsageError(f"{option} must be votes, none below 0, such as 14,12,10")
     return counts
 
 
@@ -561,7 +505,7 @@ def _numbers(text: str, option: str) -> list[float]:
     try:
         return [float(word) for word in text.split(",")]
     except ValueError:
-        raise typer.BadParameter(f"{option} must be numbers with commas between, such as 14,12,10") from None
+        raise click.UsageError(f"{option} must be numbers with commas between, such as 14,12,10") from None
 
 
 def _interview(worlds: list[Any], trials: int, **claim: Any) -> Finding:

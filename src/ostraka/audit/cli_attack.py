@@ -6,13 +6,13 @@ import enum
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import typer
+import click
 
 from ostraka import console
 from ostraka.audit.cli import EXIT, make_mechanism, read_arrays
-from ostraka.console import argument, option, options
+from ostraka.console import JSON, Group, argument, option, verb
 from ostraka.core import files
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from ostraka.core.mechanisms.law import BallotMechanism
     from ostraka.core.scores import Scores
 
-app = typer.Typer(
-    help="Attack a log of answers, a model, a generator or a collaboration. With a claim, exit code 0: "
+app = Group(
+    "Attack a log of answers, a model, a generator or a collaboration. With a claim, exit code 0: "
     "consistent, 4: violated, 5: inconclusive."
 )
 
@@ -45,22 +45,17 @@ class Method(enum.StrEnum):
     WANG2022 = "wang2022"
 
 
-_JSON = typer.Option("--json", help="Print JSON on stdout.")
-_SAVED = typer.Argument(metavar="FILE", help="An .npz file of plain arrays.", show_default=False)
-_SAMPLES = typer.Argument(
-    metavar="FILE",
-    help="An .npz file of plain arrays, or a folder with the folders members, others and samples of images.",
-    show_default=False,
+_SAVED = argument(..., "An .npz file of plain arrays.", "FILE")
+_SAMPLES = argument(
+    ...,
+    "An .npz file of plain arrays, or a folder with the folders members, others and samples of images.",
+    "FILE",
 )
-_DEFENDED = typer.Option(
-    "--defended", help="The same of a defended model; may be repeated.", metavar="NAME=FILE"
-)
-_REPORT = typer.Option(
-    "--report", help="HTML page with the curves and the most suspected rows.", metavar="FILE"
-)
-_ROWS = typer.Option("--rows", help="How many suspected rows are on the page.", metavar="N", min=0)
-_CLAIM = typer.Option("--claimed-epsilon", help="The claim to compare with.", metavar="NATS")
-_DELTA = typer.Option("--delta", help="The delta of the claim.", metavar="P")
+_DEFENDED = option(None, "The same of a defended model; may be repeated.", "NAME=FILE")
+_REPORT = option(None, "HTML page with the curves and the most suspected rows.", "FILE")
+_ROWS = option(20, "How many suspected rows are on the page.", "N", min=0)
+_CLAIM = option(None, "The claim to compare with.", "NATS")
+_DELTA = option(1e-5, "The delta of the claim.", "P")
 
 
 class Statistic(enum.StrEnum):
@@ -78,7 +73,7 @@ class Statistic(enum.StrEnum):
 class LogOptions:
     """Options of all attacks on a log of answers."""
 
-    answers: Path = argument(..., "The log, CSV or Parquet: one row an answer.", "FILE", show_default=False)
+    answers: Path = argument(..., "The log, CSV or Parquet: one row an answer.", "FILE")
     mechanism: Kind = option(Kind.GNMAX, "The mechanism that gave the answers.")
     sigma: float | None = option(None, "Gaussian noise, in votes. Needed for gnmax.", "VOTES")
     scale: float | None = option(None, "Laplace scale, in votes. Needed for lnmax.", "VOTES")
@@ -137,8 +132,7 @@ class AttributesOptions(LogOptions):
     at: float = option(0.75, "Agreement below which somebody is called a member.", "SHARE")
 
 
-@app.command()
-@options(VotesOptions)
+@verb(app)
 def votes(typed: VotesOptions) -> None:
     """Recover the teachers' votes on each question from how often it got each label.
 
@@ -147,13 +141,12 @@ def votes(typed: VotesOptions) -> None:
     ballot, log = typed.read()
     recovered = typed.recovered(log, ballot, typed.teachers)
     if typed.as_json:
-        typer.echo(json.dumps(_plain(log, recovered, ballot, typed.teachers), indent=2))
+        click.echo(json.dumps(_plain(log, recovered, ballot, typed.teachers), indent=2))
     else:
         _print_votes(log, recovered)
 
 
-@app.command()
-@options(AttributesOptions)
+@verb(app)
 def attributes(typed: AttributesOptions) -> None:
     """Infer who belongs to a group from how little the teachers agree, and score the guesses.
 
@@ -161,7 +154,7 @@ def attributes(typed: AttributesOptions) -> None:
     """
     at = typed.at
     if not 0 < at < 1:
-        raise typer.BadParameter(f"--at must be > 0 and < 1, got {at!r}")
+        raise click.UsageError(f"--at must be > 0 and < 1, got {at!r}")
     import numpy as np
 
     from ostraka.audit.answers import read_members
@@ -180,27 +173,25 @@ def attributes(typed: AttributesOptions) -> None:
         rates = {"precision_balanced": test.precision, **rates, "advantage": test.scores.advantage()}
         low = (recovered.max(axis=1) / recovered.sum(axis=1) < at).tolist()
         called = dict(zip(log.queries, low, strict=True))
-        typer.echo(json.dumps({**rates, "called_member": called}, indent=2))
+        click.echo(json.dumps({**rates, "called_member": called}, indent=2))
         return
-    typer.echo(f"below {test.at:.0%} agreement: {test.recall:.1%} of {test.n_members} members")
-    typer.echo(f"                     {test.false_alarm:.1%} of {test.n_others} others")
+    click.echo(f"below {test.at:.0%} agreement: {test.recall:.1%} of {test.n_members} members")
+    click.echo(f"                     {test.false_alarm:.1%} of {test.n_others} others")
     right = "nobody was called a member" if test.precision is None else f"{test.precision:.1%}"
-    typer.echo(f"called a member and is one, with as many members as others: {right}")
+    click.echo(f"called a member and is one, with as many members as others: {right}")
 
 
-@app.command()
+@verb(app)
 def membership(
-    file: Annotated[Path, _SAVED],
+    file: Path = _SAVED,
     *,
-    method: Annotated[
-        Statistic, typer.Option(help="Choose it before you see the rates.")
-    ] = Statistic.HIERARCHICAL,
-    defended: Annotated[list[str] | None, _DEFENDED] = None,
-    claimed_epsilon: Annotated[float | None, _CLAIM] = None,
-    delta: Annotated[float, _DELTA] = 1e-5,
-    report: Annotated[Path | None, _REPORT] = None,
-    rows: Annotated[int, _ROWS] = 20,
-    as_json: Annotated[bool, _JSON] = False,
+    method: Statistic = option(Statistic.HIERARCHICAL, "Choose it before you see the rates."),
+    defended: list[str] | None = _DEFENDED,
+    claimed_epsilon: float | None = _CLAIM,
+    delta: float = _DELTA,
+    report: Path | None = _REPORT,
+    rows: int = _ROWS,
+    as_json: bool = JSON,
 ) -> None:
     """Infer who was in a model's training data, from confidences of reference models.
 
@@ -212,16 +203,16 @@ def membership(
     tell("membership", attacked, finding=finding, report=report, rows=rows, as_json=as_json)
 
 
-@app.command()
+@verb(app)
 def generator(
-    file: Annotated[Path, _SAMPLES],
+    file: Path = _SAMPLES,
     *,
-    defended: Annotated[list[str] | None, _DEFENDED] = None,
-    claimed_epsilon: Annotated[float | None, _CLAIM] = None,
-    delta: Annotated[float, _DELTA] = 1e-5,
-    report: Annotated[Path | None, _REPORT] = None,
-    rows: Annotated[int, _ROWS] = 20,
-    as_json: Annotated[bool, _JSON] = False,
+    defended: list[str] | None = _DEFENDED,
+    claimed_epsilon: float | None = _CLAIM,
+    delta: float = _DELTA,
+    report: Path | None = _REPORT,
+    rows: int = _ROWS,
+    as_json: bool = JSON,
 ) -> None:
     """Infer who was in a generator's training data, from its discriminator or its samples.
 
@@ -237,15 +228,15 @@ def generator(
     tell("generator", attacked, finding=finding, report=report, rows=rows, as_json=as_json)
 
 
-@app.command("property")
+@verb(app, name="property")
 def property_(
-    file: Annotated[Path, _SAVED],
+    file: Path = _SAVED,
     *,
-    defended: Annotated[list[str] | None, _DEFENDED] = None,
-    seed: Annotated[int, typer.Option(help="Of the forest.", metavar="N", min=0)] = 0,
-    report: Annotated[Path | None, _REPORT] = None,
-    rows: Annotated[int, _ROWS] = 20,
-    as_json: Annotated[bool, _JSON] = False,
+    defended: list[str] | None = _DEFENDED,
+    seed: int = option(0, "Of the forest.", "N", min=0),
+    report: Path | None = _REPORT,
+    rows: int = _ROWS,
+    as_json: bool = JSON,
 ) -> None:
     """Infer in which rounds of a collaboration others' batches had a property, from changes.
 
@@ -261,7 +252,7 @@ def _files(file: Path, defended: list[str] | None) -> dict[str, Path]:
     for text in defended or []:
         name, equals, path = text.partition("=")
         if not (name and equals and path) or name in files:
-            raise typer.BadParameter(f"--defended must be NAME=FILE with a new name, got {text!r}")
+            raise click.UsageError(f"--defended must be NAME=FILE with a new name, got {text!r}")
         files[name] = Path(path)
     return files
 
@@ -306,21 +297,18 @@ def _plain(
 
 
 def _print_votes(log: AnswerLog, recovered: list[RecoveredVotes]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("query", "answers", *log.classes, box=None, header_style="")
+    rows = []
     for name, row, estimate in zip(log.queries, log.answers, recovered, strict=True):
         cells = [
             f"{mean:.1f}" if low != low else f"{mean:.1f} ({low:.0f}–{high:.0f})"  # noqa: PLR0124  (NaN)
             for mean, low, high in zip(estimate.mean, estimate.lower, estimate.upper, strict=True)
         ]
-        table.add_row(name, f"{row.sum():,}", *cells)
-    Console(highlight=False, markup=False).print(table)
+        rows.append([name, f"{row.sum():,}", *cells])
+    console.table(["query", "answers", *log.classes], rows)
     kind = "relative to the mean count" if recovered[0].relative else "votes"
-    typer.echo(f"{kind}: estimate and 95 % interval, by {recovered[0].method}")
+    click.echo(f"{kind}: estimate and 95 % interval, by {recovered[0].method}")
     for note in sorted({estimate.note for estimate in recovered if estimate.note}):
-        typer.echo(f"note: {note}", err=True)
+        click.echo(f"note: {note}", err=True)
 
 
 _RATES = (0.001, 0.01, 0.1)
@@ -369,25 +357,25 @@ def tell(
         files.write(report, _page(name, attacked, results, finding, rows), private=True)
     if as_json:
         record = {"attack": name, "found": results, "finding": None if finding is None else finding.to_dict()}
-        typer.echo(json.dumps(record, indent=2))
+        click.echo(json.dumps(record, indent=2))
     else:
         things, sought = _WORDS[name].things, _WORDS[name].sought
         for label, figures in results.items():
-            typer.echo(
+            click.echo(
                 f"{label}: {figures['members']} {sought} among {figures['rows']} {things}, "
                 f"AUC {figures['auc']:.3f}"
             )
             if figures["left_out"]:
-                typer.echo(f"  {figures['left_out']} {things} in which nothing was seen are left out")
+                click.echo(f"  {figures['left_out']} {things} in which nothing was seen are left out")
             for rate in figures["rates"]:
-                typer.echo(
+                click.echo(
                     f"  finds {rate['tpr']:.1%} ({rate['low']:.1%} to {rate['high']:.1%}) of them while it "
                     f"accuses {rate['fpr']:.1%} of the others"
                 )
         if finding is not None:
-            typer.echo(finding.sentence)
+            click.echo(finding.sentence)
     if finding is not None:
-        raise typer.Exit(EXIT[finding.verdict])
+        raise click.exceptions.Exit(EXIT[finding.verdict])
 
 
 def _figures(attacked: Attacked) -> dict[str, Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from pathlib import Path
 
-import typer
+import click
+from click.shell_completion import shell_complete
 
 import ostraka
 from ostraka import console as _errors
@@ -30,7 +32,7 @@ def main(arguments: list[str] | None = None) -> None:
         code, sentence = _run(arguments)
     if sentence:
         end = "" if sentence.endswith((".", "!", "?", "'")) else "."
-        typer.echo(f"ostraka: {sentence}{end}", err=True)
+        click.echo(f"ostraka: {sentence}{end}", err=True)
     sys.exit(code)
 
 
@@ -38,14 +40,16 @@ def _run(arguments: list[str] | None) -> tuple[int, str]:
     try:
         words = sys.argv[1:] if arguments is None else arguments
         app = _verbs.command(words[0] if words and words[0] in _verbs.VERBS else "")
-        code = app(_errors.with_numbers(app, words), standalone_mode=False, prog_name="ostraka")
+        if shell := os.environ.get(_verbs.COMPLETING):
+            return shell_complete(app, {}, "ostraka", _verbs.COMPLETING, shell), ""
+        with app.make_context("ostraka", list(words) or ["--help"]) as context:
+            app.invoke(context)
     except BaseException as error:  # noqa: BLE001  (all of them: a traceback may quote private values)
         return _errors.told(error)
-    # a Ctrl-C that Typer itself has caught comes back as an exit code
-    return _errors.told(KeyboardInterrupt()) if code == _errors.INTERRUPTED else (code or _errors.DONE, "")
+    return _errors.DONE, ""
 
 
 def _warned(message: Warning | str, category: type[Warning], filename: str, *_: object, **__: object) -> None:
     """Print this library's warnings on one line; hide all others, because they may quote private values."""
     if issubclass(category, UserWarning) and Path(filename).is_relative_to(Path(ostraka.__file__).parent):
-        typer.echo(f"note: {message}", err=True)
+        click.echo(f"note: {message}", err=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import enum
 import math
 from dataclasses import dataclass
-from pathlib import Path  # noqa: TC003  (Typer reads it)
+from pathlib import Path  # noqa: TC003  (a verb reads the types of its options)
 from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from ostraka import console
-from ostraka.console import argument, option, options
+from ostraka.console import argument, option, verb
 
 if TYPE_CHECKING:
     from ostraka.cli.votes import Votes
@@ -36,7 +36,6 @@ class AccountOptions:
         ...,
         "Votes: .npz with counts or predictions, or CSV or Parquet with one row a teacher.",
         "FILE",
-        show_default=False,
     )
     mechanism: Kind = option(Kind.GNMAX, "The mechanism that answers.")
     sigma: float | None = option(None, "Gaussian noise, in votes. Needed but for lnmax.", "VOTES")
@@ -58,7 +57,7 @@ class AccountOptions:
     owner: bool = option(False, "With --json: the owner's part too.")
 
 
-@options(AccountOptions)
+@verb()
 def account(typed: AccountOptions) -> None:
     """Compare every bound on what answers to these votes cost. Nothing is released. Mostly for the owner.
 
@@ -79,7 +78,7 @@ def account(typed: AccountOptions) -> None:
         ("--classes", typed.classes),
     ):
         if value is not None and value < 1:
-            raise typer.BadParameter(f"{name} must be an integer >= 1, got {value}")
+            raise click.UsageError(f"{name} must be an integer >= 1, got {value}")
     cast = _votes.read(typed.votes, array=typed.array, n_classes=typed.classes).first(typed.first)
     ballot = _against_guesses(ballot, typed.mechanism, typed.guesses, cast)
     result = record.record(
@@ -92,7 +91,7 @@ def account(typed: AccountOptions) -> None:
     if typed.out is not None:
         _write(typed.out, result)
     if typed.as_json:
-        typer.echo((result if typed.owner else result.public()).to_json())
+        click.echo((result if typed.owner else result.public()).to_json())
     else:
         record.show(result, cast.queries, costliest=typed.costliest)
 
@@ -107,7 +106,7 @@ def _against_guesses(
     from ostraka.core.mechanisms.screen import Confident
 
     if (guesses is not None) != (kind is Kind.INTERACTIVE):
-        raise typer.BadParameter("--guesses FILE and --mechanism interactive need each other")
+        raise click.UsageError("--guesses FILE and --mechanism interactive need each other")
     if guesses is None:
         return ballot
     guess = _votes.read_guesses(guesses, shape=cast.counts.shape)
@@ -121,11 +120,11 @@ def _write(folder: Path, result: Result) -> None:
     from ostraka.report import folder as _folder
 
     if (folder / _folder.RESULT).exists() or (folder.exists() and not folder.is_dir()):
-        raise typer.BadParameter(f"{folder} holds something already: type --out with another folder")
+        raise click.UsageError(f"{folder} holds something already: type --out with another folder")
     folder.mkdir(parents=True, exist_ok=True)
     page: Any = _folder.write_reports(folder, result)
     _folder.write(folder / _folder.RESULT, result.to_json())
-    typer.echo(
+    click.echo(
         f"written to {folder}: {page.name} is for the owner; 'ostraka report {folder} --public' "
         "writes a page that may be passed on",
         err=True,

@@ -8,11 +8,12 @@ import math
 import os
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from ostraka import console
+from ostraka.console import JSON, Group, argument, option, verb
 
 if TYPE_CHECKING:
     from ostraka.core.ledger.backup import Copied
@@ -20,50 +21,25 @@ if TYPE_CHECKING:
     from ostraka.core.ledger.ledger import Ledger
     from ostraka.core.ledger.witness import Witness
 
-app = typer.Typer(
-    help="List what was released from tables; read and verify a ledger, and set what clients may spend."
+app = Group(
+    "List what was released from tables; read and verify a ledger, and set what clients may spend.",
+    default="tables",
 )
 
-_FILE = typer.Argument(
-    metavar="FILE", help="A ledger: a file, such as run/ledger.sqlite, or postgresql://…", show_default=False
+_FILE = argument(..., "A ledger: a file, such as run/ledger.sqlite, or postgresql://…", "FILE")
+_SECRET = option(None, "The secret it was begun with; or OSTRAKA_LEDGER_SECRET, in hexadecimal.", "FILE")
+_ANCHOR = option(None, "Its anchor: an older copy is then refused.", "FILE")
+_LAST = option(100, "The newest entries only; 0: all.", "N", min=0)
+_WITNESS = option(
+    None, "A witness of it; once for each. Their secret is OSTRAKA_WITNESS_SECRET, in hexadecimal.", "ADDRESS"
 )
-_JSON = typer.Option("--json", help="Print JSON on stdout.")
-_SECRET = typer.Option(
-    "--secret",
-    metavar="FILE",
-    help="The secret it was begun with; or OSTRAKA_LEDGER_SECRET, in hexadecimal.",
-    show_default=False,
-)
-_ANCHOR = typer.Option(
-    "--anchor", metavar="FILE", help="Its anchor: an older copy is then refused.", show_default=False
-)
-_LAST = typer.Option("--last", metavar="N", min=0, help="The newest entries only; 0: all.")
-_WITNESS = typer.Option(
-    "--witness",
-    metavar="ADDRESS",
-    help="A witness of it; once for each. Their secret is OSTRAKA_WITNESS_SECRET, in hexadecimal.",
-    show_default=False,
-)
-_BY = typer.Option("--by", metavar="NAME", help="Who decides that; stands in the chain.", show_default=False)
 
 
-@app.callback(invoke_without_command=True)
-def _ledger(context: typer.Context, *, as_json: Annotated[bool, _JSON] = False) -> None:
-    if context.invoked_subcommand is None:
-        from ostraka.data.budgets import FOLDER
-
-        tables(Path(FOLDER), as_json=as_json)
-    elif as_json:
-        raise typer.BadParameter(f"type --json after {context.invoked_subcommand}")
-
-
-@app.command()
+@verb(app)
 def tables(
-    folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="With the ledgers of tables.", show_default=False)
-    ] = Path("ostraka-ledgers"),
+    folder: Path = argument(Path("ostraka-ledgers"), "With the ledgers of tables.", "FOLDER"),
     *,
-    as_json: Annotated[bool, _JSON] = False,
+    as_json: bool = JSON,
 ) -> None:
     """List the tables that something was released from, and what all of it cost. For their owner.
 
@@ -78,21 +54,21 @@ def tables(
         for unit in account.units()
     ]
     if as_json:
-        typer.echo(json.dumps(records, indent=2))
+        click.echo(json.dumps(records, indent=2))
         return
     if not records:
-        typer.echo(f"there are no ledgers of tables in {folder}: 'ostraka learn' keeps them beside the data")
+        click.echo(f"there are no ledgers of tables in {folder}: 'ostraka learn' keeps them beside the data")
     for record in records:
-        typer.echo(f"{record['table']}: one {record['unit']}: {of_table(record)}")
+        click.echo(f"{record['table']}: one {record['unit']}: {of_table(record)}")
 
 
-@app.command()
+@verb(app)
 def show(
-    file: Annotated[str, _FILE],
+    file: str = _FILE,
     *,
-    last: Annotated[int, _LAST] = 100,
-    secret: Annotated[Path | None, _SECRET] = None,
-    as_json: Annotated[bool, _JSON] = False,
+    last: int = _LAST,
+    secret: Path | None = _SECRET,
+    as_json: bool = JSON,
 ) -> None:
     """Print the newest charges and grants, and the budget left. All of it is public.
 
@@ -109,50 +85,48 @@ def show(
                 "accounts": accounts,
                 "entries": [_plain(entry) for entry in entries],
             }
-            typer.echo(json.dumps(record, indent=2))
+            click.echo(json.dumps(record, indent=2))
             return
         _print(ledger, entries)
 
 
-@app.command()
+@verb(app)
 def verify(
-    file: Annotated[str, _FILE],
+    file: str = _FILE,
     *,
-    secret: Annotated[Path | None, _SECRET] = None,
-    anchor: Annotated[Path | None, _ANCHOR] = None,
-    as_json: Annotated[bool, _JSON] = False,
+    secret: Path | None = _SECRET,
+    anchor: Path | None = _ANCHOR,
+    as_json: bool = JSON,
 ) -> None:
     """Check every digest, total and answer. Exit code 1 if a check fails.
 
     Example: ostraka ledger verify run/ledger.sqlite
     """
     if anchor is not None and not anchor.is_file():
-        raise typer.BadParameter(f"there is no anchor at {anchor}", param_hint="--anchor")
+        raise click.UsageError(f"--anchor: there is no anchor at {anchor}")
     with _opened(file, secret, anchor=anchor, read_only=True) as ledger:
         if anchor is not None:  # else opening has read everything
             ledger.verify()
         totals = _totals(ledger)
     if as_json:
-        typer.echo(json.dumps({"intact": True, "anchored": anchor is not None, **totals}, indent=2))
+        click.echo(json.dumps({"intact": True, "anchored": anchor is not None, **totals}, indent=2))
     else:
-        typer.echo(
+        click.echo(
             f"intact: {totals['charges']} charges and {totals['grants']} grants, head {totals['head']}"
         )
 
 
-@app.command()
+@verb(app)
 def grant(
-    file: Annotated[str, _FILE],
-    account: Annotated[str, typer.Argument(metavar="ACCOUNT", help="A client.", show_default=False)],
+    file: str = _FILE,
+    account: str = argument(..., "A client.", "ACCOUNT"),
     *,
-    epsilon: Annotated[
-        float, typer.Option("--epsilon", metavar="NATS", help="All it may spend.", show_default=False)
-    ],
-    by: Annotated[str, _BY] = "",
-    secret: Annotated[Path | None, _SECRET] = None,
-    anchor: Annotated[Path | None, _ANCHOR] = None,
-    witness: Annotated[list[str] | None, _WITNESS] = None,
-    as_json: Annotated[bool, _JSON] = False,
+    epsilon: float = option(..., "All it may spend.", "NATS"),
+    by: str = option("", "Who decides that; stands in the chain.", "NAME"),
+    secret: Path | None = _SECRET,
+    anchor: Path | None = _ANCHOR,
+    witness: list[str] | None = _WITNESS,
+    as_json: bool = JSON,
 ) -> None:
     """Set a client's cap at the ledger's delta, as an entry of the chain.
 
@@ -163,20 +137,18 @@ def grant(
             seq = ledger.grant(account, budget_epsilon=epsilon, by=by)
         (granted,) = (_account(entry) for entry in ledger.accounts() if entry.name == account)
     if as_json:
-        typer.echo(json.dumps({"seq": seq, **granted}, indent=2))
+        click.echo(json.dumps({"seq": seq, **granted}, indent=2))
     else:
-        typer.echo(f"entry {seq}: {account} may spend epsilon {epsilon:g} in all")
+        click.echo(f"entry {seq}: {account} may spend epsilon {epsilon:g} in all")
 
 
-@app.command()
+@verb(app)
 def export(
-    file: Annotated[str, _FILE],
+    file: str = _FILE,
     *,
-    since: Annotated[
-        int, typer.Option(min=0, metavar="SEQ", help="Only what came after this entry.", show_default=False)
-    ] = 0,
-    secret: Annotated[Path | None, _SECRET] = None,
-    as_json: Annotated[bool, _JSON] = False,
+    since: int = option(0, "Only what came after this entry.", "SEQ", min=0),
+    secret: Path | None = _SECRET,
+    as_json: bool = JSON,
 ) -> None:
     """Print every entry in order as one line of JSON, with its head. All of it is public.
 
@@ -186,21 +158,19 @@ def export(
         entries = (json.dumps(_plain(entry)) for entry in ledger.scan(after=since))
         separator = "["
         for line in entries:  # one at a time: a ledger may be larger than the memory
-            typer.echo(f"{separator}{line}" if as_json else line, nl=not as_json)
+            click.echo(f"{separator}{line}" if as_json else line, nl=not as_json)
             separator = ",\n"
         if as_json:
-            typer.echo("[]" if separator == "[" else "]")
+            click.echo("[]" if separator == "[" else "]")
 
 
-@app.command()
+@verb(app)
 def anchor(
-    file: Annotated[str, _FILE],
-    path: Annotated[
-        Path, typer.Argument(metavar="ANCHOR", help="A file that does not exist yet.", show_default=False)
-    ],
+    file: str = _FILE,
+    path: Path = argument(..., "A file that does not exist yet.", "ANCHOR"),
     *,
-    secret: Annotated[Path | None, _SECRET] = None,
-    as_json: Annotated[bool, _JSON] = False,
+    secret: Path | None = _SECRET,
+    as_json: bool = JSON,
 ) -> None:
     """Create a new anchor for a copy that you know to be the newest.
 
@@ -209,28 +179,20 @@ def anchor(
     with _opened(file, secret) as ledger:
         ledger.anchor(path)
         record = {"anchor": str(path), "charges": ledger.count(), "head": ledger.head}
-    typer.echo(json.dumps(record, indent=2) if as_json else f"{path} records head {record['head']}")
+    click.echo(json.dumps(record, indent=2) if as_json else f"{path} records head {record['head']}")
 
 
-@app.command()
+@verb(app)
 def adopt(
-    file: Annotated[str, _FILE],
+    file: str = _FILE,
     *,
-    by: Annotated[str, _BY],
-    lost: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Answers given that are not on record here.", show_default=False),
-    ] = None,
-    sigma: Annotated[
-        float | None, typer.Option(metavar="VOTES", help="The noise of these answers.", show_default=False)
-    ] = None,
-    screen: Annotated[
-        tuple[float, float] | None,
-        typer.Option(metavar="VOTES VOTES", help="Their screen: threshold and noise.", show_default=False),
-    ] = None,
-    secret: Annotated[Path | None, _SECRET] = None,
-    witness: Annotated[list[str] | None, _WITNESS] = None,
-    as_json: Annotated[bool, _JSON] = False,
+    by: str = option(..., "Who decides that; stands in the chain.", "NAME"),
+    lost: int | None = option(None, "Answers given that are not on record here.", "N"),
+    sigma: float | None = option(None, "The noise of these answers.", "VOTES"),
+    screen: tuple[float, float] | None = option(None, "Their screen: threshold and noise.", "VOTES VOTES"),
+    secret: Path | None = _SECRET,
+    witness: list[str] | None = _WITNESS,
+    as_json: bool = JSON,
 ) -> None:
     """Go on with a promoted standby or a restored copy, and charge what it lacks. First stop all services.
 
@@ -242,9 +204,9 @@ def adopt(
     from ostraka.core.mechanisms.screen import Confident, Threshold
 
     if (lost is None) == (witness is None):
-        raise typer.BadParameter("give either --lost, or --witness for each witness")
+        raise click.UsageError("give either --lost, or --witness for each witness")
     if bool(lost) != (sigma is not None) or (screen and sigma is None):
-        raise typer.BadParameter("give --sigma, and --screen if there was one, where any were lost")
+        raise click.UsageError("give --sigma, and --screen if there was one, where any were lost")
     reserve: GNMax | Confident | None = None if sigma is None else GNMax(sigma=sigma)
     if sigma is not None and screen is not None:
         at, noise = screen
@@ -260,7 +222,7 @@ def adopt(
             "epsilon_left": ledger.left(),
             "head": ledger.head,
         }
-    typer.echo(
+    click.echo(
         json.dumps(record, indent=2)
         if as_json
         else f"entry {seq}: adopted, {'all' if lost is None else lost} lost answers charged: epsilon "
@@ -269,15 +231,13 @@ def adopt(
     )
 
 
-@app.command()
+@verb(app)
 def witness(
-    folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Where it remembers; it must exist.", show_default=False)
-    ],
+    folder: Path = argument(..., "Where it remembers; it must exist.", "FOLDER"),
     *,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one.", metavar="N")] = 8300,
-    host: Annotated[str, typer.Option(help="Address to listen on.", metavar="ADDRESS")] = "127.0.0.1",
-    as_json: Annotated[bool, _JSON] = False,
+    port: int = option(8300, "0: any free one.", "N", min=0, max=65535),
+    host: str = option("127.0.0.1", "Address to listen on.", "ADDRESS"),
+    as_json: bool = JSON,
 ) -> None:
     """Remember the newest entry of ledgers elsewhere, so that they cannot go back unseen. Prints its address.
 
@@ -293,13 +253,13 @@ def witness(
         console.serve(PartyServer(register, port=port, host=host), as_json=as_json)
 
 
-@app.command()
+@verb(app)
 def backup(
-    file: Annotated[str, _FILE],
-    copy: Annotated[Path, typer.Argument(metavar="COPY", help="A new file.", show_default=False)],
+    file: str = _FILE,
+    copy: Path = argument(..., "A new file.", "COPY"),
     *,
-    secret: Annotated[Path | None, _SECRET] = None,
-    as_json: Annotated[bool, _JSON] = False,
+    secret: Path | None = _SECRET,
+    as_json: bool = JSON,
 ) -> None:
     """Copy a ledger while it is charged, verify the copy, and write an anchor beside it.
 
@@ -312,19 +272,14 @@ def backup(
     )
 
 
-@app.command()
+@verb(app)
 def restore(
-    copy: Annotated[Path, typer.Argument(metavar="COPY", help="A backup.", show_default=False)],
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where no file is.", show_default=False)],
+    copy: Path = argument(..., "A backup.", "COPY"),
+    file: Path = argument(..., "Where no file is.", "FILE"),
     *,
-    anchor: Annotated[
-        Path,
-        typer.Option(
-            metavar="FILE", help="Of the lost ledger; in a rehearsal, COPY.anchor.", show_default=False
-        ),
-    ],
-    secret: Annotated[Path | None, _SECRET] = None,
-    as_json: Annotated[bool, _JSON] = False,
+    anchor: Path = option(..., "Of the lost ledger; in a rehearsal, COPY.anchor.", "FILE"),
+    secret: Path | None = _SECRET,
+    as_json: bool = JSON,
 ) -> None:
     """Verify a backup and put it in place, unless its anchor says that charges are missing from it.
 
@@ -337,7 +292,7 @@ def restore(
 
 def _done(path: Path, copied: Copied, *, as_json: bool) -> None:
     record = {"file": str(path), "charges": copied.entries, "head": copied.head}
-    typer.echo(
+    click.echo(
         json.dumps(record, indent=2)
         if as_json
         else f"{path}: intact, {copied.entries} charges, head {copied.head}"
@@ -366,12 +321,11 @@ def _witnesses(addresses: list[str] | None) -> list[Witness]:
 def _witness_secret() -> bytes:
     secret = _secret_in("OSTRAKA_WITNESS_SECRET")
     if secret is None:
-        raise typer.BadParameter("OSTRAKA_WITNESS_SECRET must be 64 or more hexadecimal digits")
+        raise click.UsageError("OSTRAKA_WITNESS_SECRET must be 64 or more hexadecimal digits")
     return secret
 
 
 def _secret_in(variable: str) -> bytes | None:
-    from ostraka import console
     from ostraka.serve.keys import secret_in
 
     with console.usage():
@@ -447,33 +401,30 @@ def _outlook(ledger: Ledger) -> str:
 
 
 def _print(ledger: Ledger, entries: tuple[Entry, ...]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     from ostraka.report.page import at_most
 
-    table = Table(
-        "entry", "day", "client", "key", "what", "uses", "epsilon so far", box=None, header_style=""
-    )
+    rows = []
     for entry in entries:
         what = entry.mechanism if entry.cap is None else f"may spend {entry.cap:g}"
         cells = (str(entry.seq), _day(entry.at), entry.account or "", entry.key or "", what)
-        table.add_row(*cells, f"{entry.uses:,}", at_most(entry.epsilon_after))
-    console = Console(highlight=False, markup=False)
+        rows.append((*cells, f"{entry.uses:,}", at_most(entry.epsilon_after)))
     if older := ledger.count() - len(entries):
-        console.print(
-            f"{older:,} older entries are not printed: --last 0 prints all, ostraka ledger export too"
+        click.echo(f"{older:,} older entries are not printed: --last 0 prints all, ostraka ledger export too")
+    console.table(("entry", "day", "client", "key", "what", "uses", "epsilon so far"), rows)
+    clients = [
+        (
+            account.name,
+            f"{account.cap:g}",
+            at_most(account.spent),
+            f"{math.floor(account.left * 1e4) / 1e4:g}",
         )
-    console.print(table)
-    if accounts := ledger.accounts():
-        clients = Table("client", "may spend", "spent", "left", box=None, header_style="")
-        for account in accounts:
-            budget_left = f"{math.floor(account.left * 1e4) / 1e4:g}"
-            clients.add_row(account.name, f"{account.cap:g}", at_most(account.spent), budget_left)
-        console.print(clients)
+        for account in ledger.accounts()
+    ]
+    if clients:
+        console.table(("client", "may spend", "spent", "left"), clients)
     unit = f"for one {ledger.unit}" if ledger.unit else "nothing is charged yet"
     budget = f"{ledger.budget.epsilon:g} at delta {ledger.budget.delta:g}"
-    console.print(f"spent {at_most(ledger.epsilon())} of epsilon {budget}, {unit}")
-    console.print(_outlook(ledger))
+    click.echo(f"spent {at_most(ledger.epsilon())} of epsilon {budget}, {unit}")
+    click.echo(_outlook(ledger))
     if ledger.simulation:
-        console.print("simulation, no privacy: noise came from a reproducible generator")
+        click.echo("simulation, no privacy: noise came from a reproducible generator")

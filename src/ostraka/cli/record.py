@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import click
 import numpy as np
 
+from ostraka import console
 from ostraka.core.result import Result
 
 if TYPE_CHECKING:
@@ -103,70 +105,52 @@ def record(
 
 def show(result: Result, queries: Sequence[str], *, costliest: int) -> None:
     """Print two tables on stdout: every bound, and the most expensive questions."""
-    from rich.console import Console
-    from rich.table import Table
-
     from ostraka.report.page import at_most
 
     settings, upper, owner = result.settings, result.upper, result.owner
-    console = Console(highlight=False, markup=False, emoji=False)
     answers = settings["answers_per_question"]
     times = "" if answers == 1 else f", each answered {answers:,} times"
-    console.print(
+    click.echo(
         f"{settings['n_questions']:,} questions{times}; {settings['mechanism']}"
         + (f" after {settings['screen']}" if settings["screen"] else "")
         + f"; delta {upper['delta']:g}\n"
     )
-    table = Table(
-        "bound",
-        "epsilon",
-        "may be published",
-        "what it holds for",
-        box=None,
-        header_style="",
-        padding=(0, 2, 0, 0),
-    )
-    for part, may in ((upper, "yes"), (owner, "no: owner only")):
-        for name, bound in part["bounds"].items():
-            star = "" if bound["both_directions"] else " *"
-            table.add_row(name, at_most(float(bound["epsilon"][-1])) + star, may, bound["says"])
-    console.print(table)
-    console.print(
+    rows = [
+        (
+            name,
+            at_most(float(bound["epsilon"][-1])) + ("" if bound["both_directions"] else " *"),
+            may,
+            bound["says"],
+        )
+        for part, may in ((upper, "yes"), (owner, "no: owner only"))
+        for name, bound in part["bounds"].items()
+    ]
+    console.table(("bound", "epsilon", "may be published", "what it holds for"), rows)
+    click.echo(
         f"\npublishable: epsilon at most {at_most(float(upper['epsilon']))}. "
         f"For these votes, owner only: at most {at_most(float(owner['epsilon_these_votes']))}."
     )
     stars = any(not bound["both_directions"] for bound in owner["bounds"].values())
     for note in (*([_ONE_DIRECTION] if stars else []), *result.notes):
-        console.print(f"note: {note}")
+        click.echo(f"note: {note}")
     if costliest:
-        console.print(_costliest(owner, queries, costliest))
+        click.echo("\ncostliest questions (owner only)")
+        _show_costliest(owner, queries, costliest)
 
 
-def _costliest(owner: dict[str, Any], queries: Sequence[str], n: int) -> Any:
-    """Return a table of the questions that cost most, with the teachers' agreement on each."""
-    from rich.table import Table
-
+def _show_costliest(owner: dict[str, Any], queries: Sequence[str], n: int) -> None:
+    """Print the questions that cost most, with the teachers' agreement on each."""
     cost, consensus = np.array(owner["cost"]), np.array(owner["consensus"])
-    table = Table(
-        "question",
-        "share of the cost",
-        "of its price",
-        "teachers who agreed",
-        box=None,
-        header_style="",
-        title="\ncostliest questions (owner only)",
-        title_justify="left",
-        title_style="",
-        padding=(0, 2, 0, 0),
-    )
-    for place in np.argsort(-cost, kind="stable")[:n]:
-        table.add_row(
+    rows = [
+        (
             queries[place],
             f"{100 * cost[place] / max(cost.sum(), 1e-300):.1f} %",
             f"{100 * cost[place] / owner['price']:.0f} %",
             f"{100 * consensus[place]:.0f} %",
         )
-    return table
+        for place in np.argsort(-cost, kind="stable")[:n]
+    ]
+    console.table(("question", "share of the cost", "of its price", "teachers who agreed"), rows)
 
 
 def _publishable(bounds: Sequence[Bound]) -> Curve:

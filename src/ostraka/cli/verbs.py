@@ -7,11 +7,15 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-import typer
+import click
+from click import shell_completion
 
 import ostraka
+from ostraka.console import Group
 
-# Each room brings its verbs: a module that holds a function of the verb's name, or a Typer app for several.
+COMPLETING = "_OSTRAKA_COMPLETE"  # a shell that asks what a word may become sets it
+
+# Each room brings its verbs: a module that holds a verb of this name, or a group of several.
 VERBS = {
     "check": "ostraka.learn.cli_check",
     "learn": "ostraka.learn.cli",
@@ -35,15 +39,17 @@ VERBS = {
 }
 
 
-def _ostraka(
-    context: typer.Context,
-    *,
-    version: bool = typer.Option(False, "--version", "-V", help="Print the version and leave."),
-) -> None:
-    if version:
-        typer.echo(f"ostraka {ostraka.__version__}{_commit()}")
-    elif context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001  (click's form)
+    if wanted:
+        click.echo(f"ostraka {ostraka.__version__}{_commit()}")
+        context.exit()
+
+
+def _print_completion(context: click.Context, _: click.Parameter, shell: str | None) -> None:
+    if shell is not None:
+        kind: Any = shell_completion.get_completion_class(shell)
+        click.echo(kind(context.command, {}, "ostraka", COMPLETING).source())
+        context.exit()
 
 
 def _commit() -> str:
@@ -76,20 +82,26 @@ def _installed_commit() -> str:
 
 
 @functools.cache
-def command(verb: str = "") -> Any:
+def command(name: str = "") -> click.Group:
     """The command with one verb alone, so that no other room is imported for it, or with all of them."""
-    app = typer.Typer(
-        help=ostraka.__doc__,
-        context_settings={"help_option_names": ["-h", "--help"]},
-        add_completion=True,
-        pretty_exceptions_enable=False,
-        rich_markup_mode=None,
+    first: dict[str, Any] = {"is_eager": True, "expose_value": False}
+    version = click.Option(
+        ["-V", "--version"],
+        is_flag=True,
+        help="Print the version and leave.",
+        callback=_print_version,
+        **first,
     )
-    app.callback(invoke_without_command=True)(_ostraka)
-    for name in (verb,) if verb else VERBS:
-        room: Any = importlib.import_module(VERBS[name])
-        if callable(run := getattr(room, name, None)):
-            app.command(name)(run)
-        else:
-            app.add_typer(room.app, name=name)
-    return typer.main.get_command(app)
+    completion = click.Option(
+        ["--completion"],
+        type=click.Choice(["bash", "zsh", "fish"]),
+        help="Print a script for this shell that completes words, and leave.",
+        callback=_print_completion,
+        **first,
+    )
+    settings = {"help_option_names": ["-h", "--help"]}
+    app = Group(ostraka.__doc__, params=[version, completion], context_settings=settings)
+    for each in (name,) if name else VERBS:
+        room: Any = importlib.import_module(VERBS[each])
+        app.add_command(getattr(room, each, None) or room.app, each)
+    return app

@@ -8,32 +8,31 @@ import time
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from ostraka import console
-from ostraka.console import argument, option, options
+from ostraka.console import JSON, Group, argument, option, verb
 
 if TYPE_CHECKING:
     from ostraka.collect.task import Task
 
-app = typer.Typer(help="Private statistics: sums of many people's values that nobody can take apart.")
+app = Group("Private statistics: sums of many people's values that nobody can take apart.")
 
-_TASK = typer.Argument(metavar="TASK", help="The task's JSON file, from 'plan --out'.", show_default=False)
-_KEY = typer.Option("--identity", help="File of this role's secret; made if it is missing.", metavar="FILE")
-_FOLDER = typer.Option("--folder", help="Where this role keeps what must survive a crash.", metavar="FOLDER")
-_JSON = typer.Option("--json", help="Print JSON on stdout.")
-_PORT = typer.Option("--port", help="0: any free one.", min=0, max=65535)
-_HOST = typer.Option("--host", help="Address to listen at. Beyond this machine, put TLS in front.")
+_TASK = argument(..., "The task's JSON file, from 'plan --out'.", "TASK")
+_KEY = option(..., "File of this role's secret; made if it is missing.", "FILE")
+_FOLDER = option(..., "Where this role keeps what must survive a crash.", "FOLDER")
+_PORT = option(0, "0: any free one.", min=0, max=65535)
+_HOST = option("127.0.0.1", "Address to listen at. Beyond this machine, put TLS in front.")
 
 
-@app.command()
+@verb(app)
 def key(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Made if it is missing.", show_default=False)],
+    file: Path = argument(..., "Made if it is missing.", "FILE"),
     *,
-    keeper: Annotated[bool, typer.Option("--keeper", help="The key of a keeper.")] = False,
-    as_json: Annotated[bool, _JSON] = False,
+    keeper: bool = option(False, "The key of a keeper."),
+    as_json: bool = JSON,
 ) -> None:
     """Print the public key of a tally, an enrolment or a keeper.
 
@@ -64,7 +63,6 @@ class PlanOptions:
         "vector:CELLS:CLIP[:GRID], grid:X0:X1:Y0:Y1:NxM, visits:X0:X1:Y0:Y1:NxM:AT_MOST, "
         "pairs:ITEMS:AT_MOST, count-min:WIDTH:DEPTH:KEY or count-sketch:WIDTH:DEPTH:KEY.",
         "ENCODING",
-        show_default=False,
     )
     clients: int = option(..., "How many are expected.")
     epsilon: float = option(..., "What one release may cost.")
@@ -83,8 +81,7 @@ class PlanOptions:
     as_json: bool = option(False, "Print JSON on stdout.", name="--json")
 
 
-@app.command()
-@options(PlanOptions)
+@verb(app)
 def plan(wanted: PlanOptions) -> None:
     """Predict noise, bytes and seconds; with --tally and --out, write the task.
 
@@ -110,10 +107,10 @@ def plan(wanted: PlanOptions) -> None:
         if wanted.out is not None:
             prediction["task"] = _write_task(wanted, chosen, prediction["sigma"], wanted.out)
     if wanted.as_json:
-        typer.echo(json.dumps(prediction))
+        click.echo(json.dumps(prediction))
         return
     for name, value in prediction.items():
-        typer.echo(f"{name}: {value:,.4g}" if isinstance(value, float) else f"{name}: {value}")
+        click.echo(f"{name}: {value:,.4g}" if isinstance(value, float) else f"{name}: {value}")
 
 
 _WORDS = ("question", "title", "purpose", "unit", "choices")
@@ -123,7 +120,7 @@ _WORDS = ("question", "title", "purpose", "unit", "choices")
 class NewOptions:
     """Options of ``ostraka collect new``."""
 
-    folder: Path = argument(..., "Made here: the task, and secrets of roles.", "FOLDER", show_default=False)
+    folder: Path = argument(..., "Made here: the task, and secrets of roles.", "FOLDER")
     question: str = option(..., "What people are asked.", "TEXT")
     clients: int = option(..., "How many are expected.")
     choice: list[str] | None = option(None, "An answer to choose; several times.", "TEXT")
@@ -153,8 +150,7 @@ class NewOptions:
     as_json: bool = option(False, "Print JSON on stdout.", name="--json")
 
 
-@app.command()
-@options(NewOptions)
+@verb(app)
 def new(wanted: NewOptions) -> None:
     """Make a task of a question: its words, its noise, its keys. All of it is in one fingerprint.
 
@@ -197,7 +193,7 @@ def new(wanted: NewOptions) -> None:
         if wanted.trust is Trust.KEEPERS and not keepers:
             files = [wanted.folder / f"keeper-{number}.key" for number in (1, 2)]
             keepers = [Keeper.key(Identity.kept_at(file)) for file in files]
-            typer.echo(
+            click.echo(
                 f"made {' and '.join(map(str, files))}: whoever holds both can read every answer. Give each "
                 "to a keeper of its own before anybody is asked",
                 err=True,
@@ -214,8 +210,8 @@ def new(wanted: NewOptions) -> None:
         )
     path.write_text(task.to_json(), encoding="utf-8")
     if "advice" in prediction:
-        typer.echo(str(prediction["advice"]), err=True)
-    typer.echo(task.checks, err=True)
+        click.echo(str(prediction["advice"]), err=True)
+    click.echo(task.checks, err=True)
     made = {"task": str(path), "sha256": task.sha256, "advice": prediction.get("advice")}
     made |= {"checks": task.checks}
     console.say(made, f"{path}: fingerprint {task.sha256}", as_json=wanted.as_json)
@@ -264,17 +260,15 @@ def _encoding_words(wanted: NewOptions) -> str:
     return str(wanted.encoding)
 
 
-@app.command()
+@verb(app)
 def simulate(
-    task: Annotated[Path, _TASK],
+    task: Path = _TASK,
     *,
-    out: Annotated[Path, typer.Option(help="Write the released sums here.", metavar="FILE")],
-    clients: Annotated[int, typer.Option(help="Invented people.", min=3)] = 200,
-    values: Annotated[
-        Path | None, typer.Option(help="A JSON list of answers, instead of invented ones.", metavar="FILE")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Of the invented answers, not of the noise.")] = 0,
-    as_json: Annotated[bool, _JSON] = False,
+    out: Path = option(..., "Write the released sums here.", "FILE"),
+    clients: int = option(200, "Invented people.", min=3),
+    values: Path | None = option(None, "A JSON list of answers, instead of invented ones.", "FILE"),
+    seed: int = option(0, "Of the invented answers, not of the noise."),
+    as_json: bool = JSON,
 ) -> None:
     """Try a task: a round of invented people in one process, with keys of its own. It spends nothing.
 
@@ -324,12 +318,10 @@ class Kind(StrEnum):
 class ShowOptions:
     """Options of ``ostraka collect show``."""
 
-    kind: Kind = argument(
-        ..., "median, quantile, mean, sum, answers, map, forecast or similar.", "KIND", show_default=False
-    )
+    kind: Kind = argument(..., "median, quantile, mean, sum, answers, map, forecast or similar.", "KIND")
     files: list[Path] = argument(
         ..., "Released sums, from 'tally --out' or 'simulate'; for a forecast several, oldest first.",
-        "FILE...", show_default=False,
+        "FILE..."
     )  # fmt: skip
     html: Path | None = option(None, "Write a page with a picture here.", "FILE")
     q: float = option(0.5, "Which quantile, between 0 and 1.")
@@ -340,8 +332,7 @@ class ShowOptions:
     as_json: bool = option(False, "Print JSON on stdout.", name="--json")
 
 
-@app.command()
-@options(ShowOptions)
+@verb(app)
 def show(wanted: ShowOptions) -> None:
     """Show released sums: a sentence with an interval, a table, and with --html a page with a picture.
 
@@ -352,7 +343,7 @@ def show(wanted: ShowOptions) -> None:
     if wanted.html is not None:
         console.require_new(wanted.html, option="--html")
     if len(wanted.files) > 1 and wanted.kind is not Kind.FORECAST:
-        raise typer.BadParameter(f"{wanted.kind} takes one FILE; a forecast takes several")
+        raise click.UsageError(f"{wanted.kind} takes one FILE; a forecast takes several")
     with console.usage():
         rounds = [shown.Collected.of_file(path) for path in wanted.files]
         newest = rounds[-1]
@@ -375,13 +366,11 @@ def show(wanted: ShowOptions) -> None:
         if wanted.html is not None:
             wanted.html.write_text(shown.page(answer, newest, language=wanted.language), encoding="utf-8")
     if wanted.as_json:
-        typer.echo(json.dumps({"sentences": answer.sentences, **answer.values}))
+        click.echo(json.dumps({"sentences": answer.sentences, **answer.values}))
         return
     for words in answer.sentences:
-        typer.echo(words)
-    widths = [max(map(len, column)) for column in zip(answer.columns, *answer.rows, strict=True)]
-    for row in (answer.columns, *answer.rows):
-        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        click.echo(words)
+    console.table(answer.columns, answer.rows)
 
 
 def _write_task(wanted: PlanOptions, encoding: Any, sigma: float, out: Path) -> str:
@@ -390,15 +379,13 @@ def _write_task(wanted: PlanOptions, encoding: Any, sigma: float, out: Path) -> 
 
     console.require_new(out, option="--out")
     if wanted.trust is Trust.CLIENTS and wanted.keeper:
-        raise typer.BadParameter(
-            "--trust clients has no keepers: leave out --keeper, or type --trust keepers"
-        )
+        raise click.UsageError("--trust clients has no keepers: leave out --keeper, or type --trust keepers")
     if wanted.trust is Trust.KEEPERS and not wanted.keeper:
-        raise typer.BadParameter(
+        raise click.UsageError(
             "--trust keepers needs the public key of each: --keeper KEY, several times; or --trust clients"
         )
     if wanted.tally is None:
-        raise typer.BadParameter("--out needs --tally, the public key of the tally: ostraka collect key FILE")
+        raise click.UsageError("--out needs --tally, the public key of the tally: ostraka collect key FILE")
     task = Task(
         encoding,
         sigma=sigma,
@@ -414,16 +401,14 @@ def _write_task(wanted: PlanOptions, encoding: Any, sigma: float, out: Path) -> 
     return task.sha256
 
 
-@app.command()
+@verb(app)
 def export(
-    task: Annotated[Path, _TASK],
+    task: Path = _TASK,
     *,
-    leader: Annotated[str, typer.Option(help="Address of the aggregator that takes reports.", metavar="URL")],
-    helper: Annotated[str, typer.Option(help="Address of the other one.", metavar="URL")],
-    precision: Annotated[
-        int, typer.Option(help="Seconds to which times of reports are rounded.", min=1)
-    ] = 3600,
-    as_json: Annotated[bool, _JSON] = False,
+    leader: str = option(..., "Address of the aggregator that takes reports.", "URL"),
+    helper: str = option(..., "Address of the other one.", "URL"),
+    precision: int = option(3600, "Seconds to which times of reports are rounded.", min=1),
+    as_json: bool = JSON,
 ) -> None:
     """Print a task for aggregators of DAP, such as janus, and for @divviup/dap: always JSON.
 
@@ -436,15 +421,15 @@ def export(
     console.say(out, json.dumps(out, indent=1), as_json=as_json)
 
 
-@app.command()
+@verb(app)
 def keeper(
-    task: Annotated[Path, _TASK],
+    task: Path = _TASK,
     *,
-    identity: Annotated[Path, _KEY],
-    folder: Annotated[Path, _FOLDER],
-    port: Annotated[int, _PORT] = 0,
-    host: Annotated[str, _HOST] = "127.0.0.1",
-    as_json: Annotated[bool, _JSON] = False,
+    identity: Path = _KEY,
+    folder: Path = _FOLDER,
+    port: int = _PORT,
+    host: str = _HOST,
+    as_json: bool = JSON,
 ) -> None:
     """Serve one keeper until interrupted.
 
@@ -459,26 +444,22 @@ def keeper(
     console.serve(PartyServer(role, port=port, host=host), as_json=as_json)
 
 
-@app.command()
+@verb(app)
 def tally(
-    task: Annotated[Path, _TASK],
+    task: Path = _TASK,
     *,
-    identity: Annotated[Path, _KEY],
-    folder: Annotated[Path, _FOLDER],
-    clients: Annotated[int, typer.Option(help="Close when so many have reported.", min=1)],
-    seconds: Annotated[
-        float, typer.Option(help="Close each exchange after so many seconds at the latest.", min=0)
-    ],
-    epsilon: Annotated[float, typer.Option(help="The ledger's budget, if the ledger is new.")] = 1.0,
-    delta: Annotated[float, typer.Option(help="The delta of that.")] = 1e-6,
-    keeper: Annotated[
-        list[str] | None, typer.Option(help="Address of a keeper, in the task's order.")
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the released sums here.", metavar="FILE")] = None,
-    stay: Annotated[float, typer.Option(help="Show the result to pages for so many seconds.", min=0)] = 0.0,
-    port: Annotated[int, _PORT] = 0,
-    host: Annotated[str, _HOST] = "127.0.0.1",
-    as_json: Annotated[bool, _JSON] = False,
+    identity: Path = _KEY,
+    folder: Path = _FOLDER,
+    clients: int = option(..., "Close when so many have reported.", min=1),
+    seconds: float = option(..., "Close each exchange after so many seconds at the latest.", min=0),
+    epsilon: float = option(1.0, "The ledger's budget, if the ledger is new."),
+    delta: float = option(1e-6, "The delta of that."),
+    keeper: list[str] | None = option(None, "Address of a keeper, in the task's order."),
+    out: Path | None = option(None, "Write the released sums here.", "FILE"),
+    stay: float = option(0.0, "Show the result to pages for so many seconds.", min=0),
+    port: int = _PORT,
+    host: str = _HOST,
+    as_json: bool = JSON,
 ) -> None:
     """Serve the page and collect one round; then release its sums through the ledger in the folder.
 
@@ -501,7 +482,7 @@ def tally(
         PartyServer(role, port=port, host=host, pages=role.pages) as server,
     ):
         role.announce(spent=ledger.spent().epsilon(delta=delta), budget=epsilon)
-        typer.echo(server.url, err=as_json)
+        click.echo(server.url, err=as_json)
         run_exchanges(role, n_clients=clients, seconds=seconds)
         sums = role.close()
         answer = release(role.task.mechanism, sums, ledger=ledger, key=f"{role.task.sha256}/{role.round}")
@@ -510,33 +491,27 @@ def tally(
         if out is not None:
             out.write_text(json.dumps(record), encoding="utf-8")
         if out is None or as_json:
-            typer.echo(json.dumps(record))
+            click.echo(json.dumps(record))
         role.announce(spent=spent, budget=epsilon, result=summary(Collected(record)))
         time.sleep(stay)
 
 
-@app.command()
+@verb(app)
 def series(
-    task: Annotated[Path, _TASK],
+    task: Path = _TASK,
     *,
-    identity: Annotated[Path, _KEY],
-    folder: Annotated[Path, _FOLDER],
-    every: Annotated[float, typer.Option(help="Seconds from one round to the next.", min=0)],
-    clients: Annotated[int, typer.Option(help="Close a round when so many have reported.")],
-    seconds: Annotated[
-        float | None, typer.Option(help="Close each exchange after so many seconds at the latest.")
-    ] = None,
-    epsilon: Annotated[
-        float | None, typer.Option(help="The ledger's budget, if it is new. Default: the question's.")
-    ] = None,
-    delta: Annotated[float, typer.Option(help="The delta of that.")] = 1e-6,
-    keeper: Annotated[
-        list[str] | None, typer.Option(help="Address of a keeper, in the task's order.")
-    ] = None,
-    stay: Annotated[float, typer.Option(help="Show the last result for so many seconds.", min=0)] = 0.0,
-    port: Annotated[int, _PORT] = 0,
-    host: Annotated[str, _HOST] = "127.0.0.1",
-    as_json: Annotated[bool, _JSON] = False,
+    identity: Path = _KEY,
+    folder: Path = _FOLDER,
+    every: float = option(..., "Seconds from one round to the next.", min=0),
+    clients: int = option(..., "Close a round when so many have reported."),
+    seconds: float | None = option(None, "Close each exchange after so many seconds at the latest."),
+    epsilon: float | None = option(None, "The ledger's budget, if it is new. Default: the question's."),
+    delta: float = option(1e-6, "The delta of that."),
+    keeper: list[str] | None = option(None, "Address of a keeper, in the task's order."),
+    stay: float = option(0.0, "Show the last result for so many seconds.", min=0),
+    port: int = _PORT,
+    host: str = _HOST,
+    as_json: bool = JSON,
 ) -> None:
     """Serve the page and collect all rounds of a task, each charged before it opens; go on after a kill.
 
@@ -567,7 +542,7 @@ def series(
         )
     try:
         with PartyServer(role, port=port, host=host, pages=role.pages) as server:
-            typer.echo(server.url, err=as_json)
+            click.echo(server.url, err=as_json)
             role.run(n_clients=clients, seconds=seconds)
             time.sleep(stay)
         words = "\n".join(f"round {number}: {outcome}" for number, outcome in enumerate(role.outcomes))
@@ -576,11 +551,11 @@ def series(
         role.end()
 
 
-@app.command()
+@verb(app)
 def mine(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Of 'send --budget'.", show_default=False)],
+    folder: Path = argument(..., "Of 'send --budget'.", "FOLDER"),
     *,
-    as_json: Annotated[bool, _JSON] = False,
+    as_json: bool = JSON,
 ) -> None:
     """Say what all collections that you joined have cost you, and what is left of your own budget.
 
@@ -591,9 +566,7 @@ def mine(
 
     path = folder / OWN_LEDGER
     if not path.exists():
-        raise typer.BadParameter(
-            f"{path} does not exist: name the --folder of 'ostraka collect send --budget'"
-        )
+        raise click.UsageError(f"{path} does not exist: name the --folder of 'ostraka collect send --budget'")
     with Ledger(path) as ledger:
         budget = ledger.budget
         spent, left = ledger.spent().epsilon(delta=budget.delta), ledger.left()
@@ -602,24 +575,17 @@ def mine(
     console.say(record, f"spent in all collections: {total}\nleft: epsilon {left:.4g}", as_json=as_json)
 
 
-@app.command()
+@verb(app)
 def send(
-    url: Annotated[str, typer.Argument(metavar="URL", help="Of the tally.", show_default=False)],
-    value: Annotated[
-        str, typer.Argument(metavar="VALUE", help="A number, or a list in JSON.", show_default=False)
-    ],
+    url: str = argument(..., "Of the tally.", "URL"),
+    value: str = argument(..., "A number, or a list in JSON.", "VALUE"),
     *,
-    sha256: Annotated[str | None, typer.Option(help="Fingerprint of the task that was agreed on.")] = None,
-    folder: Annotated[
-        Path | None, typer.Option(help="Remembers that this client has answered.", metavar="FOLDER")
-    ] = None,
-    budget: Annotated[
-        float | None,
-        typer.Option(
-            help="Most epsilon that all collections may cost you; counted in --folder.", metavar="NATS"
-        ),
-    ] = None,
-    as_json: Annotated[bool, _JSON] = False,
+    sha256: str | None = option(None, "Fingerprint of the task that was agreed on."),
+    folder: Path | None = option(None, "Remembers that this client has answered.", "FOLDER"),
+    budget: float | None = option(
+        None, "Most epsilon that all collections may cost you; counted in --folder.", "NATS"
+    ),
+    as_json: bool = JSON,
 ) -> None:
     """Report one value, through all exchanges of the task.
 
@@ -631,13 +597,13 @@ def send(
     from ostraka.collect.client import send as report
 
     def certify(claim: str) -> bytes:
-        typer.echo(f"claim: {claim}", err=True)
-        return bytes.fromhex(typer.prompt("signature of the enrolment", err=True))
+        click.echo(f"claim: {claim}", err=True)
+        return bytes.fromhex(click.prompt("signature of the enrolment", err=True))
 
     try:
         read = json.loads(value)
     except ValueError:
-        raise typer.BadParameter("the value must be a number or a list in JSON") from None
+        raise click.UsageError("the value must be a number or a list in JSON") from None
     with console.usage(), contextlib.ExitStack() as stack:
         ledger = None
         if budget is not None:
@@ -648,14 +614,14 @@ def send(
     console.say({"sha256": fingerprint}, f"reported to the task {fingerprint}", as_json=as_json)
 
 
-@app.command()
+@verb(app)
 def enrol(
-    task: Annotated[Path, _TASK],
-    claim: Annotated[list[str], typer.Argument(metavar="CLAIM...", help="Of people who may take part.")],
+    task: Path = _TASK,
+    claim: list[str] = argument(..., "Of people who may take part.", "CLAIM..."),
     *,
-    identity: Annotated[Path, _KEY],
-    folder: Annotated[Path, _FOLDER],
-    as_json: Annotated[bool, _JSON] = False,
+    identity: Path = _KEY,
+    folder: Path = _FOLDER,
+    as_json: bool = JSON,
 ) -> None:
     """Sign the claims of clients, as the enrolment of a task; print a signature for each.
 
@@ -670,16 +636,16 @@ def enrol(
     console.say({"signatures": signatures}, "\n".join(signatures), as_json=as_json)
 
 
-@app.command()
+@verb(app)
 def approve(
-    task: Annotated[Path, _TASK],
-    url: Annotated[str, typer.Argument(metavar="URL", help="Of the tally.", show_default=False)],
+    task: Path = _TASK,
+    url: str = argument(..., "Of the tally.", "URL"),
     *,
-    identity: Annotated[Path, _KEY],
-    folder: Annotated[Path, _FOLDER],
-    clients: Annotated[int, typer.Option(help="Approve when so many have joined.", min=1)],
-    seconds: Annotated[float, typer.Option(help="Approve after so many seconds at the latest.", min=0)],
-    as_json: Annotated[bool, _JSON] = False,
+    identity: Path = _KEY,
+    folder: Path = _FOLDER,
+    clients: int = option(..., "Approve when so many have joined.", min=1),
+    seconds: float = option(..., "Approve after so many seconds at the latest.", min=0),
+    as_json: bool = JSON,
 ) -> None:
     """Approve the roster of a round among clients: those who joined and are enrolled.
 
@@ -696,12 +662,12 @@ def approve(
     console.say({"clients": joined}, f"approved: {joined:,} clients joined", as_json=as_json)
 
 
-@app.command()
+@verb(app)
 def demo(
     *,
-    out: Annotated[Path, typer.Option(help="Folder of the report.", metavar="FOLDER")] = Path("collect-demo"),
-    clients: Annotated[int, typer.Option(help="Invented people.", min=1)] = 300,
-    as_json: Annotated[bool, _JSON] = False,
+    out: Path = option(Path("collect-demo"), "Folder of the report.", "FOLDER"),
+    clients: int = option(300, "Invented people.", min=1),
+    as_json: bool = JSON,
 ) -> None:
     """Run whole rounds in one process and write a report with pictures.
 

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003  (Typer reads it)
+from pathlib import Path
 from shlex import quote
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from ostraka import console
+from ostraka.console import argument, option, verb
 
 _WARDS = ("surgery", "heart", "children", "lungs")
 
 
+@verb()
 def sample(
-    folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Where to write private.csv and public.csv.")
-    ],
+    folder: Path = argument(..., "Where to write private.csv and public.csv.", "FOLDER"),
     *,
-    rows: Annotated[int, typer.Option(help="Rows of private.csv.", min=100, metavar="N")] = 12_000,
-    seed: Annotated[int, typer.Option(help="Of the made-up rows.", min=0, metavar="N")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
+    rows: int = option(12_000, "Rows of private.csv.", "N", min=100),
+    seed: int = option(0, "Of the made-up rows.", "N", min=0),
+    as_json: bool = option(False, "Print JSON on stdout.", name="--json"),
 ) -> None:
     """Write two tables of made-up hospital visits: a private one, and a public one.
 

@@ -12,14 +12,14 @@ import itertools
 import shutil
 import sys
 import textwrap
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 import ostraka
 from ostraka import console
-from ostraka.console import options
+from ostraka.console import verb
 from ostraka.core import imports
 from ostraka.learn.options import LearnOptions
 from ostraka.report import folder
@@ -48,7 +48,7 @@ def require_sensible(given: LearnOptions) -> None:
 
     Raises
     ------
-    typer.BadParameter
+    click.UsageError
         Options that contradict each other, rows of a folder that not only teachers would learn from, or a
         folder to write that holds a finished run.
     OSError
@@ -57,7 +57,7 @@ def require_sensible(given: LearnOptions) -> None:
     private, public = given.private, given.public
     given.require_in_range(epsilon=given.epsilon, delta=given.delta)
     if given.auto and any(choice is not None for choice in given.of_teachers):
-        raise typer.BadParameter("--auto chooses --teachers, --answers, --sigma and --screen: leave them out")
+        raise click.UsageError("--auto chooses --teachers, --answers, --sigma and --screen: leave them out")
     if (given.out / folder.RESULT).exists():
         raise folder.finished(given.out)
     given.require_one_label()
@@ -65,30 +65,28 @@ def require_sensible(given: LearnOptions) -> None:
         given.chosen_way()  # refuses what is for classes alone
     if private is None:
         if given.label or given.target or public or given.person or given.holdout is not None:
-            raise typer.BadParameter(
-                "type the file of private rows first: ostraka learn FILE --label COLUMN …"
-            )
-        typer.echo(
+            raise click.UsageError("type the file of private rows first: ostraka learn FILE --label COLUMN …")
+        click.echo(
             "reading scikit-learn's digits, which are public: nothing of yours is spent, so nothing is asked",
             err=True,
         )
         return
     if given.label is None and given.target is None:
-        raise typer.BadParameter(
+        raise click.UsageError(
             f"type --label and the column of {private} to learn; of numbers, --target and --bounds"
         )
     for path in (private, public):
         if path is not None and not (path is private and path.is_dir()):
             path.open("rb").close()
-    typer.echo(f"reading {private}" + (f" and {public}" if public is not None else ""), err=True)
+    click.echo(f"reading {private}" + (f" and {public}" if public is not None else ""), err=True)
     if private.is_dir() and given.holdout is not None:
-        raise typer.BadParameter(
+        raise click.UsageError(
             f"the rows of {private} stay in their files: type --public FILE instead of --holdout"
         )
     if private.is_dir() and given.target is not None:
-        raise typer.BadParameter(f"the rows of {private} stay in their files: --target is for one file")
+        raise click.UsageError(f"the rows of {private} stay in their files: --target is for one file")
     if private.is_dir() and given.chosen_way() is Way.AUTO:
-        raise typer.BadParameter(
+        raise click.UsageError(
             f"the rows of {private} stay in their files, which are read part by part: type --way filter, "
             "counts, rounds or argmax"
         )
@@ -127,7 +125,7 @@ _NOTHING_LEARNED = (
 )
 
 
-@options(LearnOptions)
+@verb()
 def learn(given: LearnOptions) -> None:
     """Learn from private rows by secret ballot; write a model, its price and a report to a folder.
 
@@ -190,9 +188,9 @@ def spend(
 
     Raises
     ------
-    typer.BadParameter
+    click.UsageError
         The folder holds another run, or nobody can be asked.
-    typer.Exit
+    click.exceptions.Exit
         The answer was no, or the model learned nothing.
     """
     from ostraka.learn.run import learned_nothing
@@ -207,20 +205,20 @@ def spend(
     if given.private is not None:
         what = f"Spend epsilon {at_most(plan.epsilon)} of {given.private}?"
         console.require_consent(what, yes=given.yes)
-    options = given.context.params.items()
-    begun = {k: v for k, v in options if k not in _NOT_SETTINGS and not (k in _LATER and not v)}
+    options = {field.name: getattr(given, field.name) for field in fields(given)}
+    begun = {k: v for k, v in options.items() if k not in _NOT_SETTINGS and not (k in _LATER and not v)}
     begun |= {"version": ostraka.__version__, "format": _FORMAT}
     tables = {"private": given.private, "public": given.public}
     result = _learn(task, model, plan, given.out, begun, tables=tables, budgets=budgets)
     if given.as_json:
-        typer.echo((result if given.owner else result.public()).to_json())
+        click.echo((result if given.owner else result.public()).to_json())
     else:
         show_result(result)
         show_choice(result)
     wrapped(_HANDED_OVER.format(given.out, *folder.contents(given.out)), on_stderr=True)
     if why := learned_nothing(result):
         wrapped(_NOTHING_LEARNED.format(why, way_of(plan).advice), on_stderr=True)
-        raise typer.Exit(console.NOTHING_LEARNED)
+        raise click.exceptions.Exit(console.NOTHING_LEARNED)
 
 
 def _task(given: LearnOptions) -> Task:
@@ -364,7 +362,7 @@ def _learn(
     account = None if budgets is None else budgets.account(tables["private"], task.groups)
     going_on = _folder.open_run(out, begun, tables=tables)
     if going_on:
-        typer.echo(f"going on with {out}: what was paid for is used again", err=True)
+        click.echo(f"going on with {out}: what was paid for is used again", err=True)
     budget = Budget(epsilon=model.epsilon or 0.0, delta=plan.delta, adaptive=False)
     with (
         Ledger(out / _folder.LEDGER, budget=budget)
@@ -476,9 +474,9 @@ def _write(task: Task, model: Estimator, result: Result, out: Path, *, keep_teac
     handover.write_card(result, lines, out, onnx=(out / _folder.ONNX).exists())
     _folder.write_reports(out, result)
     _folder.write(out / _folder.RESULT, result.to_json())
-    typer.echo(f"\nto use the student (model-card.md says what it needs):\n\n{lines}", err=True)
+    click.echo(f"\nto use the student (model-card.md says what it needs):\n\n{lines}", err=True)
     if why_not:
-        typer.echo(f"\n{why_not}", err=True)
+        click.echo(f"\n{why_not}", err=True)
 
 
 def _plain_student(task: Task, model: Estimator) -> Any:
@@ -598,4 +596,4 @@ def wrapped(text: str, *, indent: int = 0, on_stderr: bool = False) -> None:
         width = max(shutil.get_terminal_size().columns, _NARROWEST)
         hang = " " * min(indent, width - _NARROWEST // 2)
         text = textwrap.fill(text, width, subsequent_indent=hang, replace_whitespace=False)
-    typer.echo(text, err=on_stderr)
+    click.echo(text, err=on_stderr)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path  # noqa: TC003  (Typer reads it)
+from pathlib import Path  # noqa: TC003  (a verb reads the types of its options)
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from ostraka.console import argument, option, options, require_new
+from ostraka.console import argument, option, require_new, verb
 from ostraka.core import imports
 from ostraka.learn.cli import show_findings, wrapped
 from ostraka.learn.options import ReadOptions
@@ -29,7 +29,7 @@ class CheckOptions(ReadOptions):
     as_json: bool = option(False, "Print JSON, with cells of the table: for the owner alone.", name="--json")
 
 
-@options(CheckOptions)
+@verb()
 def check(given: CheckOptions) -> None:
     """Show all that is wrong or doubtful in a table, and the command to type. Spends nothing.
 
@@ -41,7 +41,7 @@ def check(given: CheckOptions) -> None:
             path.open("rb").close()
     require_new(given.report, option="--report")
     if given.public is not None and given.holdout is not None:
-        raise typer.BadParameter("--public and --holdout exclude each other: public rows come from one place")
+        raise click.UsageError("--public and --holdout exclude each other: public rows come from one place")
     columns = given.columns()
     with imports.uncollected():
         from ostraka.core import files
@@ -57,11 +57,11 @@ def check(given: CheckOptions) -> None:
     if given.report is not None:
         files.write(given.report, found.to_html(), private=True)
     if given.as_json:
-        typer.echo(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
+        click.echo(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
     else:
         _print(found, given.private)
     if given.report is not None:
-        typer.echo(f"the same with pictures, for the owner only: {given.report}", err=True)
+        click.echo(f"the same with pictures, for the owner only: {given.report}", err=True)
 
 
 def _print(found: Check, path: Path) -> None:
@@ -70,10 +70,10 @@ def _print(found: Check, path: Path) -> None:
     wrapped(f"{path}: {found.n_rows:,} rows, {found.n_columns:,} columns")
     wrapped(OWNER)
     for heading, some in found.groups():
-        typer.echo(f"\n{heading}")
+        click.echo(f"\n{heading}")
         show_findings(some, cells=True)
     if found.plan:
-        typer.echo("\nWhat the command below would do")
+        click.echo("\nWhat the command below would do")
         margin = 4 + max(len(name) for name, _ in found.plan)
         for name, value in found.plan:
             wrapped(f"  {name:<{margin - 2}}{value}", indent=margin)
@@ -82,4 +82,4 @@ def _print(found: Check, path: Path) -> None:
         return
     if "--label COLUMN" in found.command and (few := candidates(found)):
         wrapped(f"\nColumns that may be meant to be learned: {', '.join(few)}. Type --label with one.")
-    typer.echo(f"\nType, if you agree:\n{found.command}")
+    click.echo(f"\nType, if you agree:\n{found.command}")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path  # noqa: TC003  (Typer reads it)
+from pathlib import Path  # noqa: TC003  (a verb reads the types of its options)
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from ostraka import console
-from ostraka.console import argument, option, options
+from ostraka.console import argument, option, verb
 from ostraka.core import imports
 from ostraka.learn.cli import spend
 from ostraka.learn.options import RunOptions, TableOptions
@@ -71,7 +71,7 @@ class LabelsOptions(RunOptions, TableOptions):
         return {f"--{name}": value for name, value in typed.items() if value is not None}
 
 
-@options(LabelsOptions)
+@verb()
 def labels(given: LabelsOptions) -> None:
     """Learn from rows of which only the labels are private; write a model, its price and a report.
 
@@ -79,23 +79,21 @@ def labels(given: LabelsOptions) -> None:
     """
     given.require_in_range(epsilon=given.epsilon, delta=given.delta)
     if given.label is None:
-        raise typer.BadParameter(f"type --label and the column of {given.private} to learn")
+        raise click.UsageError(f"type --label and the column of {given.private} to learn")
     if (given.out / folder.RESULT).exists():
         raise folder.finished(given.out)
     if given.public is not None and given.holdout is not None:
-        raise typer.BadParameter(
-            "--public and --holdout exclude each other: known labels come from one place"
-        )
+        raise click.UsageError("--public and --holdout exclude each other: known labels come from one place")
     if given.method is not Method.PATE_FM and (typed := given.of_teachers):
-        raise typer.BadParameter(f"{', '.join(typed)} is for --method pate-fm: type that, or leave it out")
+        raise click.UsageError(f"{', '.join(typed)} is for --method pate-fm: type that, or leave it out")
     if given.method is not Method.PATE_FM and given.epsilon > _MOST:
-        raise typer.BadParameter(
+        raise click.UsageError(
             f"--epsilon must be at most {_MOST:g} for answers to labels, got {given.epsilon:g}"
         )
     for path in (given.private, given.public):
         if path is not None and not path.is_dir():
             path.open("rb").close()
-    typer.echo(f"reading {given.private}" + (f" and {given.public}" if given.public else ""), err=True)
+    click.echo(f"reading {given.private}" + (f" and {given.public}" if given.public else ""), err=True)
     with imports.uncollected():
         from ostraka.core import check
         from ostraka.data import task as data

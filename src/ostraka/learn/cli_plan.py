@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, replace
-from pathlib import Path  # noqa: TC003  (Typer reads it)
+from pathlib import Path  # noqa: TC003  (a verb reads the types of its options)
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import typer
+import click
 
 from ostraka import console
-from ostraka.console import option, options
+from ostraka.console import option, verb
 from ostraka.voters.named import TABLES, Teacher, Way
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class _Choice(NamedTuple):
     teachers: Proposal | None = None
 
 
-@options(PlanOptions)
+@verb()
 def plan(given: PlanOptions) -> None:
     """Plan every way to learn, and recommend the best, from public numbers. Reads nothing private.
 
@@ -75,11 +75,11 @@ def plan(given: PlanOptions) -> None:
     from ostraka.learn.ways.plan import Facts
 
     if (given.proxy is None) != (given.label is None):
-        raise typer.BadParameter("--proxy FILE and --label COLUMN need each other")
+        raise click.UsageError("--proxy FILE and --label COLUMN need each other")
     if (given.epsilon is None) == (given.target_accuracy is None):
-        raise typer.BadParameter("type --epsilon or --target-accuracy, one of them")
+        raise click.UsageError("type --epsilon or --target-accuracy, one of them")
     if given.target_accuracy is not None and not 0 < given.target_accuracy < 1:
-        raise typer.BadParameter(
+        raise click.UsageError(
             f"--target-accuracy must be above 0 and below 1, got {given.target_accuracy:g}"
         )
     with console.usage():
@@ -196,7 +196,7 @@ def _cheapest(
 
     Raises
     ------
-    typer.BadParameter
+    click.UsageError
         None of them is.
     """
 
@@ -205,7 +205,7 @@ def _cheapest(
 
     low, high, choices = 0, len(_EPSILONS) - 1, choices_at(_EPSILONS[-1])
     if best(choices) < target:
-        raise typer.BadParameter(
+        raise click.UsageError(
             f"no epsilon up to {_EPSILONS[-1]:g} is expected to reach an accuracy of {target:g}: the best "
             f"way reaches {max(best(choices), 0):.3f}; aim lower, or bring more rows, public rows or better "
             "features"
@@ -221,55 +221,45 @@ def _cheapest(
 
 
 def _print(choices: dict[str, _Choice], best: str, given: PlanOptions, basis: str) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     from ostraka.report.page import at_most
 
-    table = Table("way", "accuracy expected", "epsilon, at most", "what is asked", box=None, header_style="")
+    rows = []
     for name, (_, tried, teachers) in choices.items():
         if tried.plan is None or tried.accuracy is None:
-            table.add_row(name, "none")
+            rows.append((name, "none", "", ""))
             continue
         asks = f"{tried.plan.n_answers:,} tables, one a round" if tried.plan.n_answers > 1 else "one table"
         if teachers is not None:
             asks = f"{teachers.n_questions:,} questions, of {teachers.n_teachers:,} teachers"
-        table.add_row(name, _share(tried.accuracy), at_most(tried.plan.epsilon), asks)
-    screen = Console(highlight=False, markup=False, emoji=False)
-    screen.print(table)
+        rows.append((name, _share(tried.accuracy), at_most(tried.plan.epsilon), asks))
+    console.table(("way", "accuracy expected", "epsilon, at most", "what is asked"), rows)
     reasons: dict[str, list[str]] = {}
     for name, choice in choices.items():
         reasons.setdefault(choice.forecast.why_not, []).append(name)
     for reason in filter(None, reasons):
-        typer.echo(f"{', '.join(reasons[reason])}: {reason}")
+        click.echo(f"{', '.join(reasons[reason])}: {reason}")
     if (teachers := choices[best].teachers) is not None:
-        screen.print(_of_teachers(teachers, rows=given.rows))
-    typer.echo(f"\nepsilon is proved; accuracies are forecasts, with their range. Note: {basis}.")
-    typer.echo(f"\nRecommended: {best}.")
+        click.echo()
+        _print_teachers(teachers, rows=given.rows)
+    click.echo(f"\nepsilon is proved; accuracies are forecasts, with their range. Note: {basis}.")
+    click.echo(f"\nRecommended: {best}.")
     person = "--person COLUMN " if given.people else ""
-    typer.echo(f"ostraka learn FILE --label COLUMN --public FILE {person}{choices[best].options}")
+    click.echo(f"ostraka learn FILE --label COLUMN --public FILE {person}{choices[best].options}")
 
 
-def _of_teachers(proposal: Proposal, *, rows: int) -> Any:
-    """A table of what teachers are asked, and how often they are expected to be right."""
-    from rich.table import Table
-
+def _print_teachers(proposal: Proposal, *, rows: int) -> None:
+    """Print what teachers are asked, and how often they are expected to be right."""
+    left = f"{_left(proposal):,} more of the same kind within epsilon {_upwards(proposal.epsilon)}"
     lines = [
-        ("\nteachers", f"\n{proposal.n_teachers:,}, of about {rows // proposal.n_teachers:,} rows each"),
         ("mechanism", repr(proposal.mechanism)),
         ("screen", "none" if proposal.screen is None else repr(proposal.screen)),
         ("questions", f"{proposal.n_questions:,}"),
-        (
-            "answers left",
-            f"{_left(proposal):,} more of the same kind within epsilon {_upwards(proposal.epsilon)}",
-        ),
+        ("answers left", left),
         ("questions answered", _share(proposal.answered)),
         ("answers right", _share(proposal.answers)),
     ]
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    for line in lines:
-        table.add_row(*line)
-    return table
+    n_rows = rows // proposal.n_teachers
+    console.table(("teachers", f"{proposal.n_teachers:,}, of about {n_rows:,} rows each"), lines)
 
 
 def _share(estimate: Any) -> str:
@@ -333,4 +323,4 @@ def _print_json(choices: dict[str, _Choice], best: str, basis: str, *, epsilon: 
         "basis": basis,
         "ways": ways,
     }
-    typer.echo(json.dumps(plain, indent=2))
+    click.echo(json.dumps(plain, indent=2))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from ostraka.console import argument, option, usage
 from ostraka.voters.named import DIGITS, TABLES, Defaults, Engine, Relation, Student, Teacher, Way
@@ -69,7 +69,7 @@ class TableOptions:
 
         Raises
         ------
-        typer.BadParameter
+        click.UsageError
             Epsilon is not positive, or delta or the share held out is not between 0 and 1.
         """
         typed = ((epsilon, math.inf), (delta, 1.0), (self.holdout, 1.0))
@@ -90,7 +90,7 @@ class TableOptions:
 
         Raises
         ------
-        typer.BadParameter
+        click.UsageError
             One of them is not of its form.
         """
         from ostraka.data.table import Format
@@ -119,7 +119,7 @@ class TableOptions:
 
         Raises
         ------
-        typer.BadParameter
+        click.UsageError
             It cannot be read as one.
         """
         from ostraka.data.dictionary import Dictionary, read_dictionary
@@ -147,7 +147,7 @@ class ReadOptions(TableOptions):
 
         Raises
         ------
-        typer.BadParameter
+        click.UsageError
             One of them is not of its form, or they contradict each other.
         """
         self.require_one_label()
@@ -162,9 +162,7 @@ class ReadOptions(TableOptions):
             return bounds_of(self.bounds)
         documented = self.documented().columns.get(self.target or "", {})
         if "range" not in documented:
-            raise typer.BadParameter(
-                f"{self.dictionary} documents no range of {self.target!r}: type --bounds"
-            )
+            raise click.UsageError(f"{self.dictionary} documents no range of {self.target!r}: type --bounds")
         low, high = documented["range"]
         return bounds_of(f"{low}:{high}")
 
@@ -173,27 +171,26 @@ class ReadOptions(TableOptions):
 
         Raises
         ------
-        typer.BadParameter
+        click.UsageError
             Options that contradict each other.
         """
         if self.label is not None and self.target is not None:
-            raise typer.BadParameter("--label is for classes and --target for numbers: type one of them")
+            raise click.UsageError("--label is for classes and --target for numbers: type one of them")
         if self.target is not None and self.bounds is None and self.dictionary is None:
-            raise typer.BadParameter(
+            raise click.UsageError(
                 "type --bounds LOW:HIGH with --target: the lowest and the highest number that there can be. "
                 "They are public, so do not look them up in the private rows"
             )
         if self.target is None and self.bounds is not None:
-            raise typer.BadParameter("--bounds are of numbers: type --target and their column")
+            raise click.UsageError("--bounds are of numbers: type --target and their column")
         if self.target is not None and (self.classes or self.same):
-            raise typer.BadParameter("--classes and --same are for --label: leave them out")
+            raise click.UsageError("--classes and --same are for --label: leave them out")
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots, so that it goes beside a class that has some
 class RunOptions:
     """Options of a run that spends a budget and writes a folder."""
 
-    context: typer.Context
     delta: float | None = option(None, "Default: 1e-5 or 0.1 / units, the smaller.", "P")
     ledger: Path | None = option(
         None, "Folder of the ledgers of tables. Default: ostraka-ledgers, beside FILE.", "FOLDER"
@@ -218,7 +215,7 @@ def bounds_of(text: str) -> tuple[float, float]:
     except ValueError:
         bounds = math.nan, math.nan
     if not (math.isfinite(bounds[1] - bounds[0]) and bounds[0] < bounds[1]):
-        raise typer.BadParameter(f"--bounds {text}: type two numbers, the lower first, as in 0:20000")
+        raise click.UsageError(f"--bounds {text}: type two numbers, the lower first, as in 0:20000")
     return bounds
 
 
@@ -231,7 +228,7 @@ def classes_of(text: str) -> list[str]:
     if match := _RANGE.fullmatch(text.strip()):
         first, last = map(int, match.groups())
         if not 0 < last - first < _MOST_CLASSES:
-            raise typer.BadParameter(f"--classes {text}: the second number must be larger, by 999 at most")
+            raise click.UsageError(f"--classes {text}: the second number must be larger, by 999 at most")
         return [str(number) for number in range(first, last + 1)]
     return [name.strip() for name in text.split(",") if name.strip()]
 
@@ -241,7 +238,7 @@ def _spellings(text: str) -> list[tuple[str, str]]:
     name, _, others = text.partition("=")
     spellings = [each.strip() for each in others.split(",") if each.strip()]
     if not name.strip() or not spellings:
-        raise typer.BadParameter(f"--same {text}: type a class, '=', and other spellings of it: ja=Ja,JA")
+        raise click.UsageError(f"--same {text}: type a class, '=', and other spellings of it: ja=Ja,JA")
     return [(each, name.strip()) for each in spellings]
 
 
@@ -314,9 +311,9 @@ class LearnOptions(RunOptions, ReadOptions):
         if way in {Way.COUNTS, Way.ROUNDS, Way.FILTER} and self.student is Student.AUTO:
             return None
         if way in {Way.ROUNDS, Way.FILTER}:
-            raise typer.BadParameter(f"--way {way} has a student of its own: leave out --student")
+            raise click.UsageError(f"--way {way} has a student of its own: leave out --student")
         if way is not Way.COUNTS and self.student is Student.FIXMATCH:
-            raise typer.BadParameter("--student fixmatch learns from counts: leave out --way and teachers")
+            raise click.UsageError("--student fixmatch learns from counts: leave out --way and teachers")
         return self.student.estimator(default=self.defaults.student)
 
     def chosen_way(self) -> Way | None:
@@ -327,7 +324,7 @@ class LearnOptions(RunOptions, ReadOptions):
         models = self.teacher is not Teacher.AUTO or self.student not in {Student.AUTO, Student.FIXMATCH}
         if self.target is not None:
             if self.way is not None or of_teachers or models or self.student is not Student.AUTO:
-                raise typer.BadParameter(
+                raise click.UsageError(
                     "--target has a way of its own, in rounds: leave out --way, --student and options of "
                     "teachers"
                 )
@@ -336,23 +333,23 @@ class LearnOptions(RunOptions, ReadOptions):
         if way is None and self.student is Student.FIXMATCH:
             way = Way.COUNTS
         if self.way not in {None, Way.ARGMAX} and of_teachers:
-            raise typer.BadParameter(
+            raise click.UsageError(
                 "--way counts, rounds, filter and auto choose for themselves: leave out --teachers, "
                 "--answers, --sigma, --screen, --auto and --keep-teachers"
             )
         if (self.teacher is Teacher.PROMPTS) != (self.model is not None):
-            raise typer.BadParameter("--teacher prompts and --model NAME need each other")
+            raise click.UsageError("--teacher prompts and --model NAME need each other")
         if self.teacher is Teacher.PROMPTS and (self.keep_teachers or self.private is None):
-            raise typer.BadParameter(
+            raise click.UsageError(
                 "--teacher prompts is for a table: type its FILE, and leave out --keep-teachers"
             )
         if self.relation is Relation.ZERO_OUT and way in {Way.ARGMAX, Way.AUTO}:
-            raise typer.BadParameter(
+            raise click.UsageError(
                 "--relation zero-out is for --way counts, rounds and filter: type one of them, and leave out "
                 "options of teachers"
             )
         if way is Way.ROUNDS and self.person is not None:
-            raise typer.BadParameter(
+            raise click.UsageError(
                 "--way rounds protects rows, not people: type --way counts; or keep one row of each person, "
                 "and leave out --person"
             )

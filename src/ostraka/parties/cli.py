@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003  (Typer reads it)
-from typing import Annotated
-
-import typer
+from pathlib import Path
 
 from ostraka import console
+from ostraka.console import JSON, Group, argument, option, verb
 
-app = typer.Typer(help="Parties that vote without sharing data: keys, and the dealer of secret questions.")
+app = Group("Parties that vote without sharing data: keys, and the dealer of secret questions.")
 
-_JSON = typer.Option("--json", help="Print JSON on stdout.")
-_KEY = typer.Option("--identity", help="File of this role's secret; made if it is missing.", metavar="FILE")
+_KEY = option(..., "File of this role's secret; made if it is missing.", "FILE")
 
 
-@app.command()
+@verb(app)
 def key(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Made if it is missing.", show_default=False)],
+    file: Path = argument(..., "Made if it is missing.", "FILE"),
     *,
-    as_json: Annotated[bool, _JSON] = False,
+    as_json: bool = JSON,
 ) -> None:
     """Print the public key of a party, an asker or a dealer, for the agreement.
 
@@ -32,19 +29,14 @@ def key(
     console.say({"public_key": public_key}, public_key, as_json=as_json)
 
 
-@app.command()
+@verb(app)
 def dealer(
-    agreement: Annotated[
-        Path,
-        typer.Argument(metavar="AGREEMENT", help="JSON file, from Agreement.to_json().", show_default=False),
-    ],
+    agreement: Path = argument(..., "JSON file, from Agreement.to_json().", "AGREEMENT"),
     *,
-    identity: Annotated[Path, _KEY],
-    port: Annotated[int, typer.Option("--port", help="0: any free one.", min=0, max=65535)] = 0,
-    host: Annotated[
-        str, typer.Option("--host", help="Address to listen at. Beyond this machine, put TLS in front.")
-    ] = "127.0.0.1",
-    as_json: Annotated[bool, _JSON] = False,
+    identity: Path = _KEY,
+    port: int = option(0, "0: any free one.", min=0, max=65535),
+    host: str = option("127.0.0.1", "Address to listen at. Beyond this machine, put TLS in front."),
+    as_json: bool = JSON,
 ) -> None:
     """Serve the dealer of an agreement until interrupted. It receives no data and has no other role.
 

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003  (Typer reads it)
-from typing import Annotated
+from pathlib import Path
 
-import typer
+import click
+
+from ostraka.console import argument, option, verb
 
 
+@verb()
 def report(
-    folder: Annotated[
-        Path,
-        typer.Argument(metavar="FOLDER", help="A run, as ostraka learn --out wrote it.", show_default=False),
-    ],
+    folder: Path = argument(..., "A run, as ostraka learn --out wrote it.", "FOLDER"),
     *,
-    public: Annotated[
-        bool, typer.Option("--public", help="Without the owner's part, as report-public.html.")
-    ] = False,
-    controller: Annotated[
-        str, typer.Option(help="Who is responsible for the data; stands on the page.", metavar="NAME")
-    ] = "",
-    purpose: Annotated[
-        str, typer.Option(help="What the model is for; stands on the page.", metavar="TEXT")
-    ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the privacy label on stdout.")] = False,
+    public: bool = option(False, "Without the owner's part, as report-public.html."),
+    controller: str = option("", "Who is responsible for the data; stands on the page.", "NAME"),
+    purpose: str = option("", "What the model is for; stands on the page.", "TEXT"),
+    as_json: bool = option(False, "Print the privacy label on stdout.", name="--json"),
 ) -> None:
     """Make a run's report.html and privacy-label.json again, from its result.json alone.
 
@@ -46,4 +39,4 @@ def report(
             f"{folder / _folder.RESULT} is no record as ostraka writes it ({type(error).__name__}): restore "
             "it from a copy, or run the command again that began it"
         ) from error
-    typer.echo(label if as_json else str(page))
+    click.echo(label if as_json else str(page))

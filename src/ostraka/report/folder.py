@@ -8,7 +8,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from ostraka.core import files
 
@@ -35,7 +35,7 @@ def open_run(folder: Path, plan: dict[str, Any], *, tables: dict[str, Path | Non
 
     Raises
     ------
-    typer.BadParameter
+    click.UsageError
         It is finished, belongs to another plan, or is somebody else's folder.
     """
     plan = json.loads(json.dumps(plan))  # as it will be read back
@@ -45,7 +45,7 @@ def open_run(folder: Path, plan: dict[str, Any], *, tables: dict[str, Path | Non
         _same(folder, json.loads((folder / PLAN).read_text()), plan | _fingerprints(folder, tables))
         return True
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise typer.BadParameter(f"{folder} is not empty and not a run: type --out with another folder")
+        raise click.UsageError(f"{folder} is not empty and not a run: type --out with another folder")
     folder.mkdir(parents=True, exist_ok=True)
     write(folder / PLAN, json.dumps(plan | _fingerprints(folder, tables), indent=2))
     return False
@@ -71,9 +71,9 @@ def forget(folder: Path) -> None:
         folder.rmdir()
 
 
-def finished(folder: Path) -> typer.BadParameter:
+def finished(folder: Path) -> click.UsageError:
     """Return the error that refuses to write over a finished run."""
-    return typer.BadParameter(
+    return click.UsageError(
         f"{folder} holds a finished run, which is not overwritten: type --out with another folder "
         f"to learn again, or 'ostraka report {folder}' to make its pages again"
     )
@@ -82,13 +82,13 @@ def finished(folder: Path) -> typer.BadParameter:
 def _same(folder: Path, before: dict[str, Any], plan: dict[str, Any]) -> None:
     """Refuse to go on with other settings or data: the ledger there has paid for the first ones."""
     if before.get("format") != plan.get("format"):
-        raise typer.BadParameter(
+        raise click.UsageError(
             f"{folder} holds an unfinished run of another version of ostraka, which this one cannot go on "
             "with; what it spent is in its ledger and stays spent: type --out with another folder"
         )
     changed = sorted(name for name in before.keys() | plan.keys() if before.get(name) != plan.get(name))
     if changed:
-        raise typer.BadParameter(
+        raise click.UsageError(
             f"{folder} holds an unfinished run with other {', '.join(changed)}: type the command that "
             "began it to go on, or --out with another folder"
         )
@@ -153,5 +153,5 @@ def _figures(result: Result) -> tuple[Figure, ...]:
     try:
         return figures(result)
     except ImportError as error:
-        typer.echo(f"note: the report has no figures: {error}", err=True)
+        click.echo(f"note: the report has no figures: {error}", err=True)
         return ()

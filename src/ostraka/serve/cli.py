@@ -14,12 +14,12 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from ostraka import console
-from ostraka.console import argument, option, options
+from ostraka.console import JSON, Group, argument, option, verb
 
 if TYPE_CHECKING:
     from ostraka.core.ledger.budget import Budget
@@ -106,7 +106,7 @@ class PageOptions:
     as_json: bool = option(False, "Print the link as JSON.", name="--json")
 
 
-@options(PageOptions)
+@verb()
 def ui(given: PageOptions) -> None:
     """Check, plan and learn on a page of this machine. Prints its link, which works once.
 
@@ -125,12 +125,12 @@ def ui(given: PageOptions) -> None:
     bench = Workbench(given.folder.resolve(), private=private, public=public, ledger=given.ledger)
     sock = listening("127.0.0.1", given.port)
     link = bench.opened(sock.getsockname()[1])
-    typer.echo("open this link; it works once, and on this machine only. Ctrl-C ends it.", err=True)
+    click.echo("open this link; it works once, and on this machine only. Ctrl-C ends it.", err=True)
     console.say({"url": link}, link, as_json=given.as_json)
     asyncio.run(server.serve(bench, sock, started=server.take_signals))
 
 
-@options(ServeOptions)
+@verb()
 def serve(wanted: ServeOptions) -> None:
     """Serve the voter of a run, or answers from its documents, over HTTP. Each is charged before it leaves.
 
@@ -147,27 +147,27 @@ def serve(wanted: ServeOptions) -> None:
 
     if wanted.systemd or wanted.nginx or wanted.alerts:
         if wanted.systemd:
-            typer.echo(systemd(wanted.folder), nl=False)
+            click.echo(systemd(wanted.folder), nl=False)
         if wanted.nginx:
             limits = {"port": wanted.port, "most_bytes": wanted.most_bytes}
-            typer.echo(nginx(wanted.nginx, host=wanted.host, **limits), nl=False)
+            click.echo(nginx(wanted.nginx, host=wanted.host, **limits), nl=False)
         if wanted.alerts:
-            typer.echo(alerts(), nl=False)
+            click.echo(alerts(), nl=False)
         return
     # keys must not travel in the open
     if (wanted.tls_cert is None) != (wanted.tls_key is None):
-        raise typer.BadParameter("--tls-cert and --tls-key go together")
+        raise click.UsageError("--tls-cert and --tls-key go together")
     if wanted.owner_ca is not None and wanted.tls_cert is None:
-        raise typer.BadParameter("--owner-ca needs --tls-cert: certificates are shown in TLS")
+        raise click.UsageError("--owner-ca needs --tls-cert: certificates are shown in TLS")
     if not (wanted.tls_cert or wanted.behind_proxy or is_loopback(wanted.host)):
-        raise typer.BadParameter(
+        raise click.UsageError(
             f"--host {wanted.host} can be reached by others, and keys would travel in the open: "
             "type --tls-cert and --tls-key, or --behind-proxy"
         )
     if (wanted.oidc is None) != (wanted.oidc_audience is None) or (wanted.oidc_keys and not wanted.oidc):
-        raise typer.BadParameter("--oidc and --oidc-audience go together, and --oidc-keys goes with them")
+        raise click.UsageError("--oidc and --oidc-audience go together, and --oidc-keys goes with them")
     if wanted.shared and not (wanted.db or "").startswith(("postgresql://", "postgres://")):
-        raise typer.BadParameter("--shared needs --db postgresql://…: a file has one service")
+        raise click.UsageError("--shared needs --db postgresql://…: a file has one service")
     with console.usage():
         settings = Settings(
             most_bytes=wanted.most_bytes,
@@ -245,7 +245,7 @@ def _answers(wanted: ServeOptions, place: Path, pepper: bytes, where: str) -> Wr
         ("--oidc", wanted.oidc is not None),
     ):
         if is_typed:
-            raise typer.BadParameter(f"{name} is for teachers, but {wanted.folder} holds documents")
+            raise click.UsageError(f"{name} is for teachers, but {wanted.folder} holds documents")
     place.mkdir(mode=0o700, exist_ok=True)
     with console.usage():
         saved = SavedDocuments.load(wanted.folder / _folder.DOCUMENTS)
@@ -282,7 +282,7 @@ def _answers(wanted: ServeOptions, place: Path, pepper: bytes, where: str) -> Wr
     ]
     if not keys.kept:
         lines.append(_NO_KEY)
-    typer.echo("\n".join(lines), err=True)
+    click.echo("\n".join(lines), err=True)
     return WritingApplication(
         writer, ledger, keys, retrieve=saved.retrieve, at=saved.near, pace=wanted.pace, rate=wanted.rate
     )
@@ -304,7 +304,7 @@ def _with(saved: SavedTeachers, sigma: float | None, screen: tuple[float, float]
     from ostraka.core.mechanisms.screen import Threshold
 
     if saved.kind == "parties" and not (sigma is None and screen is None):
-        raise typer.BadParameter("--sigma and --screen are not for parties: they agreed on the noise")
+        raise click.UsageError("--sigma and --screen are not for parties: they agreed on the noise")
     with console.usage():
         return dataclasses.replace(
             saved,
@@ -332,13 +332,13 @@ def _budget(folder: Path, epsilon: float | None, delta: float | None, *, adaptiv
     if epsilon is None and delta is None:
         return None
     if epsilon is None or delta is None:
-        raise typer.BadParameter("--epsilon and --delta go together")
+        raise click.UsageError("--epsilon and --delta go together")
     recorded = (folder / _folder.RESULT).is_file()
     if not recorded:
-        typer.echo("note: there is no record of a run, so --delta is not compared with 1 / units", err=True)
+        click.echo("note: there is no record of a run, so --delta is not compared with 1 / units", err=True)
     units = _folder.load(folder).settings["n_units"] if recorded else 1
     if delta >= 1 / units:
-        raise typer.BadParameter(
+        raise click.UsageError(
             f"--delta must be below 1 / {units} units, got {delta:g}: a mechanism that publishes one unit "
             "at random would be allowed"
         )
@@ -358,7 +358,7 @@ def _announce(deployment: Deployment, where: str) -> None:
     if not deployment.keys.kept:
         lines.append(_NO_KEY)
     for line in lines:
-        typer.echo(line, err=True)
+        click.echo(line, err=True)
 
 
 def _tell(deployment: Deployment, *, as_json: bool) -> None:
@@ -374,10 +374,10 @@ def _tell(deployment: Deployment, *, as_json: bool) -> None:
         "head": ledger.head,
     }
     if as_json:
-        typer.echo(json.dumps(facts, indent=2))
+        click.echo(json.dumps(facts, indent=2))
         return
     for name, value in facts.items():
-        typer.echo(f"{name}: {value}")
+        click.echo(f"{name}: {value}")
 
 
 def systemd(run: Path) -> str:
@@ -419,28 +419,23 @@ def _rendered(template: str, **values: object) -> str:
     return plain.get_template(template).render(**values)
 
 
-app = typer.Typer(help="Keys of a service: who may use it, and how much each client may spend.")
+app = Group("Keys of a service: who may use it, and how much each client may spend.")
 
-_RUN = typer.Argument(metavar="RUN", help="The folder that is served.", show_default=False)
-_NAME = typer.Argument(metavar="NAME", help="Of the client or owner.", show_default=False)
-_BY = typer.Option("--by", metavar="WHO", help="Who decides that; stands in the ledger.", show_default=False)
-_JSON = typer.Option("--json", help="Print JSON on stdout.")
+_RUN = argument(..., "The folder that is served.", "RUN")
+_NAME = argument(..., "Of the client or owner.", "NAME")
+_BY = option("", "Who decides that; stands in the ledger.", "WHO")
 
 
-@app.command()
+@verb(app)
 def add(
-    run: Annotated[Path, _RUN],
-    name: Annotated[str, _NAME],
+    run: Path = _RUN,
+    name: str = _NAME,
     *,
-    role: Annotated[str, typer.Option(help="client or owner.")] = "client",
-    epsilon: Annotated[
-        float | None, typer.Option(help="What a client may spend in all.", metavar="NATS")
-    ] = None,
-    subject: Annotated[
-        str, typer.Option(help="Of an owner, in the tokens of 'serve --oidc'; no key is made.", metavar="SUB")
-    ] = "",
-    by: Annotated[str, _BY] = "",
-    as_json: Annotated[bool, _JSON] = False,
+    role: str = option("client", "client or owner."),
+    epsilon: float | None = option(None, "What a client may spend in all.", "NATS"),
+    subject: str = option("", "Of an owner, in the tokens of 'serve --oidc'; no key is made.", "SUB"),
+    by: str = _BY,
+    as_json: bool = JSON,
 ) -> None:
     """Add a holder and print its key. The key is shown once.
 
@@ -455,13 +450,13 @@ def add(
         _show(name, key, as_json=as_json)
 
 
-@app.command()
+@verb(app)
 def rotate(
-    run: Annotated[Path, _RUN],
-    name: Annotated[str, _NAME],
+    run: Path = _RUN,
+    name: str = _NAME,
     *,
-    by: Annotated[str, _BY] = "",
-    as_json: Annotated[bool, _JSON] = False,
+    by: str = _BY,
+    as_json: bool = JSON,
 ) -> None:
     """Add a key for a holder. Its old keys stay valid until they are revoked.
 
@@ -471,14 +466,14 @@ def rotate(
         _show(name, _opened(run).rotate(name, by=by), as_json=as_json)
 
 
-@app.command()
+@verb(app)
 def grant(
-    run: Annotated[Path, _RUN],
-    name: Annotated[str, _NAME],
+    run: Path = _RUN,
+    name: str = _NAME,
     *,
-    epsilon: Annotated[float, typer.Option(help="What the client may spend in all.", metavar="NATS")],
-    by: Annotated[str, _BY] = "",
-    as_json: Annotated[bool, _JSON] = False,
+    epsilon: float = option(..., "What the client may spend in all.", "NATS"),
+    by: str = _BY,
+    as_json: bool = JSON,
 ) -> None:
     """Change a client's cap. A running service applies it within seconds.
 
@@ -489,16 +484,14 @@ def grant(
     console.say({"name": name, "epsilon": epsilon}, f"{name} may spend {epsilon:g} in all", as_json=as_json)
 
 
-@app.command()
+@verb(app)
 def revoke(
-    run: Annotated[Path, _RUN],
-    name: Annotated[str, _NAME],
+    run: Path = _RUN,
+    name: str = _NAME,
     *,
-    number: Annotated[
-        str | None, typer.Option(help="Which key, as 'list' shows it. Default: all.", metavar="KEY")
-    ] = None,
-    by: Annotated[str, _BY] = "",
-    as_json: Annotated[bool, _JSON] = False,
+    number: str | None = option(None, "Which key, as 'list' shows it. Default: all.", "KEY"),
+    by: str = _BY,
+    as_json: bool = JSON,
 ) -> None:
     """Revoke a holder's keys. A running service applies it within seconds.
 
@@ -511,8 +504,8 @@ def revoke(
     )
 
 
-@app.command("list")
-def list_(run: Annotated[Path, _RUN], *, as_json: Annotated[bool, _JSON] = False) -> None:
+@verb(app, name="list")
+def list_(run: Path = _RUN, *, as_json: bool = JSON) -> None:
     """List the holders and the numbers of their keys. The keys themselves are not stored.
 
     Example: ostraka keys list run
@@ -524,12 +517,12 @@ def list_(run: Annotated[Path, _RUN], *, as_json: Annotated[bool, _JSON] = False
             | ({"subject": record.subject} if record.subject else {})
             for name, record in sorted(holders.items())
         ]
-        typer.echo(json.dumps(rows, indent=2))
+        click.echo(json.dumps(rows, indent=2))
         return
     for name, record in sorted(holders.items()):
         budget = "" if record.epsilon is None else f", epsilon {record.epsilon:g}"
         budget += f", subject {record.subject}" if record.subject else ""
-        typer.echo(f"{name}: {record.role}{budget}, keys {', '.join(sorted(record.keys)) or 'none'}")
+        click.echo(f"{name}: {record.role}{budget}, keys {', '.join(sorted(record.keys)) or 'none'}")
 
 
 def _opened(run: Path) -> Keyring:
@@ -537,7 +530,7 @@ def _opened(run: Path) -> Keyring:
     from ostraka.serve.keys import Keyring, pepper
 
     if not any((run / name).is_dir() for name in (folder.TEACHERS, folder.DOCUMENTS)):
-        raise typer.BadParameter(
+        raise click.UsageError(
             f"{run} holds no teachers and no documents: type the folder of a run of 'ostraka learn … "
             "--keep-teachers' or 'ostraka write … --keep-documents'"
         )
@@ -547,5 +540,5 @@ def _opened(run: Path) -> Keyring:
 
 
 def _show(name: str, key: str, *, as_json: bool) -> None:
-    typer.echo("this key is shown once: hand it over safely", err=True)
+    click.echo("this key is shown once: hand it over safely", err=True)
     console.say({"name": name, "key": key}, key, as_json=as_json)

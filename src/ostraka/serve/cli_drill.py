@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from ostraka import console
-from ostraka.console import argument, option, options
+from ostraka.console import argument, option, verb
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -51,7 +51,7 @@ class DrillOptions:
     as_json: bool = option(False, "Print JSON.", name="--json")
 
 
-@options(DrillOptions)
+@verb()
 def drill(wanted: DrillOptions) -> None:
     """Back a service up, restore it elsewhere, start it there, and say what was lost and how long it took.
 
@@ -111,16 +111,16 @@ def drill(wanted: DrillOptions) -> None:
         "seconds_recovery": round(clock[3] - clock[1], 2),
     }
     if wanted.as_json:
-        typer.echo(json.dumps(record, indent=2))
+        click.echo(json.dumps(record, indent=2))
     else:
-        typer.echo(
+        click.echo(
             f"lost: {lost} of {charged} entries that were on record before the backup (recovery point)\n"
             f"again ready after {record['seconds_recovery']} s (recovery time): restored and verified in "
             f"{seconds[1]} s, started in {seconds[2]} s\n"
             f"the backup took {seconds[0]} s: {restored.entries} entries, head {restored.head}"
         )
     if lost:
-        raise typer.Exit(console.FAILED)
+        raise click.exceptions.Exit(console.FAILED)
 
 
 @contextlib.contextmanager

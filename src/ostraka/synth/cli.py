@@ -9,12 +9,12 @@ import json
 import math
 import secrets
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import typer
-from typer.core import TyperGroup
+import click
 
 from ostraka import console
+from ostraka.console import Group, argument, option, verb
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,109 +39,53 @@ _SOURCES = {
 _UNREAD = "for the owner: {0:,} cells of column {1!r} are not in the schema, and count as other or missing"
 
 
-class _Synth(TyperGroup):
-    """``ostraka synth FILE`` is ``ostraka synth table FILE``."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put in the command that is meant: a word that is no file is a command mistyped."""
-        if args and args[0] not in {*self.commands, "-h", "--help"}:
-            is_file = args[0].startswith("-") or Path(args[0]).suffix or Path(args[0]).exists()
-            args = ["table", *args] if is_file else args
-        return super().parse_args(ctx, args)
+app = Group("Synthetic rows from a private table, and questions to their generator.", default="table")
 
 
-app = typer.Typer(
-    cls=_Synth,
-    help="Synthetic rows from a private table, and questions to their generator.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-
-
-@app.command()
+@verb(app)
 def table(
-    private: Annotated[Path, typer.Argument(help="The private table, CSV or Parquet.", metavar="FILE")],
+    private: Path = argument(..., "The private table, CSV or Parquet.", "FILE"),
     *,
-    schema: Annotated[
-        Path,
-        typer.Option(help="Public columns in TOML: [age], edges = [0, 18, 65, 120].", metavar="FILE"),
-    ],
-    out: Annotated[Path, typer.Option(help="Folder for rows, generator and record.", metavar="FOLDER")],
-    target: Annotated[
-        str | None, typer.Option(help="Column that models will predict.", metavar="COLUMN")
-    ] = None,
-    person: Annotated[
-        str | None, typer.Option(help="Column that says whose row it is.", metavar="COLUMN")
-    ] = None,
-    order: Annotated[
-        str | None,
-        typer.Option(
-            help="Column that puts the rows of a person in order, such as the day of a visit: the copy has "
-            "persons with their rows in order.",
-            metavar="COLUMN",
-        ),
-    ] = None,
-    longest: Annotated[
-        int | None,
-        typer.Option(
-            help="With --order: most rows of a person; of more the first count. Default: 20.",
-            metavar="N",
-            min=2,
-        ),
-    ] = None,
-    constant: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="With --order: a column in which all rows of a person are alike. Once for each.",
-            metavar="COLUMN",
-        ),
-    ] = None,
-    method: Annotated[
-        str,
-        typer.Option(help="auto, particles, forest, kmeans, dpgm or evolution.", metavar="NAME"),
-    ] = "auto",
-    epsilon: Annotated[float, typer.Option(help="Price of all of it.", metavar="NATS")] = 1.0,
-    delta: Annotated[float, typer.Option(help="At this delta.", metavar="P")] = 1e-5,
-    encoding: Annotated[
-        str | None,
-        typer.Option(help="Of a CSV file, such as cp1252. Default: UTF-8.", metavar="NAME"),
-    ] = None,
-    delimiter: Annotated[
-        str | None,
-        typer.Option(help="Between the cells of a CSV file. Default: as in the first line.", metavar="SIGN"),
-    ] = None,
-    decimal: Annotated[
-        str | None,
-        typer.Option(help="Decimal sign. Default: a point, or a comma where none is between cells."),
-    ] = None,
-    rows: Annotated[
-        int | None,
-        typer.Option(
-            help="Rows to write; with --order, persons. Default: about as many as there are.",
-            metavar="N",
-            min=0,
-        ),
-    ] = None,
-    skip_lines: Annotated[
-        int | None, typer.Option(help="Lines above the header of the private file.", metavar="N", min=0)
-    ] = None,
-    sheet: Annotated[
-        str | None, typer.Option(help="Sheet of a workbook. Default: the first.", metavar="NAME")
-    ] = None,
-    rows_are_people: Annotated[
-        bool, typer.Option("--rows-are-people", help="Each row is another person's, whatever a column says.")
-    ] = False,
-    budgets: Annotated[
-        Path | None,
-        typer.Option(
-            "--ledger",
-            help="Folder of the ledgers of tables. Default: ostraka-ledgers, beside FILE.",
-            metavar="FOLDER",
-        ),
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Spend without being asked, as scripts do.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the record on stdout.")] = False,
+    schema: Path = option(..., "Public columns in TOML: [age], edges = [0, 18, 65, 120].", "FILE"),
+    out: Path = option(..., "Folder for rows, generator and record.", "FOLDER"),
+    target: str | None = option(None, "Column that models will predict.", "COLUMN"),
+    person: str | None = option(None, "Column that says whose row it is.", "COLUMN"),
+    order: str | None = option(
+        None,
+        "Column that puts the rows of a person in order, such as the day of a visit: the copy has "
+        "persons with their rows in order.",
+        "COLUMN",
+    ),
+    longest: int | None = option(
+        None, "With --order: most rows of a person; of more the first count. Default: 20.", "N", min=2
+    ),
+    constant: list[str] | None = option(
+        None, "With --order: a column in which all rows of a person are alike. Once for each.", "COLUMN"
+    ),
+    method: str = option("auto", "auto, particles, forest, kmeans, dpgm or evolution.", "NAME"),
+    epsilon: float = option(1.0, "Price of all of it.", "NATS"),
+    delta: float = option(1e-5, "At this delta.", "P"),
+    encoding: str | None = option(None, "Of a CSV file, such as cp1252. Default: UTF-8.", "NAME"),
+    delimiter: str | None = option(
+        None, "Between the cells of a CSV file. Default: as in the first line.", "SIGN"
+    ),
+    decimal: str | None = option(
+        None, "Decimal sign. Default: a point, or a comma where none is between cells."
+    ),
+    rows: int | None = option(
+        None, "Rows to write; with --order, persons. Default: about as many as there are.", "N", min=0
+    ),
+    skip_lines: int | None = option(None, "Lines above the header of the private file.", "N", min=0),
+    sheet: str | None = option(None, "Sheet of a workbook. Default: the first.", "NAME"),
+    rows_are_people: bool = option(False, "Each row is another person's, whatever a column says."),
+    budgets: Path | None = option(
+        None,
+        "Folder of the ledgers of tables. Default: ostraka-ledgers, beside FILE.",
+        "FOLDER",
+        name="--ledger",
+    ),
+    yes: bool = option(False, "Spend without being asked, as scripts do."),
+    as_json: bool = option(False, "Print the record on stdout.", name="--json"),
 ) -> None:
     """Write synthetic rows and the generator of more, at one price for one row (or one person) in all.
 
@@ -157,9 +101,9 @@ def table(
     from ostraka.synth.compare import compared
 
     if not private.is_file():
-        raise typer.BadParameter(f"{private} is not a file")
+        raise click.UsageError(f"{private} is not a file")
     if out.exists() and any(out.iterdir()):
-        raise typer.BadParameter(f"{out} is not empty: type --out with another folder")
+        raise click.UsageError(f"{out} is not empty: type --out with another folder")
     with console.usage("--schema"):
         columns = Schema.from_toml(schema)
     request = _Request(target, method, person, order, longest, tuple(constant or ()))
@@ -173,9 +117,9 @@ def table(
     frame: dict[str, Any] = {
         name: table.numbers(name)[0] if name in edged else table.text(name) for name in columns.names
     }
-    for owner_column, option in ((person, "--person"), (order, "--order")):
+    for owner_column, typed in ((person, "--person"), (order, "--order")):
         if owner_column is not None:
-            table.require(owner_column, option=option)
+            table.require(owner_column, option=typed)
     groups = people(table, person)
     found = _found(table, columns, person=person, rows_are_people=rows_are_people)
     require_settled(found)
@@ -187,7 +131,7 @@ def table(
     unread = columns.unread(frame) | {name: int(table.numbers(name)[1].sum()) for name in edged}
     for name, n_cells in unread.items():
         if n_cells:
-            typer.echo(_UNREAD.format(n_cells, name), err=True)
+            click.echo(_UNREAD.format(n_cells, name), err=True)
     account = tables.account(private, groups)
     out.mkdir(parents=True, exist_ok=True)
     budget = Budget(epsilon=epsilon, delta=delta, adaptive=False)
@@ -228,16 +172,16 @@ class _Request(NamedTuple):
 
         price = {"epsilon": epsilon, "delta": delta}
         if self.method not in METHODS:
-            raise typer.BadParameter(f"--method must be one of {', '.join(METHODS)}, got {self.method!r}")
+            raise click.UsageError(f"--method must be one of {', '.join(METHODS)}, got {self.method!r}")
         if self.order is None:
             if self.longest is not None or self.constant:
-                raise typer.BadParameter("--longest and --constant are for --order COLUMN, which is missing")
+                raise click.UsageError("--longest and --constant are for --order COLUMN, which is missing")
             with console.usage("--target"):
                 if self.target is not None:
                     schema.place(self.target)
             return TableGenerator(schema, target=self.target, method=self.method, **price)
         if self.person is None or self.target is not None or self.method not in {"auto", "particles"}:
-            raise typer.BadParameter(
+            raise click.UsageError(
                 "--order is for rows of persons: type --person COLUMN with it, without --target or --method"
             )
         with console.usage("--constant"):
@@ -300,14 +244,14 @@ def _plan(
         *([("left out", ", ".join(left_out))] if left_out else []),
         ("expected", f"epsilon at most {generator.epsilon:g} at delta {generator.delta:g}"),
     ]
-    typer.echo("Plan", err=True)
+    click.echo("Plan", err=True)
     for name, text in lines:
-        typer.echo(f"{name:<11}{text}", err=True)
+        click.echo(f"{name:<11}{text}", err=True)
     if account is not None and (before := account.spent(f"{unit} (add-or-remove)")).releases:
         said = f"released before from this table, as {account.folder} has it: {of_table(before.to_dict())}"
-        typer.echo(f"{said}. This release comes on top", err=True)
+        click.echo(f"{said}. This release comes on top", err=True)
     for finding in found:
-        typer.echo(f"for the owner: {finding.sentence(cells=False)}", err=True)
+        click.echo(f"for the owner: {finding.sentence(cells=False)}", err=True)
 
 
 def _with_table(result: Result, account: Account) -> Result:
@@ -319,23 +263,19 @@ def _with_table(result: Result, account: Account) -> Result:
     return replace(result, upper={**result.upper, "table": account.spent(protects).to_dict()})
 
 
-@app.command("sample")
+@verb(app, name="sample")
 def more(
-    generator: Annotated[
-        Path, typer.Argument(help="generator.json of a run, or its folder.", metavar="FILE")
-    ],
+    generator: Path = argument(..., "generator.json of a run, or its folder.", "FILE"),
     *,
-    out: Annotated[Path, typer.Option(help="CSV file to write.", metavar="FILE")],
-    rows: Annotated[
-        int | None,
-        typer.Option(
-            help="How many; of rows in order, how many persons. Default: about as many as were private.",
-            metavar="N",
-            min=0,
-        ),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Of the rows, to repeat them.", metavar="N", min=0)] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    out: Path = option(..., "CSV file to write.", "FILE"),
+    rows: int | None = option(
+        None,
+        "How many; of rows in order, how many persons. Default: about as many as were private.",
+        "N",
+        min=0,
+    ),
+    seed: int | None = option(None, "Of the rows, to repeat them.", "N", min=0),
+    as_json: bool = option(False, "Print JSON.", name="--json"),
 ) -> None:
     """Write more rows of a generator, at no further price.
 
@@ -344,7 +284,7 @@ def more(
     from ostraka.core import files
 
     if out.exists():
-        raise typer.BadParameter(f"{out} exists: type --out with another file")
+        raise click.UsageError(f"{out} exists: type --out with another file")
     made = _opened(generator)
     sample = made.sample(rows, random_state=seed)
     files.write(out, _csv(sample))
@@ -352,17 +292,13 @@ def more(
     console.say({"rows": str(out), "n_rows": n_rows}, f"{n_rows:,} rows: {out}", as_json=as_json)
 
 
-@app.command()
+@verb(app)
 def query(
-    generator: Annotated[
-        Path, typer.Argument(help="generator.json of a run, or its folder.", metavar="FILE")
-    ],
-    question: Annotated[
-        str, typer.Argument(help='Conditions and columns to group by: "age>=65, sex".', metavar="QUESTION")
-    ],
+    generator: Path = argument(..., "generator.json of a run, or its folder.", "FILE"),
+    question: str = argument(..., 'Conditions and columns to group by: "age>=65, sex".', "QUESTION"),
     *,
-    confidence: Annotated[float, typer.Option(help="Of each interval.", metavar="P")] = 0.95,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    confidence: float = option(0.95, "Of each interval.", "P"),
+    as_json: bool = option(False, "Print JSON.", name="--json"),
 ) -> None:
     """Count the rows that satisfy conditions, by group, with intervals, at no further price.
 
@@ -372,38 +308,29 @@ def query(
     with console.usage():
         answers = made.query(question, confidence=confidence)
     if as_json:
-        typer.echo(json.dumps(answers.to_dict()))
+        click.echo(json.dumps(answers.to_dict()))
         return
-    lines = [(*answers.columns, "count", "low", "high")]
+    rows = []
     for row in answers.rows:
         ends = ["?" if math.isnan(end) else f"{end:,.0f}" for end in (row.low, row.high)]
-        lines.append((*row.group, f"{row.estimate:,.0f}", *ends))
-    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-    for line in lines:
-        cells = [
-            cell.ljust(width) if k < len(answers.columns) else cell.rjust(width)
-            for k, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ]
-        typer.echo("  ".join(cells).rstrip())
+        rows.append((*row.group, f"{row.estimate:,.0f}", *ends))
+    console.table((*answers.columns, "count", "low", "high"), rows, numbers=3)
     unit = made.result_.settings["unit"]
-    typer.echo(f"{_SOURCES[answers.source]}; {confidence:.0%} of intervals hold. In {unit}s.", err=True)
+    click.echo(f"{_SOURCES[answers.source]}; {confidence:.0%} of intervals hold. In {unit}s.", err=True)
 
 
-@app.command("schema")
+@verb(app, name="schema")
 def describe(
-    public: Annotated[Path, typer.Argument(help="A PUBLIC table, CSV or Parquet.", metavar="FILE")],
+    public: Path = argument(..., "A PUBLIC table, CSV or Parquet.", "FILE"),
     *,
-    out: Annotated[Path, typer.Option(help="TOML file to write.", metavar="FILE")],
-    bins: Annotated[int, typer.Option(help="Most bins of a column of numbers.", metavar="N", min=2)] = 16,
-    dictionary: Annotated[
-        Path | None,
-        typer.Option(
-            help="What is documented of columns: Frictionless, CSVW, DDI, SDMX, or TOML: "
-            "[age], range = [0, 120].",
-            metavar="FILE",
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    out: Path = option(..., "TOML file to write.", "FILE"),
+    bins: int = option(16, "Most bins of a column of numbers.", "N", min=2),
+    dictionary: Path | None = option(
+        None,
+        "What is documented of columns: Frictionless, CSVW, DDI, SDMX, or TOML: [age], range = [0, 120].",
+        "FILE",
+    ),
+    as_json: bool = option(False, "Print JSON.", name="--json"),
 ) -> None:
     """Write the schema of a public table, to look over and to edit.
 
@@ -415,7 +342,7 @@ def describe(
     from ostraka.data.table import read
 
     if out.exists():
-        raise typer.BadParameter(f"{out} exists: type --out with another file")
+        raise click.UsageError(f"{out} exists: type --out with another file")
     rows = read(public, public=True)
     with console.usage("--dictionary"):
         known = {} if dictionary is None else read_dictionary(dictionary).columns
@@ -432,7 +359,7 @@ def _opened(path: Path) -> Generator:
 
     path = path / GENERATOR if path.is_dir() else path
     if not path.is_file():
-        raise typer.BadParameter(f"{path} is not a file")
+        raise click.UsageError(f"{path} is not a file")
     with console.usage(str(path)):
         text = path.read_text(encoding="utf-8")
         linked = isinstance(record := json.loads(text), dict) and record.get("kind") == KIND
@@ -462,19 +389,19 @@ def _print(result: Result, out: Path, *, n_rows: int, as_json: bool) -> None:
             "unit": unit,
             "table": upper.get("table"),
         }
-        typer.echo(json.dumps(facts | price))
+        click.echo(json.dumps(facts | price))
         return
-    typer.echo(f"{n_rows:,} rows of {result.settings['n_columns']} columns: {out / ROWS}")
+    click.echo(f"{n_rows:,} rows of {result.settings['n_columns']} columns: {out / ROWS}")
     if "n_people" in result.settings:
         people, private_rows = (f"{result.settings[name]:,}" for name in ("n_people", "n_rows"))
-        typer.echo(f"private, with noise: {private_rows} rows of {people} people")
+        click.echo(f"private, with noise: {private_rows} rows of {people} people")
     if "tables" in result.settings:
-        typer.echo(f"counted, with noise: {sizes_of_tables(result.settings['tables'])} ({RECORD} names them)")
-    typer.echo(f"epsilon at most {at_most(upper['epsilon'])} at delta {upper['delta']:g}, for one {unit}")
+        click.echo(f"counted, with noise: {sizes_of_tables(result.settings['tables'])} ({RECORD} names them)")
+    click.echo(f"epsilon at most {at_most(upper['epsilon'])} at delta {upper['delta']:g}, for one {unit}")
     if "table" in upper:
-        typer.echo(f"all releases from this table: {of_table(upper['table'])}")
-    typer.echo(f"the copy beside the private rows, for the owner only: {out / REPORT}")
-    typer.echo(f"the generator of more, at no further price: {out / GENERATOR}")
+        click.echo(f"all releases from this table: {of_table(upper['table'])}")
+    click.echo(f"the copy beside the private rows, for the owner only: {out / REPORT}")
+    click.echo(f"the generator of more, at no further price: {out / GENERATOR}")
 
 
 _SHOWN = 10  # values of a column

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from ostraka import console
+from ostraka.console import argument, option, verb
 
 if TYPE_CHECKING:
     from ostraka.text.writer import Writer, Written
@@ -16,56 +17,33 @@ if TYPE_CHECKING:
 TEXTS, RECORD, STORE = "texts.csv", "result.json", "private.sqlite"
 
 
+@verb()
 def write(
-    private: Annotated[Path, typer.Argument(help="The private table, CSV or Parquet.", metavar="FILE")],
+    private: Path = argument(..., "The private table, CSV or Parquet.", "FILE"),
     *,
-    text: Annotated[str, typer.Option(help="Column of the documents.", metavar="COLUMN")],
-    model: Annotated[
-        str, typer.Option(help="smollm2, a GGUF file, or the URL of an endpoint. It reads the documents.")
-    ],
-    texts: Annotated[int | None, typer.Option(help="How many to write.", metavar="N", min=1)] = None,
-    answer: Annotated[
-        str | None, typer.Option(help="Answer this instead. Public.", metavar="QUESTION")
-    ] = None,
-    keep_documents: Annotated[
-        bool, typer.Option("--keep-documents", help="Keep them for 'ostraka serve'; they are private.")
-    ] = False,
-    retrieve: Annotated[
-        int, typer.Option(help="Of answers: about so many documents are near.", metavar="N", min=1)
-    ] = 32,
-    near: Annotated[
-        float, typer.Option(help="Of answers: a document this close to the question is.", metavar="COSINE")
-    ] = 0.4,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for texts, record and private store.", metavar="FOLDER")
-    ] = None,
-    label: Annotated[
-        str | None, typer.Option(help="Column of the classes. Default: one class.", metavar="COLUMN")
-    ] = None,
-    classes: Annotated[
-        str | None, typer.Option(help="All classes, with commas between. Public.", metavar="A,B")
-    ] = None,
-    person: Annotated[
-        str | None, typer.Option(help="Column that says whose document it is.", metavar="COLUMN")
-    ] = None,
-    epsilon: Annotated[float, typer.Option(help="Price of all texts.", metavar="NATS")] = 1.0,
-    delta: Annotated[float, typer.Option(help="At this delta.", metavar="P")] = 1e-5,
-    documents: Annotated[int, typer.Option(help="Documents for each text.", metavar="N", min=1)] = 32,
-    tokens: Annotated[int, typer.Option(help="Most tokens of a text.", metavar="N", min=1)] = 32,
-    paid: Annotated[
-        int | None, typer.Option(help="Meter each document: it pays for so many draws.", metavar="N", min=1)
-    ] = None,
-    temperature: Annotated[float, typer.Option(help="Of the draws.")] = 1.0,
-    relation: Annotated[str, typer.Option(help="zero-out or replace-one.")] = "zero-out",
-    ask: Annotated[
-        str | None, typer.Option(help="What the model is asked; {label} is the class.", metavar="TEXT")
-    ] = None,
-    ledger: Annotated[
-        Path | None, typer.Option(help="Ledger that pays. Default: one in the folder.", metavar="FILE")
-    ] = None,
-    threads: Annotated[int, typer.Option(help="Of the model.", metavar="N", min=1)] = 1,
-    plan: Annotated[bool, typer.Option("--plan", help="Print what it would cost, and stop.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the record on stdout.")] = False,
+    text: str = option(..., "Column of the documents.", "COLUMN"),
+    model: str = option(..., "smollm2, a GGUF file, or the URL of an endpoint. It reads the documents."),
+    texts: int | None = option(None, "How many to write.", "N", min=1),
+    answer: str | None = option(None, "Answer this instead. Public.", "QUESTION"),
+    keep_documents: bool = option(False, "Keep them for 'ostraka serve'; they are private."),
+    retrieve: int = option(32, "Of answers: about so many documents are near.", "N", min=1),
+    near: float = option(0.4, "Of answers: a document this close to the question is.", "COSINE"),
+    out: Path | None = option(None, "Folder for texts, record and private store.", "FOLDER"),
+    label: str | None = option(None, "Column of the classes. Default: one class.", "COLUMN"),
+    classes: str | None = option(None, "All classes, with commas between. Public.", "A,B"),
+    person: str | None = option(None, "Column that says whose document it is.", "COLUMN"),
+    epsilon: float = option(1.0, "Price of all texts.", "NATS"),
+    delta: float = option(1e-5, "At this delta.", "P"),
+    documents: int = option(32, "Documents for each text.", "N", min=1),
+    tokens: int = option(32, "Most tokens of a text.", "N", min=1),
+    paid: int | None = option(None, "Meter each document: it pays for so many draws.", "N", min=1),
+    temperature: float = option(1.0, "Of the draws."),
+    relation: str = option("zero-out", "zero-out or replace-one."),
+    ask: str | None = option(None, "What the model is asked; {label} is the class.", "TEXT"),
+    ledger: Path | None = option(None, "Ledger that pays. Default: one in the folder.", "FILE"),
+    threads: int = option(1, "Of the model.", "N", min=1),
+    plan: bool = option(False, "Print what it would cost, and stop."),
+    as_json: bool = option(False, "Print the record on stdout.", name="--json"),
 ) -> None:
     """Write texts that many private documents agree on, at one price for one document left out.
 
@@ -83,25 +61,25 @@ def write(
     from ostraka.text.writer import Prompt, Writer
 
     if not private.is_file():
-        raise typer.BadParameter(f"{private} is not a file")
+        raise click.UsageError(f"{private} is not a file")
     if (label is None) != (classes is None):
-        raise typer.BadParameter("--label and --classes go together: the classes are public, so type them")
+        raise click.UsageError("--label and --classes go together: the classes are public, so type them")
     if [texts is not None, answer is not None, keep_documents].count(True) != 1:
-        raise typer.BadParameter("type one of --texts, --answer and --keep-documents")
+        raise click.UsageError("type one of --texts, --answer and --keep-documents")
     if plan and texts is None:
-        raise typer.BadParameter("--plan is for --texts: an answer costs --epsilon")
+        raise click.UsageError("--plan is for --texts: an answer costs --epsilon")
     if plan:
         out = None
     elif out is None:
-        raise typer.BadParameter("--out must name a folder")
+        raise click.UsageError("--out must name a folder")
     names = ["text"] if classes is None else [name.strip() for name in classes.split(",")]
     with console.usage():
         prompt = None if ask is None else Prompt(ask=ask, document=ask + " {document}\n")
         opened = open_model(model, n_threads=threads)
     table = read(private, public=False, form=Format(None, None, None).checked())
-    for option, column in (("--text", text), ("--label", label), ("--person", person)):
+    for typed, column in (("--text", text), ("--label", label), ("--person", person)):
         if column is not None:
-            table.require(column, option=option)
+            table.require(column, option=typed)
     rows = ["" if row is None else str(row) for row in table.text(text)]
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
@@ -180,14 +158,14 @@ def _write(out: Path, writer: Writer, written: list[Written]) -> None:
 
 def _print_plan(estimate: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(estimate))
+        click.echo(json.dumps(estimate))
         return
-    typer.echo(f"epsilon {estimate['epsilon']:.4g} at delta {estimate['delta']:g}, for one document left out")
+    click.echo(f"epsilon {estimate['epsilon']:.4g} at delta {estimate['delta']:g}, for one document left out")
     for name, count in estimate["texts"].items():
-        typer.echo(f"{count} texts of {name!r} from {estimate['batches'][name]} batches of documents")
-    typer.echo(f"one document takes part in at most {estimate['draws_of_one_document']} draws")
-    typer.echo(f"clip {estimate['clip']:.3g} nats, range of a draw {estimate['range']:.3g} nats")
-    typer.echo(f"the model computes at most {estimate['prompts']:,} prompts")
+        click.echo(f"{count} texts of {name!r} from {estimate['batches'][name]} batches of documents")
+    click.echo(f"one document takes part in at most {estimate['draws_of_one_document']} draws")
+    click.echo(f"clip {estimate['clip']:.3g} nats, range of a draw {estimate['range']:.3g} nats")
+    click.echo(f"the model computes at most {estimate['prompts']:,} prompts")
 
 
 def _print(writer: Writer, written: list[Written], out: Path, *, as_json: bool) -> None:
@@ -196,10 +174,10 @@ def _print(writer: Writer, written: list[Written], out: Path, *, as_json: bool) 
     upper = writer.result_.upper
     if as_json:
         summary = {"texts": str(out / TEXTS), "n_texts": len(written), "unit": writer.unit_}
-        typer.echo(json.dumps({**summary, "epsilon": upper["epsilon"], "delta": upper["delta"]}))
+        click.echo(json.dumps({**summary, "epsilon": upper["epsilon"], "delta": upper["delta"]}))
         return
-    typer.echo(f"{len(written)} texts: {out / TEXTS}")
-    typer.echo(
+    click.echo(f"{len(written)} texts: {out / TEXTS}")
+    click.echo(
         f"epsilon at most {at_most(upper['epsilon'])} at delta {upper['delta']:g}, for one {writer.unit_} "
         + ("left out" if writer.relation == "zero-out" else "replaced")
     )

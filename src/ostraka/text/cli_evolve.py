@@ -5,39 +5,34 @@ from __future__ import annotations
 import csv
 import io
 import json
-from pathlib import Path  # noqa: TC003  (Typer reads it)
-from typing import Annotated
+from pathlib import Path
 
-import typer
+import click
 
 from ostraka import console
+from ostraka.console import argument, option, verb
 
 TEXTS, RECORD, LEDGER = "texts.csv", "result.json", "ledger.sqlite"
 
 
+@verb()
 def evolve(
-    private: Annotated[Path, typer.Argument(help="The private table, CSV or Parquet.", metavar="FILE")],
+    private: Path = argument(..., "The private table, CSV or Parquet.", "FILE"),
     *,
-    text: Annotated[str, typer.Option(help="Column of the documents.", metavar="COLUMN")],
-    model: Annotated[
-        str, typer.Option(help="smollm2, a GGUF file, or the URL of an endpoint. It reads no document.")
-    ],
-    out: Annotated[Path, typer.Option(help="Folder for texts, record and ledger.", metavar="FOLDER")],
-    ask: Annotated[
-        str, typer.Option(help="What the model writes its texts after. Public.", metavar="TEXT")
-    ] = "A text:",
-    person: Annotated[
-        str | None, typer.Option(help="Column that says whose document it is.", metavar="COLUMN")
-    ] = None,
-    texts: Annotated[int, typer.Option(help="Texts of each round.", metavar="N", min=1)] = 40,
-    rounds: Annotated[int, typer.Option(help="Rounds of votes.", metavar="N", min=1)] = 5,
-    tokens: Annotated[int, typer.Option(help="Most tokens of a text.", metavar="N", min=1)] = 32,
-    temperature: Annotated[float, typer.Option(help="Of the model's draws.")] = 1.0,
-    epsilon: Annotated[float, typer.Option(help="Price of all rounds.", metavar="NATS")] = 1.0,
-    delta: Annotated[float, typer.Option(help="At this delta.", metavar="P")] = 1e-5,
-    seed: Annotated[int, typer.Option(help="Of the texts, which are public.", metavar="N", min=0)] = 0,
-    threads: Annotated[int, typer.Option(help="Of the model.", metavar="N", min=1)] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the record on stdout.")] = False,
+    text: str = option(..., "Column of the documents.", "COLUMN"),
+    model: str = option(..., "smollm2, a GGUF file, or the URL of an endpoint. It reads no document."),
+    out: Path = option(..., "Folder for texts, record and ledger.", "FOLDER"),
+    ask: str = option("A text:", "What the model writes its texts after. Public.", "TEXT"),
+    person: str | None = option(None, "Column that says whose document it is.", "COLUMN"),
+    texts: int = option(40, "Texts of each round.", "N", min=1),
+    rounds: int = option(5, "Rounds of votes.", "N", min=1),
+    tokens: int = option(32, "Most tokens of a text.", "N", min=1),
+    temperature: float = option(1.0, "Of the model's draws."),
+    epsilon: float = option(1.0, "Price of all rounds.", "NATS"),
+    delta: float = option(1e-5, "At this delta.", "P"),
+    seed: int = option(0, "Of the texts, which are public.", "N", min=0),
+    threads: int = option(1, "Of the model.", "N", min=1),
+    as_json: bool = option(False, "Print the record on stdout.", name="--json"),
 ) -> None:
     """Let private documents vote for texts of a model that reads none of them, round by round.
 
@@ -56,13 +51,13 @@ def evolve(
     from ostraka.text.models import open_model
 
     if not private.is_file():
-        raise typer.BadParameter(f"{private} is not a file")
+        raise click.UsageError(f"{private} is not a file")
     if out.exists() and any(out.iterdir()):
-        raise typer.BadParameter(f"{out} is not empty: type --out with another folder")
+        raise click.UsageError(f"{out} is not empty: type --out with another folder")
     table = read(private, public=False, form=Format(None, None, None).checked())
-    for option, column in (("--text", text), ("--person", person)):
+    for typed, column in (("--text", text), ("--person", person)):
         if column is not None:
-            table.require(column, option=option)
+            table.require(column, option=typed)
     with console.usage():
         made = evolution(
             open_model(model, n_threads=threads),
@@ -89,7 +84,7 @@ def evolve(
     upper, unit = made.result_.upper, "document" if person is None else "person"
     if as_json:
         price = {"epsilon": upper["epsilon"], "delta": upper["delta"], "unit": unit}
-        typer.echo(json.dumps({"texts": str(out / TEXTS), "n_texts": len(votes)} | price))
+        click.echo(json.dumps({"texts": str(out / TEXTS), "n_texts": len(votes)} | price))
         return
-    typer.echo(f"{len(votes)} texts with their noisy votes: {out / TEXTS}")
-    typer.echo(f"epsilon at most {at_most(upper['epsilon'])} at delta {upper['delta']:g}, for one {unit}")
+    click.echo(f"{len(votes)} texts with their noisy votes: {out / TEXTS}")
+    click.echo(f"epsilon at most {at_most(upper['epsilon'])} at delta {upper['delta']:g}, for one {unit}")
