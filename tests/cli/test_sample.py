@@ -72,11 +72,14 @@ def test_a_script_for_a_shell_completes_words(shell):
     assert verbs.COMPLETING in said
 
 
-def test_a_shell_that_asks_gets_what_a_word_may_become(monkeypatch):
+@pytest.mark.parametrize(
+    ("words", "completed"), [("ostraka le", {"learn", "ledger"}), ("ostraka learn --way co", {"counts"})]
+)
+def test_a_shell_that_asks_gets_what_a_word_may_become(monkeypatch, capfd, words, completed):
     monkeypatch.setenv(verbs.COMPLETING, "bash_complete")
-    for words, completed in (("ostraka le", {"learn", "ledger"}), ("ostraka learn --way co", {"counts"})):
-        monkeypatch.setenv("COMP_WORDS", words)
-        monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
-        code, said = typed()
-        assert code == 0
-        assert {line.partition(",")[2] for line in said.splitlines()} == completed
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+    with pytest.raises(SystemExit) as left:
+        ostraka.cli.main([])
+    assert left.value.code == 0
+    assert {line.partition(",")[2] for line in capfd.readouterr().out.splitlines()} == completed

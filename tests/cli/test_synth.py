@@ -113,7 +113,7 @@ def test_rows_without_a_person_are_refused_before_anything_is_written(folder, ca
         (["--epsilon", "0"], 1, "epsilon must"),
         (["--epsilon", "1e-7"], 1, "epsilon must be larger"),
         (["--epsilon", "1e-7", "--person", "who"], 1, "epsilon must be larger"),
-        (["--rows", "-1"], 2, "'--rows'"),
+        (["--rows", "-1"], 2, "--rows must be a whole number"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_sentence_before_anything_is_charged(
