@@ -10,12 +10,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 N_TEACHERS, N_FEATURES, N_CLASSES = 250, 64, 10
 CONNECTIONS = 64
 SECONDS, WARM_SECONDS = 10.0, 2.0
+TURNS = 2  # of each of two checkouts that are compared
 SIGMA = 4_000.0  # so that the budget lasts for the whole run; noise costs the same time
 SCREEN = Threshold(at=150.0, sigma=SIGMA)
 WAYS = (  # what is asked, and how many rows in a request
@@ -275,7 +278,28 @@ def main(seconds: float | None = None) -> None:
             assert charged(folder) >= load.answers, "an answer left without its charge"
 
 
+def compare(checkout: Path, seconds: float) -> None:
+    """Print what an answer takes the server here and that of another checkout, which are loaded by turns."""
+    here, found = Path(__file__).parents[1], defaultdict[str, list[float]](list)
+    for number in range(2 * TURNS):
+        place, python = (here, sys.executable) if number % 2 == 0 else (checkout, ".venv/bin/python")
+        command = [python, "-m", "bench.service", "--seconds", str(seconds)]
+        told = subprocess.run(command, cwd=place, check=True, stdout=subprocess.PIPE, text=True).stdout
+        for name, microseconds in re.findall(r"^(.+?): .* server (\d+) us", told, re.MULTILINE):
+            found[name].append(float(microseconds))
+    for name, times in found.items():
+        ours, theirs = min(times[::2]), min(times[1::2])
+        print(f"{name}: {ours:.0f} us of the server here, {theirs:.0f} us there: {ours / theirs:.2f} times")
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=10.0)
-    main(parser.parse_args().seconds)
+    parser.add_argument(
+        "--against", type=Path, help="a checkout of another commit, with an environment in its .venv"
+    )
+    chosen = parser.parse_args()
+    if chosen.against:
+        compare(chosen.against.resolve(), chosen.seconds)
+    else:
+        main(chosen.seconds)
