@@ -10,8 +10,7 @@ from scipy.stats import beta
 
 from ostraka import GNMax, LNMax, Threshold
 from ostraka.audit.claims import AUDIT_ORDERS, sample_outcomes
-from ostraka.audit.cuts import Method
-from ostraka.audit.epsilon import EstimateMethod, renyi_estimate
+from ostraka.audit.cuts import EstimateMethod, Method, renyi_estimate
 from ostraka.audit.library import mutation_score
 from ostraka.audits import epsilon_lower_bound, hold_out, renyi_lower_bound
 

@@ -16,7 +16,7 @@ import torch
 
 from ostraka import ABSTAIN
 from ostraka.audit.attacks.generators import TargetGenerator
-from ostraka.audit.attacks.references import train_references
+from ostraka.audit.attacks.membership import train_references
 from ostraka.networks import TorchClassifier
 from ostraka.students import FixMatch
 

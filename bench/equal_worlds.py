@@ -15,7 +15,7 @@ import numpy as np
 from scipy import stats
 
 from ostraka.attacks import ReferenceModels
-from ostraka.audit.attacks.members import draw_coins
+from ostraka.audit.attacks.membership import draw_coins
 
 RUNS, ROWS, REFERENCES = 1_000, 2_100, (2, 4, 8, 16, 31)
 METHODS = ("hierarchical", "lira", "lira-fixed", "rmia", "student-t", "loss")

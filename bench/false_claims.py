@@ -14,8 +14,7 @@ from scipy.stats import beta, binom
 
 from ostraka import Curve, GNMax
 from ostraka.audit.cuts import Method
-from ostraka.audit.joint import BallotPool, joint_bound, repeated
-from ostraka.audit.votes import VoteModel
+from ostraka.audit.votes import BallotPool, VoteModel, joint_bound, repeated
 from ostraka.audits import (
     delta_lower_bound,
     epsilon_lower_bound,

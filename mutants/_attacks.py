@@ -6,7 +6,7 @@ from mutants._mutant import Mutant
 
 __all__ = ["MUTANTS"]
 
-_STATISTICS, _CHECKS = "audit/attacks/membership.py", "audit/attacks/members.py"
+_STATISTICS, _CHECKS = "audit/attacks/membership.py", "audit/attacks/membership.py"
 _MODELS, _PROPERTY_CHECKS = "audit/attacks/membership.py", "audit/attacks/properties.py"
 _BY, _BY_NULL = "attacks/test_membership.py::", "attacks/test_membership_null.py::"
 

@@ -12,7 +12,7 @@ BY_ONE_RUN, BY_TAILS, BY_LABELS = (
 )
 BY_SCORES = "test_scores.py::"
 
-JOINT, BY_JOINT = "audit/joint.py", "audits/test_joint.py::"
+JOINT, BY_JOINT = "audit/votes.py", "audits/test_joint.py::"
 
 MUTANTS = [
     Mutant(
@@ -122,7 +122,7 @@ MUTANTS = [
     ),
     Mutant(
         "delta of two worlds without e^epsilon",
-        "audit/epsilon.py",
+        "audit/cuts.py",
         "np.where(q > 0, p - np.exp(group * epsilon) * q, p)",
         "np.where(q > 0, p - q, p)",
         "audits/test_epsilon.py::test_delta_is_below_the_hockey_stick_divergence_and_near_it",

@@ -9,7 +9,7 @@ import numpy as np
 
 from ostraka.attacks import Collaboration
 from ostraka.audit.attacks.parties import PartyRows, SharedFraction
-from ostraka.audit.attacks.wang import party_properties
+from ostraka.audit.attacks.properties import party_properties
 from ostraka.networks import TorchClassifier
 from ostraka.scores import Scores
 from reproduce import _melis2018_worlds as worlds

@@ -3,8 +3,7 @@
 import numpy as np
 
 from ostraka.attacks import ReferenceModels
-from ostraka.audit.attacks.members import draw_coins
-from ostraka.audit.attacks.membership import STATISTICS
+from ostraka.audit.attacks.membership import STATISTICS, draw_coins
 
 METHODS = ("hierarchical", *STATISTICS, "rmia", "loss")
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from ostraka.audit.attacks.wang import disaggregate, infer_participation
+from ostraka.audit.attacks.properties import disaggregate, infer_participation
 from tests.false_alarm import FALSE_ALARM
 
 
@@ -177,7 +177,7 @@ def collaboration():
 
 
 def attacked(run, rng):
-    from ostraka.audit.attacks.wang import party_properties
+    from ostraka.audit.attacks.properties import party_properties
 
     X, y, has = rows(rng, 200, 0.5)
     return party_properties(run, (X[has], y[has]), (X[~has], y[~has]), random_state=0)
@@ -215,7 +215,7 @@ def test_a_server_and_an_unknown_participation_are_refused(collaboration):
 
 
 def test_a_property_that_moves_no_change_is_refused(collaboration):
-    from ostraka.audit.attacks.wang import party_properties
+    from ostraka.audit.attacks.properties import party_properties
 
     rng = np.random.default_rng(3)
     run = collaboration.fit([rows(rng, 80, 0)[:2] for _ in range(3)], observer="masked-sum")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ostraka.attacks import Collaboration
-from ostraka.audit.attacks.flower import FlowerRecorder
+from ostraka.audit.attacks.parties import FlowerRecorder
 from ostraka.networks import TorchClassifier
 
 torch = pytest.importorskip("torch")

@@ -10,7 +10,7 @@ from scipy import stats
 
 from bench import equal_worlds
 from ostraka.attacks import ReferenceModels
-from ostraka.audit.attacks.members import draw_coins
+from ostraka.audit.attacks.membership import draw_coins
 from tests.attacks.membership_worlds import METHODS, references, world
 from tests.false_alarm import FALSE_ALARM
 

@@ -166,7 +166,7 @@ def test_what_makes_no_sense_is_refused(p, q, settings, words):
 
 
 def test_holding_out_needs_a_part():
-    with pytest.raises(ValueError, match="between 0 and 1"):
+    with pytest.raises(ValueError, match="> 0 and < 1"):
         hold_out([5, 5], [5, 5], part=1.0, rng=np.random.default_rng(0))
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ostraka import GNMax
-from ostraka.audit.epsilon import renyi_estimate
+from ostraka.audit.cuts import renyi_estimate
 from ostraka.audits import audit_mechanism
 
 ORDERS = (2.0, 8.0, 32.0)

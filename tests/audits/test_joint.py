@@ -9,8 +9,7 @@ from scipy.stats import binom, multinomial
 
 from ostraka import GNMax
 from ostraka.audit.adversaries import AdversarialQueries, adversarial_queries, measure_leak
-from ostraka.audit.joint import BallotPool, joint_bound, repeated, vote_cap
-from ostraka.audit.votes import VoteModel
+from ostraka.audit.votes import BallotPool, VoteModel, joint_bound, repeated, vote_cap
 from ostraka.audits import audit_adversary
 from tests.audits.test_adversaries import ADVERSARIES, CAPC, KNN, LABELS, MECHANISM, PATE, QUERIES
 

@@ -59,7 +59,7 @@ def test_json_holds_the_same(capfd):
     [
         ((0.99, 0.02, 2000), 4, "The claim is false"),
         ((0.6, 0.4, 2000), 0, "That is no proof"),
-        ((0.6, 0.4, 30), 5, "Collect more"),
+        ((0.6, 0.4, 30), 5, "Take more"),
     ],
 )
 def test_files_of_answers_are_held_to_a_claim(answers, capfd, seen, code, words):

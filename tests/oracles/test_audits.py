@@ -6,7 +6,7 @@ from scipy.stats import binomtest
 
 from ostraka import GNMax
 from ostraka.accounting import exact_curve
-from ostraka.audit.epsilon import renyi_estimate
+from ostraka.audit.cuts import renyi_estimate
 from ostraka.audit.library import DEFECTS, SOUND, mutation_score
 from ostraka.audits import audit_library, epsilon_lower_bound, renyi_lower_bound
 from tests.false_alarm import FALSE_ALARM

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from ostraka.audit.claims import audit_answers as audit_answers
     from ostraka.audit.claims import audit_mechanism as audit_mechanism
     from ostraka.audit.claims import audit_until as audit_until
+    from ostraka.audit.cuts import delta_lower_bound as delta_lower_bound
+    from ostraka.audit.cuts import epsilon_lower_bound as epsilon_lower_bound
     from ostraka.audit.cuts import hold_out as hold_out
     from ostraka.audit.cuts import renyi_lower_bound as renyi_lower_bound
-    from ostraka.audit.epsilon import delta_lower_bound as delta_lower_bound
-    from ostraka.audit.epsilon import epsilon_lower_bound as epsilon_lower_bound
     from ostraka.audit.library import audit_library as audit_library
     from ostraka.audit.one_run import audit_canaries as audit_canaries
     from ostraka.audit.one_run import one_run_lower_bound as one_run_lower_bound

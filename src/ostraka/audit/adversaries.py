@@ -13,15 +13,14 @@ import scipy.stats
 
 from ostraka.audit.bound import Bound, Finding, Measure, Verdict
 from ostraka.audit.claims import AUDIT_ORDERS, at_orders, order_measures
-from ostraka.audit.cuts import MOST_OUTCOMES, check_confidence, of_laws, renyi_lower_bound
-from ostraka.audit.joint import joint_bound, leading_direction, repeated, vote_cap
-from ostraka.audit.votes import VoteModel
+from ostraka.audit.cuts import MOST_OUTCOMES, of_laws, renyi_lower_bound
+from ostraka.audit.votes import VoteModel, joint_bound, leading_direction, repeated, vote_cap
 from ostraka.core import check
 from ostraka.core.curve import Curve
 from ostraka.core.private import Adjacency, Private
 
 if TYPE_CHECKING:
-    from ostraka.audit.joint import BallotPool, Draw
+    from ostraka.audit.votes import BallotPool, Draw
     from ostraka.core.mechanisms.law import BallotMechanism
 
 Adversary = Literal["Nat-AdvQ", "Pois-AdvQ", "Pois-NatQ", "Pois-PairQ"]
@@ -345,7 +344,7 @@ def measure_leak(
     >>> bool(0.9 * leak.exact[0] < leak.bound.rdp[0] < leak.exact[0])
     True
     """
-    check_confidence(confidence)
+    check.share(confidence=confidence)
     check.integer(trials=trials, least=10)
     models = system.models(adversarial.queries, adversarial.rows, adversarial.labels)
     total_answers = len(models) if n_answers is None else n_answers

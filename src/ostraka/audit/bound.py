@@ -168,6 +168,38 @@ class Bound:
             note=self.sentence,
         )
 
+    def against(self, claimed: float, clearest: float, *, name: str, outcome: str, kind: str) -> Finding:
+        """The finding of a bound on epsilon against a claim.
+
+        ``clearest``: the bound if every trial had given its target away. ``outcome`` begins the sentence that
+        the bound ends, as in "these answers leak"; ``kind`` names the trials.
+        """
+        sure = f"an epsilon of at least {self.epsilon:.4g} (confidence {self.confidence:g})"
+        verdict: Verdict = "inconclusive"
+        if self.epsilon > claimed:
+            verdict = "violated"
+            sentence = f"The claim is false: {outcome} {sure}, and {claimed:g} was claimed."
+        elif clearest <= claimed:
+            sentence = (
+                f"So few {kind} cannot contradict an epsilon of {claimed:g}: had every one given its target "
+                f"away, they would show {clearest:.4g}. Take more."
+            )
+        elif self.estimate > claimed:
+            sentence = (
+                f"The observed rates say {self.estimate:.4g}, above the claim of {claimed:g}; but chance could "
+                f"be the reason, and only {sure} is certain. Take more {kind}."
+            )
+        else:
+            verdict = "consistent"
+            sentence = (
+                f"Nothing contradicts an epsilon of {claimed:g}: {outcome} {sure}. That is no proof: another "
+                "target, other questions or another attack may show more."
+            )
+        measure = Measure(
+            what=f"epsilon at delta {self.delta:g}", upper=claimed, exact=None, lower=self.epsilon
+        )
+        return self.finding(name=name, verdict=verdict, sentence=sentence, measures=[measure])
+
     def per_unit(self, *, group: int) -> Bound:
         """The bound for one unit, from worlds which differ in ``group`` units.
 

@@ -18,14 +18,13 @@ from ostraka.audit import intervals
 from ostraka.audit.bound import Finding, Measure, Verdict
 from ostraka.audit.cuts import (
     Method,
-    check_confidence,
     check_orders,
+    epsilon_lower_bound,
     hold_out,
     of_laws,
     renyi_lower_bound,
     tallies,
 )
-from ostraka.audit.epsilon import epsilon_lower_bound
 from ostraka.core import check
 from ostraka.core.curve import Curve
 from ostraka.core.mechanisms.law import BallotMechanism, outcome_places
@@ -282,33 +281,8 @@ def judged_answers(counts: Sequence[np.ndarray], claimed: float, *, delta: float
     bound = bounded(*counts)
     sizes = [int(count.sum()) for count in counts]
     clearest = bounded([sizes[0], 0], [0, sizes[1]], pilot=None, ordered=False).epsilon
-    lower, sure = bound.epsilon, f"(confidence {bound.confidence:g})"
-    verdict: Verdict = "inconclusive"
-    if lower > claimed:
-        verdict = "violated"
-        sentence = (
-            f"The claim is false: these answers leak an epsilon of at least {lower:.4g} {sure}, and "
-            f"{claimed:g} was claimed."
-        )
-    elif clearest <= claimed:
-        sentence = (
-            f"So few answers cannot contradict an epsilon of {claimed:g}: even if they gave the target away "
-            f"every time, they would show {clearest:.4g}. Collect more."
-        )
-    elif bound.estimate > claimed:
-        sentence = (
-            f"The observed rates say {bound.estimate:.4g}, above the claim of {claimed:g}, but chance could "
-            f"be the reason: only {lower:.4g} is certain {sure}. Collect more answers."
-        )
-    else:
-        verdict = "consistent"
-        sentence = (
-            f"Nothing in these answers contradicts an epsilon of {claimed:g}: they leak at least {lower:.4g} "
-            f"{sure}. That is no proof: another target, or other questions, may leak more."
-        )
-    measure = Measure(what=f"epsilon at delta {delta:g}", upper=claimed, exact=None, lower=lower)
     name = f"answers of a black box, {counts[0].size} outcomes"
-    return bound.finding(name=name, verdict=verdict, sentence=sentence, measures=[measure])
+    return bound.against(claimed, clearest, name=name, outcome="these answers leak", kind="answers")
 
 
 def follows(counts: np.ndarray, law: np.ndarray, *, error: float = MISFIT) -> bool:
@@ -403,7 +377,7 @@ def audit_until(
     """
     check.integer(max_trials=max_trials, first=first, least=1)
     check.positive(wanted=wanted)
-    check_confidence(confidence)
+    check.share(confidence=confidence)
     if isinstance(promise, Curve) == (delta is not None):
         raise ValueError("promise must be a Curve, or an epsilon together with its delta")
     counts: list[Any] = [0, 0]

@@ -158,7 +158,7 @@ def attributes(typed: AttributesOptions) -> None:
     import numpy as np
 
     from ostraka.audit.answers import read_members
-    from ostraka.audit.attacks.wang import consensus_test
+    from ostraka.audit.attacks.votes import consensus_test
 
     ballot, log = typed.read()
     columns = {"query": typed.query, "member": typed.member}
@@ -566,7 +566,7 @@ def _attacked(
 ) -> Attacked:
     import numpy as np
 
-    from ostraka.audit.attacks.members import read_members
+    from ostraka.audit.attacks.membership import read_members
     from ostraka.core.scores import Scores
 
     member = read_members(_flags(file, arrays, name), name=f"{file}: {name}", n_rows=len(statistics))

@@ -1,8 +1,7 @@
-"""The sets of outcomes that a 2-cut tries, and the choice among them by a pilot sample.
+"""Lower bounds on Rényi divergences, epsilon and delta from how often each outcome was seen in two worlds.
 
-Lower bounds on Rényi divergences of laws, known exactly or within intervals.
-
-Rényi lower bounds from how often each outcome was seen in two worlds.
+The sets of outcomes that a 2-cut tries, the choice among them by a pilot sample, and divergences of laws that
+are known exactly or within intervals; estimates, which are no bounds, for figures.
 """
 
 from __future__ import annotations
@@ -14,13 +13,15 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 import numpy as np
 
 from ostraka.audit import intervals
-from ostraka.audit.bound import Bound, Cut, renyi_bound
+from ostraka.audit.bound import Bound, renyi_bound
 from ostraka.core import check
 from ostraka.core.curve import ORDERS
 from ostraka.core.scores import Scores
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    Value = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 MOST_OUTCOMES = 12  # up to here every subset of outcomes is tried
 _MOST_THRESHOLDS = 1000
@@ -40,7 +41,12 @@ class Sets:
 
     @classmethod
     def every(cls, n_outcomes: int) -> Self:
-        """Return all subsets except the empty and the full one."""
+        """All subsets except the empty and the full one; more than 12 outcomes raise a ValueError."""
+        if n_outcomes > MOST_OUTCOMES:
+            raise ValueError(
+                f"{n_outcomes} outcomes have too many subsets to try them all (at most {MOST_OUTCOMES}): "
+                "pilot, rest = hold_out(p, q, rng=rng), then renyi_lower_bound(*rest, pilot=pilot)"
+            )
         return cls(np.empty(0), np.empty(0), subsets(n_outcomes))
 
     @classmethod
@@ -99,16 +105,6 @@ class Sets:
         for row, place in enumerate(chosen):
             masks[row, list(self.cut(int(place)))] = True
         return Sets(self.rank, self.ends, masks)
-
-
-def every_set(n_outcomes: int) -> Sets:
-    """All sets of at most 12 outcomes; more outcomes raise a ValueError."""
-    if n_outcomes > MOST_OUTCOMES:
-        raise ValueError(
-            f"{n_outcomes} outcomes have too many subsets to try them all (at most {MOST_OUTCOMES}): "
-            "pilot, rest = hold_out(p, q, rng=rng), then renyi_lower_bound(*rest, pilot=pilot)"
-        )
-    return Sets.every(n_outcomes)
 
 
 def subsets(n_outcomes: int) -> np.ndarray:
@@ -193,10 +189,10 @@ def _as_law(x: np.ndarray) -> np.ndarray:
 
 Method = Literal["2-cut", "2-cut-anytime", "k-cut"]
 
-ANYTIME_NOTE = "Valid at every number of trials at once: sampling may stop as soon as it suffices."
+_ANYTIME = "Valid at every number of trials at once: sampling may stop as soon as it suffices."
 _NOTES: dict[str, str] = {
     "2-cut": "Valid for any number of trials, any outcomes and all orders at once (Clopper-Pearson).",
-    "2-cut-anytime": ANYTIME_NOTE,
+    "2-cut-anytime": _ANYTIME,
     "k-cut": "Valid for any number of trials and all orders at once (Clopper-Pearson on every outcome).",
 }
 
@@ -257,12 +253,28 @@ def renyi_lower_bound(
     """
     counts, order = tallies(outcomes_p, outcomes_q), check_orders(orders)
     ordered = ordered or isinstance(outcomes_p, Scores)
-    check_confidence(confidence)
+    check.share(confidence=confidence)
     check.one_of(method=method, allowed=get_args(Method))
     if method == "k-cut":
-        ways, cuts = _all_outcomes(counts, order, 1 - confidence), None
+        end_error = (1 - confidence) / (4 * counts[0].size)
+        p, q = (intervals.clopper_pearson(c, int(c.sum()), error=end_error) for c in counts)
+        ways, cuts = (between_boxes(*p, *q, order), between_boxes(*q, *p, order)), None
     else:
-        ways, cuts = _two_cut(counts, order, method, 1 - confidence, pilot, ordered=ordered)
+
+        def value(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+            p = np.maximum(p, q)  # where the ends have crossed nothing is known: equal coins
+            return np.concatenate([of_coins(p, q, order), of_coins(q, p, order)])
+
+        sets, low, high = cut_rates(
+            counts, value, method=method, error=1 - confidence, pilot=pilot, ordered=ordered
+        )
+        forward, reverse = np.split(value(low, high), 2)
+        best = np.maximum(forward, reverse)
+        cuts = tuple(
+            sets.cut(int(place)) if row[place] > 0 else ()
+            for row, place in zip(best, best.argmax(axis=1), strict=True)
+        )
+        ways = forward.max(axis=1), reverse.max(axis=1)
     return renyi_bound(
         *ways,
         orders=orders,
@@ -299,8 +311,7 @@ def hold_out(
     >>> pilot[0].sum(), rest[0].sum(), (pilot[0] + rest[0]).tolist()
     (np.int64(100), np.int64(900), [400, 600])
     """
-    if not 0 < part < 1:
-        raise ValueError(f"part must be between 0 and 1, got {part!r}")
+    check.share(part=part)
     counts = tallies(outcomes_p, outcomes_q)
     pilot = []
     for tally in counts:
@@ -345,64 +356,22 @@ def cut_rates(
     ``value(p, q)`` is what the bound will be: a pilot chooses the best set for each of its rows.
     """
     interval = intervals.confidence_sequence if method.endswith("anytime") else intervals.clopper_pearson
-    sets = _sets(counts[0].size, pilot, ordered=ordered)
-    if pilot is not None:
-        sets = sets.best(tallies(*pilot), value, partial(interval, error=error / 2))
-    set_error = error / (2 * len(sets))
-    low = interval(sets.sums(counts[0]), int(counts[0].sum()), error=set_error)[0]
-    high = interval(sets.sums(counts[1]), int(counts[1].sum()), error=set_error)[1]
-    return sets, low, high
-
-
-def _sets(n_outcomes: int, pilot: tuple[Any, Any] | None, *, ordered: bool) -> Sets:
+    rank, weights, n_outcomes = np.arange(counts[0].size) if ordered else None, None, counts[0].size
     if pilot is not None:
         p, q = tallies(*pilot)
         if p.size != n_outcomes:
             raise ValueError(f"pilot must have the same {n_outcomes} outcomes, got {p.size}")
-        if ordered or n_outcomes > MOST_OUTCOMES:
+        weights = p / p.sum() + q / q.sum()
+        if not ordered and n_outcomes > MOST_OUTCOMES:
             ratio = (p + 0.5) / (p.sum() + 0.5 * p.size) * (q.sum() + 0.5 * q.size) / (q + 0.5)
-            order = np.arange(n_outcomes) if ordered else np.argsort(-ratio, kind="stable")
-            return Sets.thresholds(order, p / p.sum() + q / q.sum())
-    if ordered:
-        return Sets.thresholds(np.arange(n_outcomes))
-    return every_set(n_outcomes)
-
-
-def _two_cut(
-    counts: tuple[np.ndarray, np.ndarray],
-    orders: np.ndarray,
-    method: str,
-    error: float,
-    pilot: tuple[Any, Any] | None,
-    *,
-    ordered: bool,
-) -> tuple[tuple[np.ndarray, np.ndarray], tuple[Cut, ...]]:
-    def value(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-        p = np.maximum(p, q)  # where the ends have crossed nothing is known: equal coins
-        return np.concatenate([of_coins(p, q, orders), of_coins(q, p, orders)])
-
-    sets, low, high = cut_rates(counts, value, method=method, error=error, pilot=pilot, ordered=ordered)
-    table = value(low, high)
-    forward, reverse = table[: orders.size], table[orders.size :]
-    best = np.maximum(forward, reverse)
-    cuts = tuple(
-        sets.cut(int(place)) if row[place] > 0 else ()
-        for row, place in zip(best, best.argmax(axis=1), strict=True)
-    )
-    return (forward.max(axis=1), reverse.max(axis=1)), cuts
-
-
-def _all_outcomes(
-    counts: tuple[np.ndarray, np.ndarray], orders: np.ndarray, error: float
-) -> tuple[np.ndarray, np.ndarray]:
-    end_error = error / (4 * counts[0].size)
-    (low_p, high_p), (low_q, high_q) = (
-        intervals.clopper_pearson(c, int(c.sum()), error=end_error) for c in counts
-    )
-    return (
-        between_boxes(low_p, high_p, low_q, high_q, orders),
-        between_boxes(low_q, high_q, low_p, high_p, orders),
-    )
+            rank = np.argsort(-ratio, kind="stable")
+    sets = Sets.every(n_outcomes) if rank is None else Sets.thresholds(rank, weights)
+    if pilot is not None:
+        sets = sets.best((p, q), value, partial(interval, error=error / 2))
+    set_error = error / (2 * len(sets))
+    low = interval(sets.sums(counts[0]), int(counts[0].sum()), error=set_error)[0]
+    high = interval(sets.sums(counts[1]), int(counts[1].sum()), error=set_error)[1]
+    return sets, low, high
 
 
 def check_orders(orders: tuple[float, ...]) -> np.ndarray:
@@ -413,7 +382,259 @@ def check_orders(orders: tuple[float, ...]) -> np.ndarray:
     return array
 
 
-def check_confidence(confidence: float) -> None:
-    """Raise unless it is a probability below 1."""
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must be between 0 and 1, got {confidence!r}")
+SetMethod = Literal["2-cut", "2-cut-anytime"]
+
+_CUT_NOTES = {"2-cut": "Valid for any number of trials (Clopper-Pearson).", "2-cut-anytime": _ANYTIME}
+
+
+def epsilon_lower_bound(
+    outcomes_p: Any,
+    outcomes_q: Any = None,
+    *,
+    delta: float,
+    confidence: float = 0.95,
+    method: SetMethod = "2-cut",
+    group: int = 1,
+    pilot: tuple[Any, Any] | None = None,
+    ordered: bool = False,
+) -> Bound:
+    """Lower bound on epsilon from how often each outcome was seen in two worlds.
+
+    Parameters
+    ----------
+    outcomes_p, outcomes_q : integer arrays, shape (n_outcomes,)
+        How often each outcome was seen in independent trials of each world. Or one
+        :class:`ostraka.core.scores.Scores` in place of both.
+    delta : float in [0, 1)
+        Public. The delta of the claim.
+    confidence : float in (0, 1)
+    method : {"2-cut", "2-cut-anytime"}
+        The second is valid however often one looks.
+    group : int
+        How many units differ between the worlds; the bound is for one.
+    pilot, ordered
+        As for :func:`renyi_lower_bound`. For an attack that was fixed in advance, with the outcomes "member"
+        and "no member", ``pilot=([2, 0], [0, 2])`` says which outcome speaks for which world.
+
+    Returns
+    -------
+    Bound
+
+    Raises
+    ------
+    ValueError
+        As for :func:`renyi_lower_bound`, or ``delta`` not in [0, 1).
+
+    Guarantees
+    ----------
+    With probability ``confidence`` no mechanism that is (epsilon, delta)-DP for a smaller epsilon
+    has these two outcome laws. For a set of probability at least p in one world and at most q in
+    the other, p <= e^epsilon q + delta, in both directions and for its complement; for a group of
+    m, with m epsilon and delta (e^(m epsilon) - 1) / (e^epsilon - 1). Chadha et al. write the ratio
+    where its logarithm is meant. Source: Chadha et al. 2024, arXiv:2402.09403, equation 1; for
+    groups, Vadhan 2017, doi:10.1007/978-3-319-57048-8_7, Lemma 2.2.
+
+    Examples
+    --------
+    >>> bound = epsilon_lower_bound([900, 100], [100, 900], delta=1e-5)
+    >>> round(bound.epsilon, 3), round(bound.estimate, 3)
+    (1.962, 2.197)
+    """
+    check.share(zero=True, delta=delta)
+    check.integer(group=group, least=1)
+    settings = {"confidence": confidence, "method": method, "pilot": pilot, "ordered": ordered}
+    value = partial(_least_epsilon, delta=delta, group=group)
+    details = {"delta": float(delta), "group": group}
+    return _best_cut("epsilon", (outcomes_p, outcomes_q), value, details, **settings)
+
+
+def delta_lower_bound(
+    outcomes_p: Any,
+    outcomes_q: Any = None,
+    *,
+    epsilon: float,
+    confidence: float = 0.95,
+    method: SetMethod = "2-cut",
+    group: int = 1,
+    pilot: tuple[Any, Any] | None = None,
+    ordered: bool = False,
+) -> Bound:
+    """Lower bound on delta at a given epsilon, from how often each outcome was seen in two worlds.
+
+    Parameters
+    ----------
+    outcomes_p, outcomes_q, confidence, method, group, pilot, ordered
+        As for :func:`epsilon_lower_bound`.
+    epsilon : float >= 0, nats
+        Public. The epsilon of the claim.
+
+    Returns
+    -------
+    Bound
+        ``delta`` is the bound, and ``estimate`` an estimate of delta.
+
+    Raises
+    ------
+    ValueError
+        As for :func:`renyi_lower_bound`, or ``epsilon`` below 0.
+
+    Guarantees
+    ----------
+    With probability ``confidence`` no mechanism that is (epsilon, delta)-DP for a smaller delta has these
+    two outcome laws: delta >= p - e^epsilon q for every set of outcomes, which for a group of m is divided
+    by 1 + e^epsilon + … + e^((m - 1) epsilon), with e^(m epsilon) in place of e^epsilon.
+    Source: Vadhan 2017, doi:10.1007/978-3-319-57048-8_7, Lemma 2.2.
+
+    Examples
+    --------
+    >>> bound = delta_lower_bound([900, 100], [100, 900], epsilon=1.0)
+    >>> round(bound.delta, 3), round(bound.estimate, 3)
+    (0.542, 0.628)
+    """
+    check.nonnegative(epsilon=epsilon)
+    check.integer(group=group, least=1)
+    settings = {"confidence": confidence, "method": method, "pilot": pilot, "ordered": ordered}
+    value = partial(_least_delta, epsilon=epsilon, group=group)
+    details = {"epsilon": float(epsilon), "group": group}
+    return _best_cut("delta", (outcomes_p, outcomes_q), value, details, **settings)
+
+
+def _best_cut(
+    quantity: Literal["epsilon", "delta"],
+    outcomes: tuple[Any, Any],
+    one_way: Value,
+    details: dict[str, Any],
+    *,
+    method: SetMethod,
+    confidence: float,
+    ordered: bool,
+    pilot: Any,
+) -> Bound:
+    """The bound of the best set: ``one_way(p, q)`` is that of one with probabilities p and q."""
+    counts = tallies(*outcomes)
+    check.share(confidence=confidence)
+    check.one_of(method=method, allowed=get_args(SetMethod))
+
+    def value(p: np.ndarray, q: np.ndarray) -> np.ndarray:  # the complement of the set counts, too
+        return np.asarray(np.maximum(one_way(p, q), one_way(1 - q, 1 - p))[None, :])
+
+    ordered = ordered or isinstance(outcomes[0], Scores)
+    sets, low, high = cut_rates(
+        counts, value, method=method, error=1 - confidence, pilot=pilot, ordered=ordered
+    )
+    lower = value(low, high)[0]
+    rates = [sets.sums(tally) / tally.sum() for tally in counts]
+    best = int(lower.argmax())
+    positive = lower[best] > 0
+    estimate = float(value(*rates)[0][best]) if positive else 0.0
+    return Bound(
+        quantity=quantity,
+        value=float(lower[best]),
+        details={"estimate": estimate, "cut": sets.cut(best) if positive else ()} | details,
+        confidence=confidence,
+        trials=(int(counts[0].sum()), int(counts[1].sum())),
+        law=method,
+        sentence=_CUT_NOTES[method],
+    )
+
+
+def _least_epsilon(p: np.ndarray, q: np.ndarray, *, delta: float, group: int) -> np.ndarray:
+    """Largest epsilon >= 0 with p >= e^(m epsilon) q + delta (1 + … + e^((m - 1) epsilon)), rounded down."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        alone = np.where(p > delta, np.log(np.maximum(p - delta, 0)) - np.log(q), -np.inf)
+    alone = np.maximum(0.0, np.nan_to_num(alone * _DOWN, nan=0.0, posinf=np.inf, neginf=0.0))
+    if group == 1:
+        return np.asarray(alone)
+
+    def fits(epsilon: np.ndarray) -> np.ndarray:
+        terms = sum(np.exp(i * epsilon) for i in range(group))
+        return np.asarray(p >= np.exp(group * epsilon) * q + delta * terms)
+
+    # more delta only lowers it
+    return intervals.bisect(fits, np.zeros_like(alone), np.minimum(alone, 700.0) / group)
+
+
+def _least_delta(p: np.ndarray, q: np.ndarray, *, epsilon: float, group: int) -> np.ndarray:
+    """Smallest delta >= 0 with p <= e^(m epsilon) q + delta (1 + … + e^((m - 1) epsilon)), rounded down."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        excess = np.where(q > 0, p - np.exp(group * epsilon) * q, p) * _DOWN - 1e-15
+        terms = sum(np.exp(i * epsilon) for i in range(group))
+    return np.asarray(np.maximum(0.0, excess / terms))
+
+
+EstimateMethod = Literal["k-cut-goodman", "k-cut-sison-glaz", "2-cut-bootstrap", "k-cut-bootstrap"]
+
+_RESAMPLES = 1000
+
+
+def renyi_estimate(
+    outcomes_p: Any,
+    outcomes_q: Any,
+    *,
+    orders: tuple[float, ...] = ORDERS,
+    method: EstimateMethod,
+    level: float = 0.95,
+    rng: np.random.Generator | None = None,
+) -> np.ndarray:
+    """Estimate the Rényi divergence between two worlds by an asymptotic method. This is **not a bound**.
+
+    Parameters
+    ----------
+    outcomes_p, outcomes_q : integer arrays, shape (n_outcomes,)
+        How often each outcome was seen in independent trials of each world.
+    orders : tuple of float > 1
+        The last may be infinity.
+    method : {"k-cut-goodman", "k-cut-sison-glaz", "2-cut-bootstrap", "k-cut-bootstrap"}
+        The cuts and intervals of Chadha et al. 2024. A 2-cut compares one set of outcomes with the rest, a
+        k-cut compares all outcomes. At most 12 outcomes for a 2-cut.
+    level : float in (0, 1)
+        Nominal level of the intervals, or one minus the quantile of the resampled divergences.
+    rng : numpy.random.Generator, optional
+        The bootstrap needs one.
+
+    Returns
+    -------
+    float64 array, shape (n_orders,), nats
+        The larger of both directions at each order.
+
+    Raises
+    ------
+    ValueError
+        Counts of different shapes or none, orders not above 1, a bootstrap without ``rng``.
+
+    Guarantees
+    ----------
+    None. On skewed laws the results lay above the true divergence in up to 23 % of runs at level 0.95, and
+    the bootstrap is positive in every run where both worlds are equal. For a bound use
+    :func:`renyi_lower_bound`. Source: Chadha et al. 2024, arXiv:2402.09403, section 4.2 and appendix B.
+
+    Examples
+    --------
+    >>> counts = [725, 222, 53], [469, 469, 62]
+    >>> renyi_estimate(*counts, orders=(2.0, 32.0), method="k-cut-goodman").round(3)
+    array([0.145, 0.476])
+    """
+    counts, order = tallies(outcomes_p, outcomes_q), check_orders(orders)
+    check.one_of(method=method, allowed=get_args(EstimateMethod))
+    check.share(level=level)
+    if not method.endswith("bootstrap"):
+        interval = intervals.goodman if method == "k-cut-goodman" else intervals.sison_glaz
+        (low_p, high_p), (low_q, high_q) = (interval(c, error=(1 - level) / 2) for c in counts)
+        forward = between_boxes(low_p, high_p, low_q, high_q, order)
+        return np.asarray(np.maximum(forward, between_boxes(low_q, high_q, low_p, high_p, order)))
+    if rng is None:
+        raise ValueError(f"method {method!r} must be given an rng to resample with")
+    resampled = [rng.multinomial(int(c.sum()), c / c.sum(), size=_RESAMPLES) / c.sum() for c in counts]
+    if method == "k-cut-bootstrap":
+        p, q = resampled
+        ways = [of_laws(p, q, order), of_laws(q, p, order)]
+    else:
+        # by direction and order: resampled divergences of the set that is best on the counts themselves
+        sets, ways = Sets.every(counts[0].size), []
+        rates, resamples = [sets.sums(c) / c.sum() for c in counts], [sets.sums(world) for world in resampled]
+        for direction in (slice(None), slice(None, None, -1)):
+            (p, q), (a, b) = rates[direction], resamples[direction]
+            best = of_coins(p, q, order).argmax(axis=-1)
+            coins = [of_coins(a[:, i], b[:, i], order[o : o + 1])[0] for o, i in enumerate(best)]
+            ways.append(np.array(coins))
+    return np.asarray(np.maximum(*(np.quantile(way, 1 - level, axis=-1) for way in ways)))

@@ -38,19 +38,19 @@ def confidence_sequence(successes: Any, trials: int, *, error: float) -> Interva
         return np.asarray(mixture - likelihood >= -math.log(error))
 
     peak = x / trials
-    lower = _last_excluded(excluded, np.zeros_like(peak), peak)
-    upper = _last_excluded(excluded, np.ones_like(peak), peak)
+    lower = bisect(excluded, np.zeros_like(peak), peak)
+    upper = bisect(excluded, np.ones_like(peak), peak)
     return outwards(lower, upper)
 
 
-def _last_excluded(excluded: Any, outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
-    """The excluded point next to the interval, by bisection; ``outer`` if that is not excluded."""
+def bisect(holds: Callable[[np.ndarray], np.ndarray], start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """The last point from ``start`` to ``end`` at which it ``holds``; ``start`` where that is none."""
     with np.errstate(divide="ignore"):
         for _ in range(60):
-            middle = (outer + inner) / 2
-            out = excluded(middle)
-            outer, inner = np.where(out, middle, outer), np.where(out, inner, middle)
-    return outer
+            middle = (start + end) / 2
+            is_true = holds(middle)
+            start, end = np.where(is_true, middle, start), np.where(is_true, end, middle)
+    return start
 
 
 def goodman(counts: Any, *, error: float) -> Interval:

@@ -14,8 +14,7 @@ import numpy as np
 
 from ostraka.audit.bound import Measure
 from ostraka.audit.claims import audit_mechanism, outcome_counts
-from ostraka.audit.cuts import renyi_lower_bound
-from ostraka.audit.epsilon import epsilon_lower_bound
+from ostraka.audit.cuts import epsilon_lower_bound, renyi_lower_bound
 from ostraka.core import check
 from ostraka.core.curve import Curve
 from ostraka.core.door import release

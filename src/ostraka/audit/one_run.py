@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 import numpy as np
 import scipy.stats
 
-from ostraka.audit.bound import Bound, Finding, Measure, Verdict
-from ostraka.audit.cuts import check_confidence
+from ostraka.audit.bound import Bound, Finding
 from ostraka.audit.intervals import (
     gaussian_end,
     largest_refuted,
@@ -336,10 +335,9 @@ def one_run_lower_bound(
     >>> round(one_run_lower_bound(scores, delta=1e-5, guesses=250, curve=claim).epsilon, 2)
     2.52
     """
-    check_confidence(confidence)
+    check.share(confidence=confidence)
     check.one_of(game=game, allowed=get_args(Game))
-    if not 0 <= delta < 1:
-        raise ValueError(f"delta must be >= 0 and < 1, got {delta!r}")
+    check.share(zero=True, delta=delta)
     if at is not None and (game == "inclusion" or guesses is not None):
         raise ValueError("at must only be given for labels, and without guesses")
     if independent and (game != "inclusion" or (guesses is not None and curve is None)):
@@ -526,30 +524,6 @@ def audit_canaries(
     bound = one_run_lower_bound(scores, **settings, at=at, curve=curve, rng=rng)
     claimed = curve.epsilon(delta) if curve is not None else float(claimed_epsilon or 0.0)
     check.nonnegative(claimed_epsilon=claimed if claimed_epsilon is None else claimed_epsilon)
-    verdict, sentence = _judged(bound, clearest=clearest_bound(bound), claimed=claimed)
-    measure = Measure(what=f"epsilon at delta {delta:g}", upper=claimed, exact=None, lower=bound.epsilon)
     name = f"{game} of {bound.n_canaries:,} canaries, each one of {bound.n_candidates}"
-    return bound.finding(name=name, verdict=verdict, sentence=sentence, measures=[measure])
-
-
-def _judged(bound: Bound, *, clearest: float, claimed: float) -> tuple[Verdict, str]:
-    outcome = f"{bound.right:,} of {bound.guesses:,} guesses are right"
-    sure = f"at least {bound.epsilon:.4g} (confidence {bound.confidence:g})"
-    if bound.epsilon > claimed:
-        return "violated", (
-            f"The claim is false: {outcome}, which takes an epsilon of {sure}, and {claimed:g} was claimed."
-        )
-    if clearest <= claimed:
-        return "inconclusive", (
-            f"So few canaries cannot contradict an epsilon of {claimed:g}: were every guess right, they "
-            f"would show {clearest:.4g}. Plant more."
-        )
-    if bound.estimate > claimed:
-        return "inconclusive", (
-            f"{outcome.capitalize()}, which says {bound.estimate:.4g}, above the claim of {claimed:g}; but "
-            f"chance could be the reason, and only {sure} is certain. Plant more canaries."
-        )
-    return "consistent", (
-        f"Nothing contradicts an epsilon of {claimed:g}: {outcome}, which takes an epsilon of {sure}. That "
-        f"is no proof: another attack may guess better."
-    )
+    outcome = f"{bound.right:,} of {bound.guesses:,} guesses are right, which takes"
+    return bound.against(claimed, clearest_bound(bound), name=name, outcome=outcome, kind="canaries")

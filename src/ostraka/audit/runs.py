@@ -11,7 +11,7 @@ import scipy.fft
 
 from ostraka.audit.bound import Finding, Measure, Verdict
 from ostraka.audit.claims import MISFIT, follows
-from ostraka.audit.epsilon import epsilon_lower_bound
+from ostraka.audit.cuts import epsilon_lower_bound
 from ostraka.audit.intervals import largest_refuted
 from ostraka.core import check
 from ostraka.core.mechanisms.discrete import log_normaliser

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ostraka.audit.joint import BallotPool
-from ostraka.audit.votes import VoteModel
+from ostraka.audit.votes import BallotPool, VoteModel
 from ostraka.core import check
 from ostraka.core.private import Adjacency, Private
 

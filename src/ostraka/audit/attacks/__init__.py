@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from ostraka.audit.attacks.membership import ReferenceModels as ReferenceModels
     from ostraka.audit.attacks.parties import words_seen as words_seen
     from ostraka.audit.attacks.properties import PropertyInference as PropertyInference
+    from ostraka.audit.attacks.votes import consensus_test as consensus_test
     from ostraka.audit.attacks.votes import recover_counts as recover_counts
     from ostraka.audit.attacks.votes import recover_votes as recover_votes
-    from ostraka.audit.attacks.wang import consensus_test as consensus_test
 
 __all__ = [
     "Canaries",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
-from ostraka.audit.attacks.members import check_duplicates, number_copies, read_members
+from ostraka.audit.attacks.membership import check_duplicates, number_copies, read_members
 from ostraka.core import check
 from ostraka.core.mechanisms.marginals import count
 from ostraka.core.scores import Scores

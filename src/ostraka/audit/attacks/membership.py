@@ -1,36 +1,138 @@
 """Membership inference: reference models with and without each row, and six statistics of them.
 
-No statistic reads who was in the target, nor counts a row's reference models as evidence.
+Designs that give memberships away are refused. Training of references can be resumed. No statistic reads who
+was in the target, nor counts a row's reference models as evidence.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import scipy.special
 import scipy.stats
 
-from ostraka.audit.attacks.members import (
-    check_classes,
-    check_duplicates,
-    check_independent,
-    check_sides,
-    draw_coins,
-    number_copies,
-    read_confidences,
-    read_members,
-    true_label_column,
-)
-from ostraka.audit.attacks.references import SavedReferences, train_references
-from ostraka.core import check
+from ostraka.core import check, files
+from ostraka.core.diverged import TrainingDiverged
 from ostraka.core.scores import Scores
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+    from ostraka.nets.stacks import TrainingPlan
+    from ostraka.networks import TorchClassifier
+
+_WITHOUT_ROWS = ("lira", "lira-fixed", "rmia")  # which have a form for rows that no model has
+_FALSE_ALARM = 1e-9  # probability that coins are taken for a design
+
+
+def read_members(values: Any, *, name: str, n_rows: int) -> np.ndarray:
+    """Return memberships after checks: one bool a row, with members and others."""
+    member = np.asarray(values)
+    if member.dtype != bool or member.shape != (n_rows,):
+        raise ValueError(f"{name} must be bool of shape ({n_rows},), got {member.dtype} of {member.shape}")
+    if member.all() or not member.any():
+        raise ValueError(f"{name} must hold rows which are members and rows which are not")
+    return member
+
+
+def draw_coins(rng: np.random.Generator, n_models: int, n_rows: int) -> np.ndarray:
+    """Fair coins, tossed again for rows that are in all models or in none."""
+    coins = rng.random((n_models, n_rows)) < 0.5
+    while (alike := coins.all(axis=0) | ~coins.any(axis=0)).any():
+        coins[:, alike] = rng.random((n_models, int(alike.sum()))) < 0.5
+    return coins
+
+
+def read_confidences(values: Any, *, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Floats from 0 to 1; a little above 1 is rounding."""
+    array = np.asarray(values, dtype=np.float64)
+    if array.shape != shape:
+        raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
+    wrong = int((~((array >= 0) & (array <= 1 + 1e-6))).sum())
+    if wrong:
+        raise ValueError(f"{name} must be numbers from 0 to 1, which {wrong} of {array.size} are not")
+    return np.minimum(array, 1.0)
+
+
+def number_copies(rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """A number for each row, the same for rows with the same features and label."""
+    flat = rows.reshape(len(rows), -1)
+    features: list[object]
+    if flat.dtype.kind != "O":
+        flat = flat + 0 if flat.dtype.kind in "iuf" else flat  # -0.0 is 0.0
+        features = [row.tobytes() for row in flat]
+    else:
+        features = [tuple(row) for row in flat.tolist()]
+    numbers: dict[object, int] = {}
+    keys = zip(features, labels.tolist(), strict=True)
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
+
+
+def check_independent(included: np.ndarray, member: np.ndarray) -> None:
+    """Refuse memberships which depend on the references' memberships (Hoeffding 1963, Theorem 2)."""
+    designs = np.vstack([included, included.sum(axis=0)]).astype(np.float64)
+    centred = designs - designs.mean(axis=1, keepdims=True)
+    size = (centred**2).sum(axis=1)
+    moved = (centred @ member) ** 2
+    limit = np.log(2 * len(designs) / _FALSE_ALARM) / 2
+    if (moved > limit * size).any():
+        raise ValueError(
+            "memberships of the target depend on those of the references, as where each row is in exactly "
+            "half of the models: draw each by a coin of its own"
+        )
+
+
+def check_sides(included: np.ndarray, *, method: str) -> None:
+    """Refuse rows that all references have, or none."""
+    always, never = included.all(axis=0), ~included.any(axis=0)
+    if always.any():
+        raise ValueError(f"{int(always.sum())} rows are in every reference: fit more of them")
+    if never.any() and method not in _WITHOUT_ROWS:
+        raise ValueError(
+            f"{int(never.sum())} rows are in no reference, which {method!r} needs: fit more of them, or "
+            f"use one of {', '.join(_WITHOUT_ROWS)}"
+        )
+
+
+def check_duplicates(copies: np.ndarray | None, member: np.ndarray) -> None:
+    """Refuse rows whose copies are on both sides."""
+    if copies is None:
+        return
+    inside = np.bincount(copies, weights=member)
+    torn = ((inside > 0) & (inside < np.bincount(copies)))[copies]
+    if torn.any():
+        raise ValueError(
+            f"{int(torn.sum())} rows of {len(member)} have a copy on the other side, in the target and out "
+            "of it at once: drop duplicates before the coins are tossed"
+        )
+
+
+def check_classes(labels: np.ndarray, included: np.ndarray) -> None:
+    """Refuse references without a row of some class."""
+    codes = np.unique(labels, return_inverse=True)[1]
+    for number, chosen in enumerate(included):
+        if not np.bincount(codes[chosen], minlength=codes.max() + 1).all():
+            raise ValueError(f"reference {number} was dealt no row of some class: drop classes of few rows")
+
+
+def true_label_column(model: Any, X: Any, labels: np.ndarray) -> np.ndarray:
+    """The probability that a fitted classifier gives each row's label."""
+    if not hasattr(model, "predict_proba"):
+        raise ValueError(f"estimator must have predict_proba, which {type(model).__name__} has not")
+    classes = np.asarray(model.classes_)
+    column = np.searchsorted(classes, labels).clip(0, len(classes) - 1)
+    unknown = int((classes[column] != labels).sum())
+    if unknown:
+        raise ValueError(f"{unknown} rows of y have a label that the model never saw")
+    chances = np.asarray(model.predict_proba(X), dtype=np.float64)
+    return read_confidences(chances[np.arange(len(labels)), column], name="confidences", shape=labels.shape)
+
 
 _NEAREST = 1e-12  # confidences are at least so far from 0 and 1
 _OFFLINE_SLOPE = 0.3  # Zarifzadeh et al. 2024, section 3.3: P(in) from P(out) where no model has the row
@@ -533,3 +635,168 @@ class ReferenceModels:
     def _check_fitted(self) -> None:
         if not hasattr(self, "included"):
             raise ValueError("ReferenceModels must be fitted first: call fit(X, y)")
+
+
+_AT_ONCE = 1024  # rows
+_SAVED_TOGETHER = 8  # networks: what an interrupted run loses at most
+
+
+class SavedReferences:
+    """Confidences of finished references, in a folder that only its owner can read."""
+
+    def __init__(self, folder: Any, *parts: Any) -> None:
+        self.folder = Path(folder)
+        digest = hashlib.sha256()
+        for part in parts:
+            digest.update(_content(part) + b"\0")
+        self.name = digest.hexdigest()
+
+    def read(self, first: int, shape: tuple[int, int]) -> np.ndarray | None:
+        """The confidences of the references from ``first`` on; None if they are not finished."""
+        path = self._path(first, shape[0])
+        if not path.exists():
+            return None
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                name, confidences = str(file["name"]), np.asarray(file["confidences"])
+        except Exception as error:
+            raise ValueError(
+                f"{path} does not hold reference models: remove it to train them again"
+            ) from error
+        if name != self.name or confidences.shape != shape:
+            raise ValueError(
+                f"{path} belongs to other references (rows, labels, classifier, settings or seed): "
+                "type another checkpoint, or remove the folder to begin again"
+            )
+        return confidences
+
+    def write(self, first: int, confidences: np.ndarray) -> None:
+        """Keep the confidences of these references, durably."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+        def save(temporary: Path) -> None:
+            with temporary.open("wb") as file:
+                np.savez(file, name=np.array(self.name), confidences=confidences)
+
+        files.write(self._path(first, len(confidences)), save, private=True)
+
+    def _path(self, first: int, many: int) -> Path:
+        return self.folder / f"references-{first:05}-{first + many - 1:05}.npz"
+
+
+def train_references(
+    estimator: Any,
+    X: Any,
+    labels: np.ndarray,
+    *,
+    included: np.ndarray,
+    seeds: np.ndarray,
+    saved: SavedReferences | None,
+    progress: Callable[[str, int, int], object] | None,
+) -> np.ndarray:
+    """Each reference's confidence in each row's true label, (n_models, n_rows)."""
+    network = _network(estimator)
+    step = 1
+    if network is not None:
+        from ostraka.nets import vectorised  # noqa: PLC0415  (needs torch)
+
+        X = np.asarray(X, dtype=np.float32)
+        if X.ndim != 2 or not np.isfinite(X).all():
+            raise ValueError(f"X must be finite numbers of shape (n_rows, n_features), got shape {X.shape}")
+        plan = vectorised.plan(network, n_features=X.shape[1], n_classes=len(np.unique(labels)))
+        largest = min(plan.size, _SAVED_TOGETHER if saved else plan.size, len(included))
+        step = -(-len(included) // -(-len(included) // largest))  # parts as equal as possible
+    confidences = np.empty(included.shape)
+    for first in range(0, len(included), step):
+        part = slice(first, min(first + step, len(included)))
+        block = None if saved is None else saved.read(first, included[part].shape)
+        if block is None:
+            if network is None:
+                block = _of_classifier(estimator, X, labels, included[first], int(seeds[first]))[None]
+            else:
+                block = np.concatenate(list(_of_stack(plan, X, labels, included[part], seeds[part])))
+            if saved is not None:
+                saved.write(first, block)
+        confidences[part] = block
+        if progress is not None:
+            progress("references", part.stop, len(included))
+    return confidences
+
+
+def _of_classifier(estimator: Any, X: Any, labels: np.ndarray, chosen: np.ndarray, seed: int) -> np.ndarray:
+    from sklearn.base import clone  # noqa: PLC0415
+
+    model = clone(estimator)
+    if "random_state" in model.get_params():
+        model.set_params(random_state=seed)
+    rows = X.iloc[chosen] if hasattr(X, "iloc") else np.asarray(X)[chosen]
+    return true_label_column(model.fit(rows, labels[chosen]), X, labels)
+
+
+def _network(estimator: Any) -> TorchClassifier | None:
+    """The estimator if it is a plain network, which can be trained in stacks."""
+    if type(estimator).__module__ != "ostraka.networks" or type(estimator).__name__ != "TorchClassifier":
+        return None
+    if estimator.checkpoint is not None:
+        raise ValueError("estimator must have checkpoint=None: give the checkpoint to ReferenceModels")
+    network: TorchClassifier = estimator
+    return network
+
+
+def _of_stack(
+    plan: TrainingPlan, X: np.ndarray, labels: np.ndarray, included: np.ndarray, seeds: np.ndarray
+) -> Iterator[np.ndarray]:
+    """Train networks together, or one after another if the module cannot be trained in stacks."""
+    from ostraka.nets import vectorised  # noqa: PLC0415
+    from ostraka.nets.training import TrainingSet  # noqa: PLC0415
+
+    codes = np.unique(labels, return_inverse=True)[1].astype(np.int64)
+    training_sets = [
+        # the seed that a network with this random_state draws from if it is trained alone
+        TrainingSet(
+            rows=X[chosen],
+            codes=codes[chosen],
+            seed=int(np.random.SeedSequence(int(seed)).generate_state(1)[0]),
+        )
+        for chosen, seed in zip(included, seeds, strict=True)
+    ]
+    try:
+        networks, failed, _ = vectorised.train_stack(plan, training_sets)
+    except vectorised.CannotVectoriseError:
+        for chosen, seed in zip(included, seeds, strict=True):
+            yield from _of_stack(plan.alone(), X, labels, chosen[None], np.array([seed]))
+        return
+    if failed.any():
+        raise TrainingDiverged(
+            f"{int(failed.sum())} of {len(failed)} references diverged: try a smaller learning_rate"
+        )
+    for weights in networks:
+        yield _confidences(plan.alone(), weights, X, codes)[None]
+
+
+def _confidences(plan: TrainingPlan, weights: Any, X: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """The softmax of the true label's logit, for each row."""
+    import torch  # noqa: PLC0415
+
+    from ostraka.nets.devices import device, threads  # noqa: PLC0415
+
+    stack, where, chances = plan.stack_of([weights]), device(plan.network.device), []
+    with torch.inference_mode(), threads(plan.network.n_threads):
+        for start in range(0, len(X), _AT_ONCE):
+            rows = torch.as_tensor(X[start : start + _AT_ONCE], device=where)
+            logits = stack.logits(rows, training=False)[0].double().cpu()
+            true_codes = torch.as_tensor(codes[start : start + _AT_ONCE])
+            chances.append(logits.softmax(dim=1)[torch.arange(len(true_codes)), true_codes])
+    return np.asarray(torch.cat(chances).numpy())
+
+
+def _content(part: Any) -> bytes:
+    """The inputs of a training as bytes. Functions count by name, since their repr has an address."""
+    if isinstance(part, np.ndarray):
+        plain = part.dtype.kind != "O"
+        return part.tobytes() if plain else repr(part.tolist()).encode()
+    settings = part.get_params() if hasattr(part, "get_params") else part
+    if isinstance(settings, dict):
+        named = {name: getattr(value, "__qualname__", value) for name, value in settings.items()}
+        return f"{type(part).__qualname__}{named}".encode()
+    return repr(settings).encode()

@@ -1,4 +1,4 @@
-"""Vote recovery: the votes on one question from answers to its repetitions; counts from noisy tables."""
+"""Attacks on votes: recovery from repeated answers, counts from noisy tables, groups by low agreement."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ostraka.audit.attacks import leakage, wang
+from ostraka.audit.attacks import leakage
 from ostraka.audit.attacks.leakage import information, most_likely, tangent
 from ostraka.audit.attacks.sampler import NO_BAR, log_prior, tables, walk
 from ostraka.core import check
 from ostraka.core.mechanisms.law import check_ballot, law
+from ostraka.core.scores import Scores
 
 if TYPE_CHECKING:
     from ostraka.core.mechanisms.counts import NoisyCounts
@@ -180,7 +181,7 @@ def recover_votes(
             raise ValueError(
                 "wang2022 needs answered questions, and every one was refused: use another method"
             )
-        votes, unknown = wang.descend(labels, n_teachers, mechanism), np.full(len(labels), np.nan)
+        votes, unknown = _descend(labels, n_teachers, mechanism), np.full(len(labels), np.nan)
         whole_votes = rounded(np.maximum(votes, 0) * n_teachers / np.maximum(votes, 0).sum(), n_teachers)
         note = "wang2022 has no intervals"
         return RecoveredVotes(
@@ -306,6 +307,52 @@ def _silence(counts: np.ndarray, votes: np.ndarray, mechanism: BallotMechanism, 
     return ""
 
 
+_MOST_DESCENTS = 100
+_LONG, _SHORT = 10.0, 1.0  # votes
+
+
+def _descend(answers: np.ndarray, n_teachers: int, mechanism: BallotMechanism) -> np.ndarray:
+    """Votes whose outcome law points where the answers' frequencies point: steps of ten votes, then of one.
+
+    Source: Wang et al. 2022, arXiv:2209.10732, Algorithm 2, and the authors' public code for what
+    the text leaves open: both vectors are scaled to length one, the start is an even vote, and it
+    ends with the first step that makes a count negative, or a short one that does not come nearer
+    (that step included, as there). It knows no screen.
+    """
+    votes: np.ndarray = np.full(len(answers), n_teachers / len(answers))
+    aim = answers / np.linalg.norm(answers)
+    stride = _LONG
+    distance, slope = _distance(votes, aim, mechanism)
+    for _ in range(_MOST_DESCENTS):
+        length = float(np.linalg.norm(slope))
+        if length == 0:
+            break
+        proposal = votes - stride / length * slope
+        gap, steeper = _distance(proposal, aim, mechanism)
+        if gap > distance and stride == _LONG:
+            stride = _SHORT
+            continue
+        ends = gap > distance or bool((proposal < 0).any())
+        votes, distance, slope = proposal, gap, steeper
+        if ends:
+            break
+    votes += (n_teachers - votes.sum()) / len(votes)
+    return votes
+
+
+def _distance(votes: np.ndarray, aim: np.ndarray, mechanism: BallotMechanism) -> tuple[float, np.ndarray]:
+    logs, slopes = law(mechanism).stages[-1].gradient(votes[None])
+    q = np.exp(logs[0])
+    by_votes = slopes[0] * q[:, None]
+    length = float(np.linalg.norm(q))
+    gap = q / length - aim
+    distance = float(np.linalg.norm(gap))
+    if distance == 0:
+        return 0.0, np.zeros(len(votes))
+    by_q = (gap - q * (gap @ q) / length**2) / (length * distance)
+    return distance, by_q @ by_votes
+
+
 _MASS = 0.95
 _FURTHEST = 9.0  # posterior deviations; beyond lies less than 1e-18
 
@@ -369,3 +416,90 @@ def _likeliest_run(chance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     inside = np.zeros(chance.shape, dtype=bool)
     np.put_along_axis(inside, order, heavy, axis=1)
     return inside.argmax(axis=1), chance.shape[1] - 1 - inside[:, ::-1].argmax(axis=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsensusTest:
+    """Rates of a test that separates members of a group from others by low consensus.
+
+    Attributes
+    ----------
+    precision : float or None
+        Of those called members, the share that is one, in a population with as many members as
+        others. None if nobody was called one.
+    recall, false_alarm : float
+        Share of members, and of others, whose consensus is below ``at``.
+    at : float
+        Consensus below which somebody is called a member.
+    n_members, n_others : int
+    scores : Scores
+        One minus the consensus, of members and of others.
+    """
+
+    precision: float | None
+    recall: float
+    false_alarm: float
+    at: float
+    n_members: int
+    n_others: int
+    scores: Scores
+
+
+def consensus_test(counts: Any, members: Any, *, at: float = 0.75) -> ConsensusTest:
+    """Call rows on which the teachers disagree members of the group, and count how often that is right.
+
+    Parameters
+    ----------
+    counts : array of shape (n_people, n_classes), in votes
+        The votes on each person's row, or what an attacker recovered of them.
+    members : bool array, shape (n_people,)
+        Who is one, to score the test with.
+    at : float in (0, 1)
+        Share of the votes that the plurality must reach for somebody to count as one of the others.
+
+    Returns
+    -------
+    ConsensusTest
+        Its precision is that of a balanced population, by weighing both groups alike rather than
+        by dropping people at random.
+
+    Raises
+    ------
+    ValueError
+        Counts without a vote, a group that is empty, other shapes, ``at`` out of range.
+
+    Guarantees
+    ----------
+    None: a heuristic, with nothing learned from labelled people, so a better attack may exist.
+    Source: Wang et al. 2022, arXiv:2209.10732, section 2 and appendix E.
+
+    Examples
+    --------
+    >>> found = consensus_test([[90, 10], [60, 40], [55, 45], [99, 1]], [False, True, True, False])
+    >>> found.precision, found.recall
+    (1.0, 1.0)
+    """
+    votes = check.counts(counts)
+    member = np.asarray(members)
+    if member.shape != (len(votes),) or member.dtype != bool:
+        shape = (len(votes),)
+        raise ValueError(f"members must be bool of shape {shape}, got {member.dtype} of {member.shape}")
+    if not (member.any() and not member.all()):
+        raise ValueError("members must hold both members of the group and others")
+    if not 0 < at < 1:
+        raise ValueError(f"at must be > 0 and < 1, got {at!r}")
+    if not (votes.sum(axis=1) > 0).all() or (votes < 0).any():
+        raise ValueError(f"counts of shape {votes.shape} must be >= 0, with a vote in every row")
+    consensus = votes.max(axis=1) / votes.sum(axis=1)
+    low = consensus < at
+    recall, false_alarm = float(low[member].mean()), float(low[~member].mean())
+    called = recall + false_alarm
+    return ConsensusTest(
+        precision=recall / called if called else None,
+        recall=recall,
+        false_alarm=false_alarm,
+        at=float(at),
+        n_members=int(member.sum()),
+        n_others=int((~member).sum()),
+        scores=Scores.of(members=1 - consensus[member], others=1 - consensus[~member]),
+    )
