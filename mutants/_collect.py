@@ -286,8 +286,8 @@ MUTANTS = [
     Mutant(
         "an entry of a checked vector need not be its bits",
         VALIDITY,
-        "_of_vector(form, parents, of",
-        "_of_vector(form, 0 * parents, of",
+        "of_entries = parents[:, :n]",
+        "of_entries = 0 * parents[:, :n]",
         BY_VALIDITY + "test_what_is_no_answer_is_refused_and_every_answer_is_taken",
     ),
     Mutant(

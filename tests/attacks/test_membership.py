@@ -8,7 +8,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.svm import LinearSVC
 
 from ostraka.attacks import ReferenceModels
-from ostraka.audit.attacks.membership import Side, _hierarchical, normal_inverse_gamma, normal_posterior
+from ostraka.audit.attacks.membership import Side, normal_inverse_gamma, normal_posterior, shrunk_log_ratio
 from ostraka.audits import one_run_lower_bound
 from ostraka.scores import Scores
 from tests.attacks.membership_worlds import METHODS, references, world
@@ -158,14 +158,14 @@ def test_two_references_split_their_variance_as_the_targets_logits_say(swapped):
         return Scores.of(members=found[member], others=found[~member]).auc()
 
     best, equal = (auc(ratio(*each)) for each in (np.square(deviations), (2.245, 2.245)))
-    assert auc(_hierarchical(target, sides)) > best - 0.01 > equal
+    assert auc(shrunk_log_ratio(target, sides)) > best - 0.01 > equal
 
 
 @pytest.mark.parametrize("n_models", [2, 4, 31])
 def test_the_hierarchical_statistic_adds_rmias_ratio_and_less_of_it_with_more_models(n_models):
     confidences, included = world(np.random.default_rng(8), n_models, 300, effect=1.0)
     found = references(confidences, included).statistics(confidences[0])
-    likelihoods = _hierarchical(
+    likelihoods = shrunk_log_ratio(
         logit(confidences[0]),
         tuple(Side.of(logit(confidences[1:]), side) for side in (included[1:], ~included[1:])),
     )

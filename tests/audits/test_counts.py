@@ -84,9 +84,9 @@ def test_the_law_of_a_sum_is_the_convolution_of_its_parts(sigma, monkeypatch):
     from ostraka.audit import runs as counts
 
     move, mechanism = np.resize([1, -1], 6), NoisyCounts(sigma=sigma)
-    short = counts._law(move, mechanism)
+    short = counts.noise_law(move, mechanism)
     monkeypatch.setattr(counts, "_SMOOTH", math.inf)
-    values, chances = counts._law(move, mechanism)
+    values, chances = counts.noise_law(move, mechanism)
     within = np.isin(values, short[0])
     np.testing.assert_array_equal(values[within], short[0])
     np.testing.assert_allclose(short[1], chances[within], rtol=1e-11, atol=1e-30)

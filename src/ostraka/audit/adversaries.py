@@ -143,74 +143,37 @@ def adversarial_queries(
         labels = labels if adversary == "Nat-AdvQ" else _second(system.expected(queries))
         return AdversarialQueries(queries=queries, rows=queries, labels=labels, repeated=True)
     if adversary == "Pois-PairQ":
-        return _pair(system, queries, pool, mechanism, n_candidates=n_candidates, rng=rng)
-    row, label = _search(
-        system, queries, pool, mechanism, n_candidates=n_candidates, n_rounds=n_rounds, rng=rng
-    )
-    return _natural(queries, row, label)
-
-
-def mean_leak(model: VoteModel, mechanism: BallotMechanism) -> float:
-    """Divergence of order 2 between the answers to the mean votes of both worlds: a quick approximation."""
-    shared = model.n * model.law + model.fixed + model.parties.sum(axis=0)
-    laws = np.exp(mechanism.log_outcomes([shared + w @ model.moves for w in (model.present, model.absent)]))
-    return float(of_laws(laws[0], laws[1], np.array([2.0]))[0])
-
-
-def _pair(
-    system: Worlds,
-    queries: np.ndarray,
-    pool: np.ndarray | None,
-    mechanism: BallotMechanism,
-    *,
-    n_candidates: int,
-    rng: np.random.Generator,
-) -> AdversarialQueries:
-    """The poisoned query that leaks most, and the copy which cancels most of what the votes on both share.
-
-    Other teachers say the same of a good copy, and the target says nothing new. Where all is normal, the two
-    mean answers tell the worlds apart best.
-    """
-    if not isinstance(system, HasPool):
-        raise ValueError(  # noqa: TRY004  (as every other setting that does not fit)
-            "Pois-PairQ must be played against a system with a pool of ballots, such as TeacherWorlds"
+        # The poisoned query that leaks most, and the copy which cancels most of what the votes on both share:
+        # other teachers say the same of a good copy, and the target says nothing new. Where all is normal,
+        # the two mean answers tell the worlds apart best.
+        if not isinstance(system, HasPool):
+            raise ValueError(
+                "Pois-PairQ must be played against a system with a pool of ballots, such as TeacherWorlds"
+            )
+        poison = _second(system.expected(queries))
+        worst = int(np.argmax([mean_leak(m, mechanism) for m in system.models(queries, queries, poison)]))
+        query, rows = queries[worst], queries if pool is None else np.asarray(pool)
+        distances = np.square(rows - query).reshape(len(rows), -1).sum(axis=1)
+        others = np.flatnonzero(distances > 0)
+        near = rows[others[np.argsort(distances[others], kind="stable")[:n_candidates]]]
+        copies = [query + step * (row - query) for row in near for step in _STEPS] or [query]
+        candidates = np.stack([query, *copies])
+        target = np.broadcast_to(query, candidates.shape), np.full(len(candidates), poison[worst])
+        votes = system.pool(candidates, *target).sampler()(_DRAWS, rng)
+        times = np.full(2, max(1, len(queries) // 2))
+        apart = [
+            leading_direction(mechanism, votes[0][:, [0, copy]], votes[1][:, [0, copy]], times)[1]
+            for copy in range(1, len(candidates))
+        ]
+        pair = [0, 1 + int(np.argmax(apart))]
+        return AdversarialQueries(
+            queries=candidates[pair],
+            rows=target[0][pair],
+            labels=target[1][pair],
+            repeated=False,
+            n_answers=max(2, len(queries)),
         )
-    poison = _second(system.expected(queries))
-    worst = int(np.argmax([mean_leak(m, mechanism) for m in system.models(queries, queries, poison)]))
-    query, rows = queries[worst], queries if pool is None else np.asarray(pool)
-    distances = np.square(rows - query).reshape(len(rows), -1).sum(axis=1)
-    others = np.flatnonzero(distances > 0)
-    near = rows[others[np.argsort(distances[others], kind="stable")[:n_candidates]]]
-    copies = [query + step * (row - query) for row in near for step in _STEPS] or [query]
-    candidates = np.stack([query, *copies])
-    target = np.broadcast_to(query, candidates.shape), np.full(len(candidates), poison[worst])
-    votes = system.pool(candidates, *target).sampler()(_DRAWS, rng)
-    times = np.full(2, max(1, len(queries) // 2))
-    apart = [
-        leading_direction(mechanism, votes[0][:, [0, copy]], votes[1][:, [0, copy]], times)[1]
-        for copy in range(1, len(candidates))
-    ]
-    pair = [0, 1 + int(np.argmax(apart))]
-    return AdversarialQueries(
-        queries=candidates[pair],
-        rows=target[0][pair],
-        labels=target[1][pair],
-        repeated=False,
-        n_answers=max(2, len(queries)),
-    )
-
-
-def _search(
-    system: Worlds,
-    queries: np.ndarray,
-    pool: np.ndarray | None,
-    mechanism: BallotMechanism,
-    *,
-    n_candidates: int,
-    n_rounds: int,
-    rng: np.random.Generator,
-) -> tuple[np.ndarray, int]:
-    """The mislabelled row with the largest mean leak: first rows of the pool, then blends of the best few."""
+    # the mislabelled row with the largest mean leak: first rows of the pool, then blends of the best few
     check.integer(n_candidates=n_candidates, n_rounds=n_rounds, least=1)
     rows = queries if pool is None else np.asarray(pool)
     rows = rows[rng.choice(len(rows), size=min(n_candidates, len(rows)), replace=False)]
@@ -230,7 +193,15 @@ def _search(
             [best[b][1] + t * (best[a][1] - best[b][1]) for a, b, t in zip(first, second, part, strict=True)]
         )
         labels = np.array([best[a][2] for a in first])
-    return leaks[0][1], leaks[0][2]
+    row, label = leaks[0][1], leaks[0][2]
+    return _natural(queries, row, label)
+
+
+def mean_leak(model: VoteModel, mechanism: BallotMechanism) -> float:
+    """Divergence of order 2 between the answers to the mean votes of both worlds: a quick approximation."""
+    shared = model.n * model.law + model.fixed + model.parties.sum(axis=0)
+    laws = np.exp(mechanism.log_outcomes([shared + w @ model.moves for w in (model.present, model.absent)]))
+    return float(of_laws(laws[0], laws[1], np.array([2.0]))[0])
 
 
 def _natural(queries: np.ndarray, row: np.ndarray, label: int) -> AdversarialQueries:
@@ -350,7 +321,19 @@ def measure_leak(
     total_answers = len(models) if n_answers is None else n_answers
     check.integer(n_answers=total_answers, least=1)
     if adversarial.repeated:
-        chosen, times = [_worst(models, mechanism, rng)], [total_answers]
+        # the query which leaks most in the model: shortlisted by mean votes, compared by exact laws
+        rough = [mean_leak(model, mechanism) for model in models]
+        best = np.argsort(rough)[::-1][:_WORST]
+        leaks = []
+        for j in best:
+            model = models[j]
+            if model.has_outcome_laws(mechanism):
+                p, q = model.outcome_laws(mechanism)
+            else:
+                votes = model.worlds(n_draws=2_000, rng=rng)
+                p, q = (np.exp(mechanism.log_outcomes(world.open())).mean(axis=0) for world in votes)
+            leaks.append(float(of_laws(p, q, np.array([8.0]))[0]))
+        chosen, times = [int(best[int(np.argmax(leaks))])], [total_answers]
     elif adversarial.n_answers is None:
         chosen, times = list(range(len(models))), [1] * len(models)
     else:
@@ -566,22 +549,6 @@ def _few(p: np.ndarray, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.append(p[common], p[rare].sum()), np.append(q[common], q[rare].sum())
 
 
-def _worst(models: list[VoteModel], mechanism: BallotMechanism, rng: np.random.Generator) -> int:
-    """Return the query which leaks most in the model: shortlisted by mean votes, compared by exact laws."""
-    rough = [mean_leak(model, mechanism) for model in models]
-    best = np.argsort(rough)[::-1][:_WORST]
-    leaks = []
-    for j in best:
-        model = models[j]
-        if model.has_outcome_laws(mechanism):
-            p, q = model.outcome_laws(mechanism)
-        else:
-            votes = model.worlds(n_draws=2_000, rng=rng)
-            p, q = (np.exp(mechanism.log_outcomes(world.open())).mean(axis=0) for world in votes)
-        leaks.append(float(of_laws(p, q, np.array([8.0]))[0]))
-    return int(best[int(np.argmax(leaks))])
-
-
 _CHUNK = 100
 _NEVER = 1e-15  # chance below which a row is taken to be out of reach
 
@@ -623,8 +590,7 @@ class NeighbourWorlds:
         self, X: np.ndarray, y: np.ndarray, *, n_classes: int, n_neighbours: int, sampling_rate: float
     ) -> None:
         check.integer(n_neighbours=n_neighbours, n_classes=n_classes, least=1)
-        if not 0 < sampling_rate <= 1:
-            raise ValueError(f"sampling_rate must be > 0 and <= 1, got {sampling_rate!r}")
+        check.share(one=True, sampling_rate=sampling_rate)
         self._X, self._y = np.asarray(X), np.asarray(y)
         self._squares = np.einsum("ij,ij->i", self._X, self._X)
         self._n_classes, self._k, self._rate = n_classes, n_neighbours, sampling_rate

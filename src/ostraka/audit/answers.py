@@ -61,7 +61,25 @@ def read(path: Path, *, query: str, label: str, classes: str | None, screened: b
             f"{path}: data row {row} has no answer, but a mechanism without a screen always answers: "
             "type --screen AT SIGMA"
         )
-    names = _names(path, {text for text, no in zip(labels, refused, strict=True) if not no}, classes)
+    # the classes: from their number, a list, or the log (for whole numbers, all from 0 up)
+    answered = {text for text, no in zip(labels, refused, strict=True) if not no}
+    if classes is not None and not classes.isdecimal():
+        names = tuple(name.strip() for name in classes.split(","))
+        if len(set(names)) < len(names) or "" in names:
+            raise ValueError(f"--classes must be different names with commas between them, got {classes!r}")
+    elif all(name.isdecimal() for name in answered) and (answered or classes):
+        size = 1 + max((int(name) for name in answered), default=-1)
+        names = tuple(str(number) for number in range(min(int(classes or size), _MOST_CLASSES + 1)))
+    else:
+        names = tuple(sorted(answered))
+        if classes is not None and len(names) != int(classes):
+            raise ValueError(f"{path} names {len(names)} of {classes} classes: type --classes A,B,…")
+    if not 2 <= len(names) <= _MOST_CLASSES:
+        raise ValueError(
+            f"{path} must name from 2 to {_MOST_CLASSES} classes, got {len(names)}: is --label the right "
+            "column? If some were never answered, type --classes"
+        )
+
     place = {name: number for number, name in enumerate(names)}
     strange = [
         int(row)
@@ -94,24 +112,3 @@ def read_members(path: Path, *, query: str, member: str, queries: tuple[str, ...
     if missing:
         raise ValueError(f"{path} says nothing about {missing} of {len(queries)} queries: add their rows")
     return np.array([membership[name] for name in queries])
-
-
-def _names(path: Path, labels: set[str], classes: str | None) -> tuple[str, ...]:
-    """Return the classes: from their number, a list, or the log (for whole numbers, all from 0 up)."""
-    if classes is not None and not classes.isdecimal():
-        names = tuple(name.strip() for name in classes.split(","))
-        if len(set(names)) < len(names) or "" in names:
-            raise ValueError(f"--classes must be different names with commas between them, got {classes!r}")
-    elif all(name.isdecimal() for name in labels) and (labels or classes):
-        size = 1 + max((int(name) for name in labels), default=-1)
-        names = tuple(str(number) for number in range(min(int(classes or size), _MOST_CLASSES + 1)))
-    else:
-        names = tuple(sorted(labels))
-        if classes is not None and len(names) != int(classes):
-            raise ValueError(f"{path} names {len(names)} of {classes} classes: type --classes A,B,…")
-    if not 2 <= len(names) <= _MOST_CLASSES:
-        raise ValueError(
-            f"{path} must name from 2 to {_MOST_CLASSES} classes, got {len(names)}: is --label the right "
-            "column? If some were never answered, type --classes"
-        )
-    return names

@@ -186,8 +186,8 @@ class Bound:
             )
         elif self.estimate > claimed:
             sentence = (
-                f"The observed rates say {self.estimate:.4g}, above the claim of {claimed:g}; but chance could "
-                f"be the reason, and only {sure} is certain. Take more {kind}."
+                f"The observed rates say {self.estimate:.4g}, above the claim of {claimed:g}; but chance "
+                f"could be the reason, and only {sure} is certain. Take more {kind}."
             )
         else:
             verdict = "consistent"

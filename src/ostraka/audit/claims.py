@@ -33,7 +33,7 @@ from ostraka.core.randomness import os_keyed
 from ostraka.core.scores import Scores
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ostraka.audit.bound import Bound
 
@@ -86,18 +86,22 @@ def sample_outcomes(
     shares = [trials // workers + (worker < trials % workers) for worker in range(workers)]
 
     def work(share: int) -> np.ndarray:
-        generator = os_keyed() if rng is None else rng
-        chunk = Private(np.tile(np.asarray(votes), (min(share, _CHUNK), 1)), Adjacency.one_ballot())
-        tally = np.zeros(n_outcomes, dtype=np.int64)
-        for start in range(0, share, _CHUNK):
-            part = chunk if share - start >= _CHUNK else chunk[: share - start]
-            tally += outcome_counts(mechanism.release(part, rng=generator), n_outcomes=n_outcomes)
-        return tally
+        release = partial(mechanism.release, rng=os_keyed() if rng is None else rng)
+        return outcome_counts(released(release, votes, trials=share, n_outcomes=n_outcomes), n_outcomes)
 
     if workers == 1:
         return work(trials)
     with ThreadPoolExecutor(workers) as pool:
         return np.asarray(sum(pool.map(work, shares)))
+
+
+def released(
+    release: Callable[[Private], np.ndarray], votes: Any, *, trials: int, n_outcomes: int, chunk: int = _CHUNK
+) -> Iterator[np.ndarray]:
+    """Outcomes of the same votes released many times, in chunks, by number: of a screen "passes", "stops"."""
+    private = Private(np.tile(np.asarray(votes), (min(trials, chunk), 1)), Adjacency.one_ballot())
+    for start in range(0, trials, chunk):
+        yield outcome_places(release(private[: trials - start]), n_outcomes)
 
 
 def at_orders(curve: Curve, orders: tuple[float, ...], *, name: str) -> list[float]:
@@ -117,9 +121,9 @@ def order_measures(orders: tuple[float, ...], **columns: Any) -> tuple[Measure, 
     return tuple(Measure(**row) for row in rows)
 
 
-def outcome_counts(answers: np.ndarray, *, n_outcomes: int) -> np.ndarray:
-    """How many times each outcome came. A screen has the outcomes "passes" and "stops", in this order."""
-    return np.bincount(outcome_places(answers, n_outcomes), minlength=n_outcomes)
+def outcome_counts(chunks: Iterable[np.ndarray], n_outcomes: int) -> np.ndarray:
+    """How many times each outcome came."""
+    return np.asarray(sum(np.bincount(places, minlength=n_outcomes) for places in chunks))
 
 
 def audit_mechanism(
@@ -178,7 +182,14 @@ def audit_mechanism(
     'consistent'
     """
     check_orders(orders)
-    _neighbours(votes, neighbour)
+    a, b = (np.asarray(world, dtype=np.float64) for world in (votes, neighbour))
+    if a.shape != b.shape or a.ndim != 1:
+        raise ValueError(
+            f"votes and neighbour must have the same classes, got shapes {a.shape} and {b.shape}"
+        )
+    moved = b - a
+    if not moved.any() or not (np.abs(moved) <= 1).all() or np.abs(moved).sum() > 2 or abs(moved.sum()) > 1:
+        raise ValueError("neighbour must be votes with one ballot moved, such as 14,12,10 and 13,13,10")
     curve = mechanism.curve()
     upper = at_orders(curve, orders, name="mechanism's curve")
     draw = sample or (lambda world: sample_outcomes(mechanism, world, trials=trials, rng=rng))
@@ -299,17 +310,6 @@ def _log_law(mechanism: BallotMechanism, votes: Any) -> np.ndarray:
     return np.asarray(mechanism.log_outcomes(world[None, :])[0])
 
 
-def _neighbours(votes: Any, neighbour: Any) -> None:
-    a, b = (np.asarray(world, dtype=np.float64) for world in (votes, neighbour))
-    if a.shape != b.shape or a.ndim != 1:
-        raise ValueError(
-            f"votes and neighbour must have the same classes, got shapes {a.shape} and {b.shape}"
-        )
-    moved = b - a
-    if not moved.any() or not (np.abs(moved) <= 1).all() or np.abs(moved).sum() > 2 or abs(moved.sum()) > 1:
-        raise ValueError("neighbour must be votes with one ballot moved, such as 14,12,10 and 13,13,10")
-
-
 _SAME = 100  # answers a world after which noise would have shown
 
 
@@ -390,13 +390,41 @@ def audit_until(
         if progress is not None:
             progress(total, max_trials)
         last = total >= max_trials or any(int(new.sum()) < size for new in batch)
-        constant = _constant(counts)
-        if constant is not None and (last or total >= _SAME):
-            return constant
+        if all((tally > 0).sum() <= 1 for tally in counts) and (last or total >= _SAME):
+            return Finding(
+                name=f"answers of a black box, {counts[0].size} outcomes",
+                verdict="inconclusive",
+                sentence=(
+                    "Every answer of a world was the same. Either one question has one answer here "
+                    "(consistent answers), or there is hardly any noise. Answers that are not drawn anew are "
+                    "no independent trials, and say nothing about either. Start each deployment anew for "
+                    "each answer, or choose a question the teachers are less sure of."
+                ),
+                measures=(),
+                confidence=0.0,
+                trials=min(int(tally.sum()) for tally in counts),
+                method="2-cut-anytime",
+                note="No bound was computed.",
+            )
         if min(int(tally.sum()) for tally in counts) < 2:
             raise ValueError("two answers or more are needed of each world, but there were none to be had")
         if isinstance(promise, Curve):
-            finding, reached = _of_curve(counts, promise, confidence=confidence, pilot=pilot, wanted=wanted)
+            orders = tuple(order for order in AUDIT_ORDERS if order in promise.orders) or promise.orders
+            bound = renyi_lower_bound(
+                *counts, orders=orders, confidence=confidence, method="2-cut-anytime", pilot=pilot
+            )
+            upper = at_orders(promise, orders, name="promise")
+            measures = order_measures(orders, upper=upper, lower=bound.rdp)
+            best = max(measures, key=lambda m: m.lower / m.upper if m.upper > 0 else math.inf * (m.lower > 0))
+            verdict: Verdict = "consistent" if best.lower > 0 else "inconclusive"
+            leak = f"at {best.what} at least {best.lower:.4g} nats leak (confidence {confidence:g})"
+            sentence = f"{leak.capitalize()}, of {best.upper:.4g} that were promised."
+            if best.lower > best.upper:
+                verdict = "violated"
+                sentence = f"The promise is broken: {leak}, and at most {best.upper:.4g} was promised."
+            name = f"two worlds, {counts[0].size} outcomes"
+            finding = bound.finding(name=name, verdict=verdict, sentence=sentence, measures=measures)
+            reached = verdict == "violated" or best.lower >= wanted * best.upper
         else:
             finding = judged_answers(
                 counts,
@@ -409,45 +437,3 @@ def audit_until(
             reached = finding.measures[0].lower >= wanted * promise and finding.verdict != "inconclusive"
         if last or reached:
             return finding
-
-
-def _of_curve(
-    counts: list[Any], curve: Curve, *, confidence: float, pilot: Any, wanted: float
-) -> tuple[Finding, bool]:
-    orders = tuple(order for order in AUDIT_ORDERS if order in curve.orders) or curve.orders
-    bound = renyi_lower_bound(
-        *counts, orders=orders, confidence=confidence, method="2-cut-anytime", pilot=pilot
-    )
-    measures = order_measures(orders, upper=at_orders(curve, orders, name="promise"), lower=bound.rdp)
-    best = max(measures, key=lambda m: m.lower / m.upper if m.upper > 0 else math.inf * (m.lower > 0))
-    verdict: Verdict = "consistent" if best.lower > 0 else "inconclusive"
-    sentence = f"At {best.what} at least {best.lower:.4g} nats leak, of {best.upper:.4g} that were promised."
-    if best.lower > best.upper:
-        verdict = "violated"
-        sentence = (
-            f"The promise is broken: at {best.what} at least {best.lower:.4g} nats leak, of {best.upper:.4g}."
-        )
-    name, sentence = f"two worlds, {counts[0].size} outcomes", f"{sentence} (confidence {confidence:g})"
-    finding = bound.finding(name=name, verdict=verdict, sentence=sentence, measures=measures)
-    return finding, verdict == "violated" or best.lower >= wanted * best.upper
-
-
-def _constant(counts: list[Any]) -> Finding | None:
-    """An inconclusive finding if each world always gave the same answer, else None."""
-    if any((tally > 0).sum() > 1 for tally in counts):
-        return None
-    return Finding(
-        name=f"answers of a black box, {counts[0].size} outcomes",
-        verdict="inconclusive",
-        sentence=(
-            "Every answer of a world was the same. Either one question has one answer here (consistent "
-            "answers), or there is hardly any noise. Answers that are not drawn anew are no independent "
-            "trials, and say nothing about either. Start each deployment anew for each answer, or choose a "
-            "question the teachers are less sure of."
-        ),
-        measures=(),
-        confidence=0.0,
-        trials=min(int(tally.sum()) for tally in counts),
-        method="2-cut-anytime",
-        note="No bound was computed.",
-    )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ostraka.audit.bound import Measure
-from ostraka.audit.claims import audit_mechanism, outcome_counts
+from ostraka.audit.claims import audit_mechanism, outcome_counts, released
 from ostraka.audit.cuts import epsilon_lower_bound, renyi_lower_bound
 from ostraka.core import check
 from ostraka.core.curve import Curve
@@ -132,12 +132,10 @@ def _argmax(system: System, name: str, votes: list[int], neighbour: list[int], *
 
 
 def _through_the_door(system: System, mechanism: BallotMechanism, votes: Any, *, trials: int) -> np.ndarray:
-    world, tally = np.asarray(votes, dtype=np.float64), np.zeros(len(votes), dtype=np.int64)
-    for start in range(0, trials, _RELEASE):
-        private = Private(np.tile(world, (min(_RELEASE, trials - start), 1)), _BALLOT)
-        answers = system.answer(mechanism, private, ledger=_Free())
-        tally += outcome_counts(answers, n_outcomes=world.size)
-    return tally
+    release = partial(system.answer, mechanism, ledger=_Free())
+    world = np.asarray(votes, dtype=np.float64)
+    chunks = released(release, world, trials=trials, n_outcomes=world.size, chunk=_RELEASE)
+    return outcome_counts(chunks, world.size)
 
 
 def _noise_twice(system: System, name: str, *, together: bool, trials: int = 300) -> Finding:

@@ -66,8 +66,29 @@ class Guesses:
 
 def label_guesses(runs: list[Scores], *, at: Any, guesses: Any) -> Guesses:
     """The guesses of a game about labels, as :class:`ostraka.audit.attacks.Canaries` scores it."""
-    n_canaries, n_candidates = _label_sizes(runs)
-    values, (right, wrong) = _from_the_surest(runs)
+    # Canaries, and candidates of each
+    if not runs:
+        raise ValueError("scores must be those of one training or more, got none")
+    games = [(int(scores.members.sum()), int(scores.others.sum())) for scores in runs]
+    decoys = {others / members for members, others in games}
+    if len(decoys) > 1 or not all(others % members == 0 for members, others in games):
+        raise ValueError(
+            "scores must be of games with as many decoys for each canary, as Canaries.scores counts them"
+        )
+    for scores, (members, _) in zip(runs, games, strict=True):
+        pointed = scores.values > 0
+        if (scores.values < 0).any() or (scores.members + scores.others)[pointed].sum() > members:
+            raise ValueError(
+                "scores must be above 0 for one candidate of each canary at most, and 0 for the others, "
+                "as Canaries.scores counts them"
+            )
+    n_canaries, n_candidates = sum(members for members, _ in games), 1 + int(decoys.pop())
+    # values, and right and wrong guesses at each value or above it; a last column without any
+    values = np.unique(np.concatenate([scores.values for scores in runs]))
+    tally = np.zeros((2, values.size + 1), dtype=np.int64)
+    for row, name in zip(tally, ("members", "others"), strict=True):
+        row[:-1] = _tally(runs, name, values)
+    right, wrong = tally[:, ::-1].cumsum(axis=1)[:, ::-1]
     n_guesses = right + wrong  # cuts may depend on this number only: it does not say who is right
     if guesses is None:
         chosen = _halves(values, n_guesses) if at is None else np.unique(np.asarray(at, dtype=np.float64))
@@ -164,35 +185,6 @@ def _hits(tally: np.ndarray, wanted: int, *, side: int, rng: np.random.Generator
         good, bad = int(tally[side, complete]), int(tally[1 - side, complete])
         hits += int(rng.hypergeometric(good, bad, tied))
     return hits
-
-
-def _label_sizes(runs: list[Scores]) -> tuple[int, int]:
-    """Canaries, and candidates of each."""
-    if not runs:
-        raise ValueError("scores must be those of one training or more, got none")
-    games = [(int(scores.members.sum()), int(scores.others.sum())) for scores in runs]
-    decoys = {others / members for members, others in games}
-    if len(decoys) > 1 or not all(others % members == 0 for members, others in games):
-        raise ValueError(
-            "scores must be of games with as many decoys for each canary, as Canaries.scores counts them"
-        )
-    for scores, (members, _) in zip(runs, games, strict=True):
-        pointed = scores.values > 0
-        if (scores.values < 0).any() or (scores.members + scores.others)[pointed].sum() > members:
-            raise ValueError(
-                "scores must be above 0 for one candidate of each canary at most, and 0 for the others, "
-                "as Canaries.scores counts them"
-            )
-    return sum(members for members, _ in games), 1 + int(decoys.pop())
-
-
-def _from_the_surest(runs: list[Scores]) -> tuple[np.ndarray, np.ndarray]:
-    """Values, and right and wrong guesses at each value or above it; a last column without any."""
-    values = np.unique(np.concatenate([scores.values for scores in runs]))
-    tally = np.zeros((2, values.size + 1), dtype=np.int64)
-    for row, name in zip(tally, ("members", "others"), strict=True):
-        row[:-1] = _tally(runs, name, values)
-    return values, tally[:, ::-1].cumsum(axis=1)[:, ::-1]
 
 
 def _halves(values: np.ndarray, n_guesses: np.ndarray) -> np.ndarray:
@@ -434,7 +426,17 @@ def _lower_ends(record: Guesses, method: Method, *, delta: float, error: float) 
             for cut in cuts
         ]
     elif delta == 0 or method == "many-runs":
-        return _independent_ends(record, delta=delta, error=error)
+        # Clopper and Pearson's ends; of independent trainings, without the guesses that delta gave away
+        leaked, chance = 0, 0.0
+        if delta > 0:
+            leaked = int(scipy.stats.binom.isf(_SET_ASIDE * error, record.n_canaries, delta))
+            chance = float(scipy.stats.binom.sf(leaked, record.n_canaries, delta))
+        least, _ = clopper_pearson(
+            np.maximum(record.right - leaked, 0),
+            np.maximum(record.numbers, 1),
+            error=(error - chance) / record.right.size,
+        )
+        return odds(least, record.n_candidates) * _DOWN
     elif record.planned:
         tails = partial(_planned, n_delta=record.n_canaries * delta, steinke=method == "steinke")
         ends = [_tail_end(*cut, record.n_candidates, tails, error=cut_error) for cut in cuts]
@@ -460,20 +462,6 @@ def _tail_end(
         return error - tail(right, guesses, share_of(epsilon, n_candidates))
 
     return largest_refuted(excess, limit=_MOST) * _DOWN
-
-
-def _independent_ends(record: Guesses, *, delta: float, error: float) -> np.ndarray:
-    """Clopper and Pearson's ends; of independent trainings, without the guesses that delta gave away."""
-    leaked, chance = 0, 0.0
-    if delta > 0:
-        leaked = int(scipy.stats.binom.isf(_SET_ASIDE * error, record.n_canaries, delta))
-        chance = float(scipy.stats.binom.sf(leaked, record.n_canaries, delta))
-    least, _ = clopper_pearson(
-        np.maximum(record.right - leaked, 0),
-        np.maximum(record.numbers, 1),
-        error=(error - chance) / record.right.size,
-    )
-    return odds(least, record.n_candidates) * _DOWN
 
 
 def audit_canaries(

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.fft
 
 from ostraka.audit.bound import Finding, Measure, Verdict
-from ostraka.audit.claims import MISFIT, follows
+from ostraka.audit.claims import MISFIT, follows, released
 from ostraka.audit.cuts import epsilon_lower_bound
 from ostraka.audit.intervals import largest_refuted
 from ostraka.core import check
 from ostraka.core.mechanisms.discrete import log_normaliser
-from ostraka.core.mechanisms.law import outcome_places
 from ostraka.core.private import Adjacency, Private
 from ostraka.core.randomness import os_keyed
 
@@ -245,8 +245,12 @@ def audit_run(
     laws = run_laws(*(_log_law(mechanism, world[None])[0] for world in worlds), n_answers=n_answers)
     exact, edges = laws.epsilon(delta), laws.quantile_edges(_TAILS)
     rng = os_keyed() if rng is None else rng
-    scores = [_scores(mechanism, world, laws.points, (trials, n_answers), rng=rng) for world in worlds]
-    counts = [np.bincount(np.searchsorted(edges, s, side="right"), minlength=edges.size + 1) for s in scores]
+    answers = {"trials": trials * n_answers, "n_outcomes": len(laws.points), "chunk": _CHUNK}
+    counts = []
+    for world in worlds:
+        places = np.concatenate(list(released(partial(mechanism.release, rng=rng), world, **answers)))
+        scores = laws.points[places].reshape(trials, n_answers).sum(axis=1)
+        counts.append(np.bincount(np.searchsorted(edges, scores, side="right"), minlength=edges.size + 1))
     return finding_of(
         counts,
         laws.binned(edges),
@@ -300,25 +304,6 @@ def worst_case_votes(
 def _log_law(mechanism: BallotMechanism, votes: np.ndarray) -> np.ndarray:
     """Log probability of each outcome, one row a vote, with finite values for impossible outcomes."""
     return np.asarray(np.maximum(mechanism.log_outcomes(votes), -1e300))
-
-
-def _scores(
-    mechanism: BallotMechanism,
-    votes: np.ndarray,
-    points: np.ndarray,
-    shape: tuple[int, int],
-    *,
-    rng: np.random.Generator,
-) -> np.ndarray:
-    """The score of each run: the sum of the points of its answers."""
-    n = shape[0] * shape[1]
-    block = Private(np.tile(votes, (min(n, _CHUNK), 1)), Adjacency.one_ballot())
-    gains = np.empty(n, dtype=np.int64)
-    for start in range(0, n, _CHUNK):
-        batch = block[: min(_CHUNK, n - start)]
-        outcome = outcome_places(mechanism.release(batch, rng=rng), len(points))
-        gains[start : start + len(batch)] = points[outcome]
-    return np.asarray(gains.reshape(shape).sum(axis=1))
 
 
 _MOST_MOVES = 64  # moves by one whose law is computed; beyond, two cells move far
@@ -385,9 +370,18 @@ def audit_counts(
     check.delta(delta)
     check.integer(trials=trials, least=100)
     check.integer(n_tables=n_tables, least=1)
-    move = np.tile(_largest_move(mechanism.l2), n_tables)
-    values, chances = _law(move, mechanism)
-    exact = _epsilon(values, chances, move, mechanism.sigma, delta)
+    # integers of Euclidean norm at most l2, and hardly less
+    squared, step = math.floor(mechanism.l2**2 * (1 + 1e-12)), math.floor(mechanism.l2 / math.sqrt(2))
+    far = squared > _MOST_MOVES
+    move = np.tile([step, -step] if far else np.resize([1, -1], squared), n_tables)
+    values, chances = noise_law(move, mechanism)
+    loss = (float(move @ move) + 2 * values) / (2 * mechanism.sigma**2)  # in the world with the move
+
+    def excess(epsilon: float) -> float:
+        over = loss > epsilon
+        return float((chances[over] * -np.expm1(epsilon - loss[over])).sum()) * _DOWN - delta
+
+    exact = largest_refuted(excess, limit=float(loss.max()))
     edges = np.unique(values[np.searchsorted(chances.cumsum(), np.arange(1, _BINS) / _BINS)])
     rng, adjacency, counts = os_keyed() if rng is None else rng, Adjacency.vector(l2=mechanism.l2), []
     for world in (move, np.zeros_like(move)):  # the mechanism itself releases what the adversary reads
@@ -413,40 +407,15 @@ def audit_counts(
     )
 
 
-def _largest_move(l2: float) -> np.ndarray:
-    """An integer vector of Euclidean norm at most ``l2``, and hardly less."""
-    squared = math.floor(l2**2 * (1 + 1e-12))
-    if squared <= _MOST_MOVES:
-        return np.resize([1, -1], squared)
-    step = math.floor(l2 / math.sqrt(2))
-    return np.array([step, -step])
-
-
-def _law(move: np.ndarray, mechanism: NoisyCounts) -> tuple[np.ndarray, np.ndarray]:
+def noise_law(move: np.ndarray, mechanism: NoisyCounts) -> tuple[np.ndarray, np.ndarray]:
     """Values of the sum of moves times noise, and their probabilities."""
-    step = int(np.abs(move).max())
-    if mechanism.sigma >= _SMOOTH:
-        # a sum of n of them is one of sigma sqrt(n), but for 4 n exp(-pi² sigma²) of each probability
-        spread = mechanism.sigma * math.sqrt(len(move))
-        half = math.ceil(_REACH * spread) + 1
-        noise = np.arange(-half, half + 1)
-        return step * noise, np.exp(-((noise / spread) ** 2) / 2 - log_normaliser(spread))
-    half = math.ceil(_REACH * mechanism.sigma) + 1
-    noise = np.arange(-half, half + 1)
-    single = np.exp(mechanism.log_likelihood(noise, np.zeros_like(noise)))
-    chances = single
-    for _ in move[1:]:
-        chances = np.convolve(chances, single)
-    half = len(chances) // 2
-    return step * np.arange(-half, half + 1), chances
-
-
-def _epsilon(values: np.ndarray, chances: np.ndarray, move: np.ndarray, sigma: float, delta: float) -> float:
-    """The largest epsilon at which the exact delta is above ``delta``, from below."""
-    loss = (float(move @ move) + 2 * values) / (2 * sigma**2)  # in the world with the move
-
-    def exact(epsilon: float) -> float:
-        over = loss > epsilon
-        return float((chances[over] * -np.expm1(epsilon - loss[over])).sum()) * _DOWN
-
-    return largest_refuted(lambda epsilon: exact(epsilon) - delta, limit=float(loss.max()))
+    smooth = mechanism.sigma >= _SMOOTH
+    spread = mechanism.sigma * (math.sqrt(len(move)) if smooth else 1.0)
+    reach = math.ceil(_REACH * spread) + 1
+    noise = np.arange(-reach, reach + 1)
+    if smooth:  # a sum of n of them is one of sigma sqrt(n), but for 4 n exp(-pi² sigma²) of each probability
+        chances = np.exp(-((noise / spread) ** 2) / 2 - log_normaliser(spread))
+    else:
+        single = np.exp(mechanism.log_likelihood(noise, np.zeros_like(noise)))
+        chances = reduce(np.convolve, [single] * len(move))
+    return int(np.abs(move).max()) * (np.arange(len(chances)) - len(chances) // 2), chances

@@ -76,7 +76,25 @@ def run(out: Path, *, n_clients: int) -> dict[str, Any]:
     task, sums = answers["minutes"]
     median = estimate.quantile(sums, task, 0.5, n_clients=n_clients)
     pictures = _pictures(answers)
-    (out / "report.html").write_text(_page(pictures, median, spent, n_clients), encoding="utf-8")
+    page = f"""<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>ostraka collect: a demonstration</title>
+<style>
+body {{ max-width: 60rem; margin: 2rem auto; padding: 0 1rem; font-family: system-ui; }}
+img {{ max-width: 100%; }}
+</style>
+<h1>Statistics of {n_clients} invented people</h1>
+<p>Each person sent three masked reports. The tally added them up; three keepers took the masks away and
+added noise, of which any two of them suffice. Nobody saw a value of anybody.</p>
+<img alt="Left: a histogram of ages with intervals. Right: a map of two crowds."
+ src="data:image/png;base64,{pictures}">
+<p>Median time on the way: {median.value} minutes, between {median.low} and {median.high} with 95 %
+confidence.</p>
+<p>All three releases cost epsilon = {spent:.2f} at delta = {_DELTA:g}, for everything about one client.
+Neighbours differ in the report of one client. All parties ran in one process, so this run kept nothing
+secret from it.</p>
+</html>
+"""
+    (out / "report.html").write_text(page, encoding="utf-8")
     return {
         "report": str(out / "report.html"),
         "median": median.value,
@@ -170,24 +188,3 @@ def _pictures(answers: dict[str, tuple[Task, np.ndarray]]) -> str:
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=110)
     return base64.b64encode(file.getvalue()).decode()
-
-
-def _page(picture: str, median: estimate.Estimates, spent: float, n_clients: int) -> str:
-    return f"""<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>ostraka collect: a demonstration</title>
-<style>
-body {{ max-width: 60rem; margin: 2rem auto; padding: 0 1rem; font-family: system-ui; }}
-img {{ max-width: 100%; }}
-</style>
-<h1>Statistics of {n_clients} invented people</h1>
-<p>Each person sent three masked reports. The tally added them up; three keepers took the masks away and
-added noise, of which any two of them suffice. Nobody saw a value of anybody.</p>
-<img alt="Left: a histogram of ages with intervals. Right: a map of two crowds."
- src="data:image/png;base64,{picture}">
-<p>Median time on the way: {median.value} minutes, between {median.low} and {median.high} with 95 %
-confidence.</p>
-<p>All three releases cost epsilon = {spent:.2f} at delta = {_DELTA:g}, for everything about one client.
-Neighbours differ in the report of one client. All parties ran in one process, so this run kept nothing
-secret from it.</p>
-</html>
-"""

@@ -762,8 +762,7 @@ class _Sketch:
     def __post_init__(self) -> None:
         check.integer(width=self.width, least=2)
         check.integer(depth=self.depth, at_most=self.at_most, least=1)
-        if self.cells > MOST_CELLS:
-            raise ValueError(f"width times depth must be at most {MOST_CELLS:,}, got {self.cells:,}")
+        _few(self.cells)
         if not check.is_hexadecimal(self.key):
             raise ValueError("key must be 64 lower-case hexadecimal digits")
 

@@ -372,8 +372,7 @@ def forecast(history: Any, *, alpha: float, variance: float = 0.0, confidence: f
     past = np.asarray(history, dtype=np.float64)
     if past.ndim < 1 or not len(past) or not np.isfinite(past).all():
         raise ValueError(f"history must hold finite numbers, one epoch or more, got shape {past.shape}")
-    if not 0 < alpha <= 1:
-        raise ValueError(f"alpha must be in (0, 1], got {alpha!r}")
+    check.share(one=True, alpha=alpha)
     check.nonnegative(variance=variance)
     weights = (1 - alpha) ** np.arange(len(past) - 1, -1, -1.0)
     weights /= weights.sum()
@@ -474,7 +473,16 @@ def heavy_hitters(
         if candidates is None:
             raise ValueError("candidates must be given: a sketch does not know its items")
         items = np.unique(np.asarray(candidates, dtype=np.int64))
-        value, margin = _sketched(counts, encoding, items, _z(confidence))
+        # the median over rows of unbiased estimates, and its margin from the spread within rows
+        table = counts.reshape(encoding.depth, encoding.width)
+        cells = counts[encoding.places(items)]
+        if isinstance(encoding, CountSketch):
+            rows, spread = cells * encoding.signs(items), (table**2).mean(axis=1)
+        else:
+            rows = (cells - table.mean(axis=1)[:, None]) * encoding.width / (encoding.width - 1)
+            spread = table.var(axis=1)
+        margin = _z(confidence) * math.sqrt(math.pi / 2 * float(spread.mean()) / encoding.depth)
+        value, margin = np.median(rows, axis=0), np.full(len(items), margin)
     else:
         if isinstance(encoding, Tree):
             counts = counts[-encoding.sizes[-1] :]
@@ -483,21 +491,6 @@ def heavy_hitters(
     best = np.argsort(-value, kind="stable")[:n]
     value, margin = value[best], margin[best]
     return items[best], Estimates(value, value - margin, value + margin)
-
-
-def _sketched(
-    counts: np.ndarray, encoding: CountMin | CountSketch, items: np.ndarray, z: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the median over rows of unbiased estimates, and its margin from the spread within rows."""
-    table = counts.reshape(encoding.depth, encoding.width)
-    cells = counts[encoding.places(items)]
-    if isinstance(encoding, CountSketch):
-        rows, spread = cells * encoding.signs(items), (table**2).mean(axis=1)
-    else:
-        rows = (cells - table.mean(axis=1)[:, None]) * encoding.width / (encoding.width - 1)
-        spread = table.var(axis=1)
-    margin = z * math.sqrt(math.pi / 2 * float(spread.mean()) / encoding.depth)
-    return np.median(rows, axis=0), np.full(len(items), margin)
 
 
 def _variance(task: Task, variance: float | None) -> float:

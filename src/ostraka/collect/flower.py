@@ -79,8 +79,14 @@ class MaskedMod:
         if stage == "join":
             answer = masking.join()
         elif stage == "mask":
-            change = _change(message.content, call_next(message, context).content)
-            answer = masking.mask(self.task.encoded(change), inbox)
+            sent, trained = (  # all arrays of a message, one behind the other
+                np.concatenate([array.numpy().ravel().astype(np.float64) for array in arrays.values()])
+                for content in (message.content, call_next(message, context).content)
+                for arrays in list(content.array_records.values())[:1]
+            )
+            if sent.shape != trained.shape:
+                raise ValueError("training must return arrays of the shapes that it was given")
+            answer = masking.mask(self.task.encoded(trained - sent), inbox)
         elif stage in {"share", "unmask"}:
             answer = getattr(masking, stage)(inbox)
         else:
@@ -274,15 +280,3 @@ def _averaged(task: Task) -> Task:
     if task.trust != "clients" or task.enrolment is not None or not isinstance(task.encoding, Vector):
         raise ValueError("the task must trust clients, without enrolment, with the encoding Vector")
     return task
-
-
-def _change(before: Any, after: Any) -> np.ndarray:
-    """Return the change of all arrays of a message, one behind the other, float64."""
-    sent, trained = (_flat(next(iter(content.array_records.values()))) for content in (before, after))
-    if sent.shape != trained.shape:
-        raise ValueError("training must return arrays of the shapes that it was given")
-    return np.asarray(trained - sent)
-
-
-def _flat(arrays: Any) -> np.ndarray:
-    return np.concatenate([array.numpy().ravel().astype(np.float64) for array in arrays.values()])

@@ -137,8 +137,10 @@ class Keeper(HoldsSecrets):
         with refusing(role):
             closing, request = Closing.read(body, self.task), hashlib.sha256(body).digest()
             with self._lock:
-                work = self._checked_answer if self.task.checked else self._answer
-                return self._log.answer(str(closing.round_), request, lambda: work(closing, request))
+                summed = self._checked_sum if self.task.checked else self._summed
+                return self._log.answer(
+                    str(closing.round_), request, lambda: self._covered(closing, request, summed(closing))
+                )
 
     def sketch(self, sealed: bytes) -> bytes:
         """Where reports are checked: return this keeper's shares of the openings of all reports of a round.
@@ -196,16 +198,18 @@ class Keeper(HoldsSecrets):
         """Return this keeper's part in the check of a round; what was computed before is remembered."""
         if self._part is None or self._part.digest != digest:
             keys = closing.keys
-            self._part = Check.of(self.task, digest, self._shares(closing.round_, keys), n=len(keys))
+            shares = (PRIME - masks for masks in self._masks(closing.round_, keys))  # from 1 to p
+            self._part = Check.of(self.task, digest, shares, n=len(keys))
         return self._part
 
-    def _shares(self, round_: int, keys: Iterable[bytes]) -> Iterator[np.ndarray]:
-        """Yield this keeper's share of each report: the mask, which is taken away. From 1 to p."""
+    def _masks(self, round_: int, keys: Iterable[bytes]) -> Iterator[np.ndarray]:
+        """The mask of each report."""
         transcript = self.task.transcript("report", round=round_)
         for client in map(bytes.hex, keys):
-            yield PRIME - masks_for(self.task, self._secret, self._own, client, client, transcript=transcript)
+            yield masks_for(self.task, self._secret, self._own, client, client, transcript=transcript)
 
-    def _checked_answer(self, closing: Closing, request: bytes) -> bytes:
+    def _checked_sum(self, closing: Closing) -> np.ndarray:
+        """The sum of this keeper's shares of the reports that are answers, from all that were opened."""
         task, opened = self.task, self._sketched(closing.round_)
         kept = set(closing.keys)
         if not kept <= set(opened.keys) or self._log.get(f"answer verdict {closing.round_}") is None:
@@ -213,22 +217,21 @@ class Keeper(HoldsSecrets):
         check = self._check(opened, opened.digest(task))
         total = check.total.copy()
         refused = (key for key in opened.keys if key not in kept)
-        for share in self._shares(opened.round_, refused):
-            total += PRIME - share[: len(total)]
+        for masks in self._masks(opened.round_, refused):
+            total += masks[: len(total)]
         sums = check.weights.form.summed(total % PRIME).astype(np.int64)
         if task.noise == "keepers":
             sums -= skellam(task.share(0), sums.shape)
-        return self._covered(closing, request, (sums % PRIME).astype(np.uint32))
+        return (sums % PRIME).astype(np.uint32)
 
-    def _answer(self, closing: Closing, request: bytes) -> bytes:
-        task, transcript = self.task, self.task.transcript("report", round=closing.round_)
-        total = np.zeros(task.encoding.cells, dtype=np.uint32)
-        for key in closing.keys:
-            client = key.hex()
-            total += masks_for(task, self._secret, self._own, client, client, transcript=transcript)
-        if task.noise == "keepers":
-            total -= skellam(task.share(0), total.shape).astype(np.uint32)
-        return self._covered(closing, request, total)
+    def _summed(self, closing: Closing) -> np.ndarray:
+        """The sum of the masks of all clients."""
+        total = np.zeros(self.task.encoding.cells, dtype=np.uint32)
+        for masks in self._masks(closing.round_, closing.keys):
+            total += masks
+        if self.task.noise == "keepers":
+            total -= skellam(self.task.share(0), total.shape).astype(np.uint32)
+        return total
 
     def _covered(self, closing: Closing, request: bytes, total: np.ndarray) -> bytes:
         """Return the signed answer, masked for the tally."""
@@ -340,11 +343,8 @@ class Enrolment(HoldsSecrets):
         if len(entries) % _ENTRY:
             raise ValueError("the entries have another length")
         records = [entries[at : at + _ENTRY] for at in range(0, len(entries), _ENTRY)]
-        claims = self._claims()
+        claims = {body for key, body in self._log.entries() if key == f"claim {body.hex()}"}
         return sorted(record for record in records if read_entry(record).claim in claims)
-
-    def _claims(self) -> set[bytes]:
-        return {body for key, body in self._log.entries() if key == f"claim {body.hex()}"}
 
     def __repr__(self) -> str:
         return f"Enrolment(task={self.task.sha256[:16]!r}, round={self.round})"

@@ -138,7 +138,23 @@ class Masking:
     def mask(self, vector: np.ndarray, message: bytes) -> bytes:
         """Third exchange: return the vector, with noise and masks."""
         with self._exchange("mask", "confirm" if self.task.lying else "unmask"):
-            self._open_inbox(self._body("inbox", message))
+            body = self._body("inbox", message)
+            size = 4 + SEALED
+            if len(body) % size:
+                raise ValueError("the sealed shares have another length")
+            for at in range(0, len(body), size):
+                peer, sealed = places(body[at : at + 4])[0], body[at + 4 : at + size]
+                if peer not in self._peers or peer in self._senders:
+                    raise ValueError("shares of a client that is no neighbour, or twice of one")
+                self._senders.add(peer)
+                # one wrong seal ends no round: the mask with that neighbour stays, others hold shares of it
+                with contextlib.suppress(ValueError):
+                    key = self._pair_keys[peer]
+                    self._shares[peer] = open_shares(key, sealed, sender=peer, receiver=self._place)
+            if len(self._shares) < self._threshold:
+                raise ValueError(
+                    f"{self._threshold} neighbours are needed, and {len(self._shares)} sent shares"
+                )
             total = np.array(vector, dtype=np.uint32)
             if self.task.noise == "clients":
                 total += skellam(self.task.share(self._n), total.shape).astype(np.uint32)
@@ -161,7 +177,17 @@ class Masking:
         """Fourth exchange: return one share of each neighbour, of its seed or of its mask secret."""
         with self._exchange("unmask", "done"):
             if self.task.lying:
-                self._check_confirmations(self._body("confirmations", message))
+                body = self._body("confirmations", message)
+                good, size = set(), 4 + SIGNATURE_BYTES
+                for at in range(0, len(body), size):
+                    peer, signature = places(body[at : at + 4])[0], body[at + 4 : at + size]
+                    entry = self._peers.get(peer) if peer in self._survivors else None
+                    if entry is not None and confirmed(self._digest, self._survivors, entry.sign, signature):
+                        good.add(peer)
+                if len(good) < self._threshold:
+                    raise ValueError(
+                        f"{self._threshold} neighbours must confirm the survivors, and {len(good)} do"
+                    )
                 survivors = self._survivors
             else:
                 survivors = self._read_survivors(message)
@@ -178,23 +204,6 @@ class Masking:
     def _threshold(self) -> int:
         """The shares that give a neighbour's secret: so many neighbours must go on."""
         return degree_of(self.task, self._n)[1]
-
-    def _open_inbox(self, body: bytes) -> None:
-        """Decrypt the shares that neighbours sent; enough must have."""
-        size = 4 + SEALED
-        if len(body) % size:
-            raise ValueError("the sealed shares have another length")
-        for at in range(0, len(body), size):
-            peer, sealed = places(body[at : at + 4])[0], body[at + 4 : at + size]
-            if peer not in self._peers or peer in self._senders:
-                raise ValueError("shares of a client that is no neighbour, or twice of one")
-            self._senders.add(peer)
-            # one wrong seal ends no round: the mask with that neighbour stays, and others hold shares of it
-            with contextlib.suppress(ValueError):
-                key = self._pair_keys[peer]
-                self._shares[peer] = open_shares(key, sealed, sender=peer, receiver=self._place)
-        if len(self._shares) < self._threshold:
-            raise ValueError(f"{self._threshold} neighbours are needed, and {len(self._shares)} sent shares")
 
     def _read_roster(self, message: bytes) -> None:
         """Read the roster from the tally: all of it if an enrolment signs it, else the neighbours."""
@@ -252,16 +261,6 @@ class Masking:
         if withheld:
             raise ValueError(f"the shares of {withheld} neighbours who survived did not arrive")
         return survivors
-
-    def _check_confirmations(self, body: bytes) -> None:
-        good, size = set(), 4 + SIGNATURE_BYTES
-        for at in range(0, len(body), size):
-            peer, signature = places(body[at : at + 4])[0], body[at + 4 : at + size]
-            entry = self._peers.get(peer) if peer in self._survivors else None
-            if entry is not None and confirmed(self._digest, self._survivors, entry.sign, signature):
-                good.add(peer)
-        if len(good) < self._threshold:
-            raise ValueError(f"{self._threshold} neighbours must confirm the survivors, and {len(good)} do")
 
     def _body(self, kind: str, message: bytes) -> bytes:
         if message[:BOUND] != kind_of(kind, self._digest):

@@ -196,9 +196,15 @@ def degree(n_clients: int, n_colluding: int, n_missing: int, *, lying: bool = Fa
     order. Small groups mask with everybody.
     """
     for k in range(2, n_clients - 1, 2):
-        for t in range(_threshold(n_clients, n_colluding, k, lying=lying), k + 1):
+        # the smallest threshold t that keeps shares secret
+        counts = np.arange(k + 2)
+        at_least = n_clients * hypergeom.sf(counts - 1, n_clients - 1, min(n_colluding, n_clients - 1), k)
+        bound = int(np.argmax(at_least <= _SECRECY))  # no client has so many colluding neighbours
+        n_live = max(0, n_clients - 1 - n_missing)
+        for t in range((k + bound + 1) // 2 if lying else max(bound, 1), k + 1):
             if _apart(n_clients, n_colluding, n_missing, k, t, lying=lying) <= _SECRECY:
-                if _starved(n_clients, n_missing, k, t) <= _COMPLETION:
+                # a bound of the chance that a client keeps fewer than t live neighbours
+                if n_clients * hypergeom.cdf(t - 1, n_clients - 1, n_live, k) <= _COMPLETION:
                     return k, t
                 break  # a larger t starves more clients
     k = n_clients - 1  # everybody: nothing is left to chance
@@ -209,19 +215,6 @@ def degree(n_clients: int, n_colluding: int, n_missing: int, *, lying: bool = Fa
             "neighbours gives both secrecy and completion"
         )
     return k, max(t, min(k - n_missing, (n_colluding + k - n_missing + 1) // 2))
-
-
-def _threshold(n_clients: int, n_colluding: int, k: int, *, lying: bool) -> int:
-    """Return the smallest threshold t that keeps shares secret."""
-    counts = np.arange(k + 2)
-    at_least = n_clients * hypergeom.sf(counts - 1, n_clients - 1, min(n_colluding, n_clients - 1), k)
-    bound = int(np.argmax(at_least <= _SECRECY))  # no client has so many colluding neighbours
-    return (k + bound + 1) // 2 if lying else max(bound, 1)
-
-
-def _starved(n_clients: int, n_missing: int, k: int, t: int) -> float:
-    """Bound the chance that a client keeps fewer than t live neighbours."""
-    return float(n_clients * hypergeom.cdf(t - 1, n_clients - 1, max(0, n_clients - 1 - n_missing), k))
 
 
 def _apart(n_clients: int, n_colluding: int, n_missing: int, k: int, t: int, *, lying: bool) -> float:

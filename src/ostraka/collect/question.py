@@ -72,7 +72,13 @@ class Question:
 
     def __post_init__(self) -> None:
         for name in _TEXTS:
-            _by_language(name, getattr(self, name), empty=name == "unit")
+            by_language = getattr(self, name)
+            if not isinstance(by_language, Mapping) or not (by_language or name == "unit"):
+                raise ValueError(f"{name} must have a text for each language, such as {{'en': '…'}}")
+            for language, text in by_language.items():
+                if not isinstance(language, str) or not _LANGUAGE.fullmatch(language):
+                    raise ValueError(f"{name}: a language must be written as en, de or pt-BR")
+                _is_text(name, text)
             object.__setattr__(self, name, dict(getattr(self, name)))
         languages = self.text.keys()
         for name in ("title", "purpose", "unit", "choices"):
@@ -139,15 +145,6 @@ class Question:
             return cls(**record)
         except TypeError:
             raise ValueError("a field of the question is of the wrong kind") from None
-
-
-def _by_language(name: str, texts: Any, *, empty: bool) -> None:
-    if not isinstance(texts, Mapping) or not (texts or empty):
-        raise ValueError(f"{name} must have a text for each language, such as {{'en': '…'}}")
-    for language, text in texts.items():
-        if not isinstance(language, str) or not _LANGUAGE.fullmatch(language):
-            raise ValueError(f"{name}: a language must be written as en, de or pt-BR")
-        _is_text(name, text)
 
 
 def _is_text(name: str, text: Any) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _MOST_BARS = 40
 _MOST_ROWS = 12
 _VAGUE = 0.5  # an interval over more of the range says little
+_USELESS = "This {} is useless: its interval covers more than half of the range. Ask more people, or spend more epsilon."
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +58,8 @@ class Collected:
         missing = [name for name in names if name not in self.record]
         if missing:
             raise ValueError(f"it lacks {', '.join(missing)}: name a file of 'ostraka collect tally --out'")
-        task, sums = (
-            Task.from_json(json.dumps(self.record["task"])),
-            np.asarray(self.record["sums"], np.float64),
-        )
+        task = Task.from_json(json.dumps(self.record["task"]))
+        sums = np.asarray(self.record["sums"], np.float64)
         if sums.shape != (task.encoding.cells,) or not np.isfinite(sums).all():
             raise ValueError(f"its sums must be {task.encoding.cells} numbers, as many as the task has cells")
         object.__setattr__(self, "task", task)
@@ -118,11 +117,7 @@ def quantile(collected: Collected, q: float = 0.5) -> Answer:
     sentences = [f"The {name} is {value:g}{unit_behind}; {range_}."]
     edges, counts, margins = _bars(collected)
     if high - low > _VAGUE * (edges[-1] - edges[0]):
-        sentences.append(
-            f"This {name} is useless: its interval covers more than half of the range. Ask more people, or "
-            "spend more epsilon."
-        )
-    table = [(f"{q:g}", *(f"{number:g}" for number in (value, low, high)))]
+        sentences.append(_USELESS.format(name))
 
     def draw(axes: Any) -> None:
         axes.bar(edges[:-1], counts, np.diff(edges), align="edge", color=BLUE, yerr=margins, ecolor="#868c95")
@@ -134,7 +129,7 @@ def quantile(collected: Collected, q: float = 0.5) -> Answer:
         title=f"The {name}",
         sentences=tuple(sentences),
         columns=("quantile", "value", "from", "to"),
-        rows=tuple(table),
+        rows=((f"{q:g}", *(f"{number:g}" for number in (value, low, high))),),
         values={"quantile": q, "value": value, "low": low, "high": high, "unit": unit},
         draw=draw,
         alt=f"Bars of people by value, a line at the {name}, {value:g}, and a band from {low:g} to {high:g}.",
@@ -155,10 +150,7 @@ def mean(collected: Collected, *, total: bool = False) -> Answer:
     if isinstance(encoding, Sum):
         whole = (encoding.high - encoding.low) * (collected.n if total else 1)
         if high[0] - low[0] > _VAGUE * whole:
-            sentences.append(
-                f"This {name} is useless: its interval covers more than half of the range. Ask more people, "
-                "or spend more epsilon."
-            )
+            sentences.append(_USELESS.format(name))
     else:
         sentences = [f"The {name} of {collected.n} vectors has {len(value):,} entries."]
     rows = [
@@ -193,20 +185,18 @@ def shares(collected: Collected, language: str = "en") -> Answer:
     encoding = collected.task.encoding
     question = collected.task.question
     if isinstance(encoding, Histograms):
-        edges, counts = np.empty(0), collected.sums
+        counts = collected.sums
         margins = np.full(len(counts), 1.96 * math.sqrt(collected.variance))
-    else:
-        edges, counts, margins = _bars(collected)
-    if isinstance(encoding, Histograms):
         names = [
             f"{number}: {low:g} to {high:g}"
             for number, (start, end, cells) in enumerate(encoding.parts, start=1)
             for low, high in itertools.pairwise(np.linspace(start, end, cells + 1))
         ]
-    elif question is not None and question.choices and isinstance(encoding, Histogram):
-        names = list(question.choices.get(language) or next(iter(question.choices.values())))
     else:
+        edges, counts, margins = _bars(collected)
         names = [f"{low:g} to {high:g}" for low, high in itertools.pairwise(edges)]
+        if question is not None and question.choices and isinstance(encoding, Histogram):
+            names = list(question.choices.get(language) or next(iter(question.choices.values())))
     low, high = np.maximum(counts - margins, 0.0), np.minimum(counts + margins, collected.n)
     rows = [
         (name, f"{count:.0f}", f"{below:.0f}", f"{above:.0f}", f"{100 * max(count, 0.0) / collected.n:.0f} %")
@@ -260,17 +250,10 @@ def forecast(rounds: Sequence[Collected], *, alpha: float = 0.7) -> Answer:
         shape = encoding.shape
         parts = (part.reshape(shape) for part in (value, low, high))
         return _map(newest, *parts, title="The next round", what=f"will be, by {many}, in")
-    total = dict(newest.record, sums=value.tolist(), variance=variance)
-    answer = shares(Collected(total))
-    return Answer(
-        title="The next round",
-        sentences=(f"This is {many}.", *answer.sentences),
-        columns=answer.columns,
-        rows=answer.rows,
-        values={**answer.values, "rounds": len(rounds), "alpha": alpha},
-        draw=answer.draw,
-        alt=answer.alt,
-    )
+    answer = shares(Collected(dict(newest.record, sums=value.tolist(), variance=variance)))
+    sentences = (f"This is {many}.", *answer.sentences)
+    values = {**answer.values, "rounds": len(rounds), "alpha": alpha}
+    return replace(answer, title="The next round", sentences=sentences, values=values)
 
 
 def similar(collected: Collected, items: Sequence[int], *, n: int = 10) -> Answer:
@@ -300,9 +283,7 @@ def similar(collected: Collected, items: Sequence[int], *, n: int = 10) -> Answe
         ),
         values={"items": best.tolist(), "likelihood": score.tolist()},
         draw=draw,
-        alt="Bars: "
-        + "; ".join(f"item {item}: {one:.3f}" for item, one in zip(best, score, strict=True))
-        + ".",
+        alt=f"Bars: {'; '.join(f'item {item}: {one:.3f}' for item, one in zip(best, score, strict=True))}.",
     )
 
 

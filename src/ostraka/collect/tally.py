@@ -285,12 +285,17 @@ class Gathering:
         if self.stage != "unmask":
             raise refused("the tally", f"the round is at the exchange '{self.stage}'")
         failed, total, added, own = 0, self.total.copy(), list[bytes](), list[bytes]()
+        roster = self._known_roster
+
+        def committed(seed: bytes) -> bytes:
+            return hashlib.sha256(roster.digest + seed).digest()
+
         for place in sorted(self._sealed):
             try:
                 if place in self.masked:
-                    own.append(self._recovered(place, self._is_committed))
+                    own.append(self._recovered(place, committed, self._commitments[place]))
                 else:
-                    for peer, key in self._keys_of_missing(place):
+                    for peer, key in self.keys_of_missing(place):
                         (own if peer < place else added).append(key)
             except ValueError:
                 failed += 1
@@ -305,8 +310,8 @@ class Gathering:
         add_masks(total, added, minus=own)
         return total
 
-    def _recovered(self, place: int, belongs: Callable[[int, bytes], bool]) -> bytes:
-        """Return a client's secret from its neighbours' shares, though some of them are wrong."""
+    def _recovered(self, place: int, public: Callable[[bytes], Any], known: Any) -> bytes:
+        """The secret of a client, whose ``public`` form is ``known``, from shares of which some are wrong."""
         peers, threshold = self._graph[place].tolist(), degree_of(self.task, len(self._known_roster))[1]
         shares = {
             number: self._answers[peer][place][1]
@@ -315,37 +320,22 @@ class Gathering:
         }
         if len(shares) >= threshold:
             with contextlib.suppress(ValueError):
-                if belongs(place, secret := join(shares, threshold=threshold)):
+                if public(secret := join(shares, threshold=threshold)) == known:
                     return secret
-            if belongs(place, secret := corrected(shares, threshold=threshold)):
+            if public(secret := corrected(shares, threshold=threshold)) == known:
                 return secret
         raise ValueError("too few or wrong shares")
 
-    def _is_committed(self, place: int, seed: bytes) -> bool:
-        return hashlib.sha256(self._known_roster.digest + seed).digest() == self._commitments[place]
-
-    def _is_mask_secret(self, place: int, secret: bytes) -> bool:
-        return exchange_key(secret) == self._known_roster.entry(place).mask.hex()
-
-    def _keys_of_missing(self, place: int) -> list[tuple[int, bytes]]:
+    def keys_of_missing(self, place: int) -> list[tuple[int, bytes]]:
         """Return survivors, and the keys of their masks with one that sent shares and then no vector."""
-        secret, roster = self._recovered(place, self._is_mask_secret), self._known_roster
-        exchange, peers = (
-            exchange_secret(secret),
-            [p for p in self._graph[place].tolist() if p in self.masked],
-        )
-        return [
-            (
-                peer,
-                shared_key(
-                    exchange,
-                    roster.entry(peer).mask.hex(),
-                    transcript=roster.digest,
-                    pair=pair_names(place, peer),
-                ),
-            )
-            for peer in peers
-        ]
+        roster = self._known_roster
+        secret = exchange_secret(self._recovered(place, exchange_key, roster.entry(place).mask.hex()))
+        keys = []
+        for peer in self._graph[place].tolist():
+            if peer in self.masked:
+                pair, public = pair_names(place, peer), roster.entry(peer).mask.hex()
+                keys.append((peer, shared_key(secret, public, transcript=roster.digest, pair=pair)))
+        return keys
 
     @property
     def _known_roster(self) -> Roster:
@@ -477,7 +467,27 @@ class Tally(HoldsSecrets):
         if folder is not None:
             name = f"tally-{task.sha256[:16]}-{self.round}"
             self._log = Log(Path(folder) / f"{name}.log", name=name, earlier=f"{name}.*", alone=True)
-            self._recover(self._log)
+            for key, record in self._log.entries():
+                if key in {_CLOSED, _SKETCHED}:
+                    closing = Closing.read(record[KEY_BYTES:], self.task)
+                    keys, some = closing.keys, key == _CLOSED and self.task.checked
+                    if not (set(keys) <= self._reports.keys() if some else keys == sorted(self._reports)):
+                        raise ValueError(
+                            f"{self._log.path} does not name the clients whose reports are in it"
+                        )
+                    if key == _SKETCHED:
+                        self._sketch = closing, record[:KEY_BYTES]
+                    else:
+                        self._closing = closing, record[:KEY_BYTES]
+                        self._keep(closing.keys)
+                elif self._gathering is not None:
+                    if record[:1] == _MESSAGE:
+                        self._gathering.receive(record[1:])
+                    else:
+                        with contextlib.suppress(PartyError):  # it was refused before, too
+                            self._gathering.advance(record[1:])
+                else:
+                    self._count(Report.read(record, self.task, self.round), hashlib.sha256(record).digest())
 
     @property
     def name(self) -> str:
@@ -637,7 +647,21 @@ class Tally(HoldsSecrets):
             with self._lock:
                 if self._sketch is None:
                     self._sketch = self._chosen(_SKETCHED, sorted(self._reports))
-            valid = self._valid(self._sketch[0])
+            sketch = self._sketch[0]
+            digest, keys = sketch.digest(self.task), sketch.keys
+            check = Check.of(self.task, digest, (self._shares[key] for key in keys), n=len(keys))
+            openings, request = check.openings.copy(), self._identity.seal("sketch", sketch.write(self.task))
+            for share in self._answers("sketch", request, digest, "sketch", openings.size).values():
+                openings += unpacked(share, openings.shape)
+            openings %= PRIME
+            opened = self.round.to_bytes(4, "little") + digest + packed(openings)
+            verdicts = check.weights.verdicts(check.terms, openings) + check.weights.public(openings)
+            request = self._identity.seal("verdict", opened)
+            digest = hashlib.sha256(opened).digest()
+            for share in self._answers("verdict", request, digest, "verdict", verdicts.size).values():
+                verdicts += unpacked(share, verdicts.shape)
+            wrong = (verdicts % PRIME).any(axis=1)
+            valid = [key for place, key in enumerate(keys) if not wrong[place]]
         else:
             valid = sorted(self._reports)
         with self._lock:
@@ -689,23 +713,6 @@ class Tally(HoldsSecrets):
             bodies[key] = body[KEY_BYTES:]
         return bodies
 
-    def _valid(self, sketch: Closing) -> list[bytes]:
-        """Return the keys of the reports that are answers, after the check with the keepers."""
-        digest, keys = sketch.digest(self.task), sketch.keys
-        check = Check.of(self.task, digest, (self._shares[key] for key in keys), n=len(keys))
-        openings, request = check.openings.copy(), self._identity.seal("sketch", sketch.write(self.task))
-        for body in self._answers("sketch", request, digest, "sketch", openings.size).values():
-            openings += unpacked(body, openings.shape)
-        openings %= PRIME
-        body = self.round.to_bytes(4, "little") + digest + packed(openings)
-        verdicts = check.weights.verdicts(check.terms, openings) + check.weights.public(openings)
-        request = self._identity.seal("verdict", body)
-        for answer in self._answers(
-            "verdict", request, hashlib.sha256(body).digest(), "verdict", verdicts.size
-        ).values():
-            verdicts += unpacked(answer, verdicts.shape)
-        return [key for key, wrong in zip(keys, (verdicts % PRIME).any(axis=1), strict=True) if not wrong]
-
     def _keep(self, keys: list[bytes]) -> None:
         """Forget the reports of all other clients: they are no answers."""
         kept = set(keys)
@@ -736,31 +743,6 @@ class Tally(HoldsSecrets):
             self._shares[report.key] = report.vector.astype(np.uint64)
         else:
             self._total += report.vector
-
-    def _recover(self, log: Log) -> None:
-        for key, record in log.entries():
-            if key in {_CLOSED, _SKETCHED}:
-                closing = Closing.read(record[KEY_BYTES:], self.task)
-                part = key == _CLOSED and self.task.checked
-                if not (
-                    set(closing.keys) <= self._reports.keys()
-                    if part
-                    else closing.keys == sorted(self._reports)
-                ):
-                    raise ValueError(f"{log.path} does not name the clients whose reports are in it")
-                if key == _SKETCHED:
-                    self._sketch = closing, record[:KEY_BYTES]
-                else:
-                    self._closing = closing, record[:KEY_BYTES]
-                    self._keep(closing.keys)
-            elif self._gathering is not None:
-                if record[:1] == _MESSAGE:
-                    self._gathering.receive(record[1:])
-                else:
-                    with contextlib.suppress(PartyError):  # it was refused before, too
-                        self._gathering.advance(record[1:])
-            else:
-                self._count(Report.read(record, self.task, self.round), hashlib.sha256(record).digest())
 
     def __repr__(self) -> str:
         return f"Tally(task={self.task.sha256[:16]!r}, round={self.round}, n_clients={self.n_clients})"

@@ -121,7 +121,14 @@ class Task:
         self._set(keepers=tuple(self.keepers), trust=trust, noise=self.noise or trust)
         self._check_trust()
         self._check_numbers()
-        self._check_keys()
+        keys = [self.tally] if self.enrolment is None else [self.tally, self.enrolment]
+        if not all(check.is_hexadecimal(key) for key in keys):
+            raise ValueError("tally and enrolment must be keys of 64 lower-case hexadecimal digits")
+        if not all(check.is_hexadecimal(key, digits=128) for key in self.keepers):
+            raise ValueError("keepers must be keys of 128 lower-case hexadecimal digits: Keeper.key")
+        keys += [part for key in self.keepers for part in (key[:64], key[64:])]
+        if len(set(keys)) < len(keys):
+            raise ValueError("the tally, the enrolment and every keeper must have keys of their own")
         self._set(sigma=float(self.sigma), colluding=float(self.colluding), missing=float(self.missing))
         for name in ("least", "most", "rounds", "honest"):
             self._set(**{name: int(getattr(self, name))})
@@ -162,16 +169,6 @@ class Task:
             )
         if not isinstance(self.lying, bool):
             raise ValueError("lying must be True or False")  # noqa: TRY004  (bad data of a file)
-
-    def _check_keys(self) -> None:
-        keys = [self.tally] if self.enrolment is None else [self.tally, self.enrolment]
-        if not all(check.is_hexadecimal(key) for key in keys):
-            raise ValueError("tally and enrolment must be keys of 64 lower-case hexadecimal digits")
-        if not all(check.is_hexadecimal(key, digits=128) for key in self.keepers):
-            raise ValueError("keepers must be keys of 128 lower-case hexadecimal digits: Keeper.key")
-        keys += [part for key in self.keepers for part in (key[:64], key[64:])]
-        if len(set(keys)) < len(keys):
-            raise ValueError("the tally, the enrolment and every keeper must have keys of their own")
 
     def _check_question(self) -> None:
         question, encoding = self.question, self.encoding

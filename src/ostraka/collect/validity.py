@@ -250,24 +250,18 @@ def _drawn(form: Form, digest: bytes) -> tuple[np.ndarray, ...]:
     weights[:, :n], of_square[:, :n] = weights[:, :1], of_square[:, :1]
     squares = weights * weights % _P
     if n:
-        linear, constant = _of_vector(form, parents, of_square[:, :1] * squares[:, :1] % _P)
+        # Each entry is what its bits say, which ``parents`` weigh; and no norm is too long: one weight of squares
+        norm = of_square[:, :1] * squares[:, :1] % _P
+        powers = np.uint64(1) << np.arange(form.bits, dtype=np.uint64)
+        rest = np.uint64(1) << np.arange(form.rest_bits, dtype=np.uint64)
+        of_entries = parents[:, :n]
+        of_bits = (_P - of_entries[:, :, None] * powers % _P).reshape(TIMES, -1)
+        constant = of_entries.sum(axis=1) % _P * powers[-1] % _P  # bits say what an entry is above the lowest
+        constant += _P - norm[:, 0] * np.uint64(form.bound**2) % _P
+        linear = np.concatenate([of_entries, of_bits, norm * rest % _P], axis=1)
         squares[:, :n] = 0
     of_marks = np.stack([weights, squares, linear % _P])
     return of_marks, of_square, of_copy, constant % _P
-
-
-def _of_vector(form: Form, alike: np.ndarray, norm: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return weights of cells, and a constant: each entry is what its bits say, and no norm is too long.
-
-    ``alike`` weighs the first of it, (TIMES, cells); ``norm`` the second, (TIMES, 1).
-    """
-    n, powers = form.entries, np.uint64(1) << np.arange(form.bits, dtype=np.uint64)
-    rest = np.uint64(1) << np.arange(form.rest_bits, dtype=np.uint64)
-    of_entries = alike[:, :n]
-    of_bits = (_P - of_entries[:, :, None] * powers % _P).reshape(TIMES, -1)
-    constant = of_entries.sum(axis=1) % _P * powers[-1] % _P  # bits say what an entry is above the lowest
-    constant += _P - norm[:, 0] * np.uint64(form.bound**2) % _P
-    return np.concatenate([of_entries, of_bits, norm * rest % _P], axis=1), constant
 
 
 def packed(numbers: Any) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _RULES = {"sgd": 1, "averaging": 10}  # local steps
 
 
+@dataclass(eq=False, repr=False)
 class Collaboration:
     """Parties who train one network together, each on its own rows, and an observer among them.
 
@@ -78,28 +80,16 @@ class Collaboration:
     Observations(n_rounds=5, n_weights=386)
     """
 
-    def __init__(
-        self,
-        network: TorchClassifier,
-        *,
-        rule: str = "sgd",
-        n_rounds: int = 300,
-        local_steps: int | None = None,
-        participation: float = 1.0,
-        stratified: bool = True,
-        defence: Defence | None = None,
-        random_state: Any = None,
-        progress: Callable[[str, int, int], object] | None = None,
-    ) -> None:
-        self.network = network
-        self.rule = rule
-        self.n_rounds = n_rounds
-        self.local_steps = local_steps
-        self.participation = participation
-        self.stratified = stratified
-        self.defence = defence
-        self.random_state = random_state
-        self.progress = progress
+    network: TorchClassifier
+    _: KW_ONLY
+    rule: str = "sgd"
+    n_rounds: int = 300
+    local_steps: int | None = None
+    participation: float = 1.0
+    stratified: bool = True
+    defence: Defence | None = None
+    random_state: Any = None
+    progress: Callable[[str, int, int], object] | None = None
 
     def fit(
         self, parties: Sequence[Any], *, observer: int | str = 0, main_weight: float | None = None
@@ -129,16 +119,32 @@ class Collaboration:
         check.one_of(rule=self.rule, allowed=tuple(_RULES))
         steps = _RULES[self.rule] if self.local_steps is None else self.local_steps
         check.integer(local_steps=steps, least=1)
-        if not 0 < self.participation <= 1:
-            raise ValueError(f"participation must be > 0 and <= 1, got {self.participation!r}")
+        check.share(one=True, participation=self.participation)
         read, classes = read_parties(
             parties,
             n_rounds=self.n_rounds,
             batch_size=self.network.batch_size,
             stratified=self.stratified,
         )
-        _check_observer(observer, read, main_weight)
-        _check_others(observer, read, self.n_rounds)
+        is_party = type(observer) is int and 0 <= observer < len(read)
+        if not is_party and observer not in ("server", "masked-sum"):
+            raise ValueError(
+                f'observer must be the number of one of {len(read)} parties, "server" or "masked-sum", '
+                f"got {observer!r}"
+            )
+        if main_weight is not None:
+            check.share(zero=True, one=True, main_weight=main_weight)
+            if not is_party or read[int(observer)].has_property is None:
+                raise ValueError("main_weight needs an observer which is a party with has_property")
+        there = np.zeros(self.n_rounds, dtype=bool)
+        for number, party in enumerate(read):
+            if number != observer:
+                there[party.joins : party.leaves] = True
+        if not there.all():
+            raise ValueError(
+                f"no party other than the observer takes part in round {int(np.argmin(there))}, so there is "
+                "nothing to observe: let one of them have joins=0 and no leaves"
+            )
         network = clone(self.network)
         flat = FlatNetwork(network, n_features=read[0].X.shape[1], n_classes=len(classes))
         training = Training(flat, read, classes, steps, self)
@@ -147,33 +153,6 @@ class Collaboration:
         flat.load(training.now)
         network.module_ = flat.module
         return training.observations(network)
-
-
-def _check_observer(observer: int | str, parties: list[PartyRows], main_weight: float | None) -> None:
-    is_party = isinstance(observer, int) and not isinstance(observer, bool) and 0 <= observer < len(parties)
-    if not is_party and observer not in ("server", "masked-sum"):
-        raise ValueError(
-            f'observer must be the number of one of {len(parties)} parties, "server" or "masked-sum", '
-            f"got {observer!r}"
-        )
-    if main_weight is None:
-        return
-    if not 0 <= main_weight <= 1:
-        raise ValueError(f"main_weight must be from 0 to 1, got {main_weight!r}")
-    if not is_party or parties[int(observer)].has_property is None:
-        raise ValueError("main_weight needs an observer which is a party with has_property")
-
-
-def _check_others(observer: int | str, parties: list[PartyRows], n_rounds: int) -> None:
-    there = np.zeros(n_rounds, dtype=bool)
-    for number, party in enumerate(parties):
-        if number != observer:
-            there[party.joins : party.leaves] = True
-    if not there.all():
-        raise ValueError(
-            f"no party other than the observer takes part in round {int(np.argmin(there))}, so there is "
-            "nothing to observe: let one of them have joins=0 and no leaves"
-        )
 
 
 _MODULUS_BITS = 32
@@ -212,12 +191,7 @@ class Training:
         self.codes = [np.searchsorted(classes, party.y) for party in parties]
         self.rng = np.random.default_rng(settings.random_state)
         self.now = flat.start()
-        self.weights: list[np.ndarray] = []
-        self.updates: list[np.ndarray] = []
-        self.n_summed: list[int] = []
-        self.present: list[np.ndarray] = []
-        self.property_share: list[float] = []
-        self.label_share: list[np.ndarray] = []
+        self.rounds: list[tuple[Any, ...]] = []
 
     def run(self, observer: int | str, main_weight: float | None) -> None:
         """Run all rounds and record them."""
@@ -243,62 +217,49 @@ class Training:
                 raise TrainingDiverged(
                     f"round {number}: a party's change is not finite, try a smaller learning_rate"
                 )
-            self._add(observer, present, batches, changes)
+            # apply the defence, change the weights, and record the observer's view beside the truth
+            defence = self.settings.defence
+            sent = changes if defence is None else defence.each(changes)
+            noise = 0.0 if defence is None else defence.noise(size=changes.shape[1], rng=self.rng)
+            others = [place for place, k in enumerate(present) if k != observer]
+            senders = np.zeros(len(self.parties), dtype=bool)
+            senders[[present[place] for place in others]] = True
+            if observer == "server":
+                n_summed, update = 1, np.zeros((len(self.parties), changes.shape[1]), dtype=np.float32)
+                update[present] = sent
+            else:
+                summed = masked_sum(sent) if observer == "masked-sum" else sent[others].sum(axis=0)
+                n_summed, update = len(others), np.asarray(summed + noise, dtype=np.float32)
+            shares = [
+                float(self.parties[k].has_property[batches[place]].mean())
+                for place, k in enumerate(present)
+                if place in others and self.parties[k].has_property is not None
+            ]
+            codes = np.concatenate([self.codes[present[place]][batches[place]].ravel() for place in others])
+            labels = np.bincount(codes, minlength=len(self.classes)) / len(codes)
+            self.rounds.append((self.now, update, n_summed, senders, max(shares, default=0.0), labels))
+            self.now = np.asarray(self.now + (sent.sum(axis=0) + noise) / len(present), dtype=np.float32)
             if self.settings.progress is not None:
                 self.settings.progress("rounds", number + 1, self.settings.n_rounds)
 
     def observations(self, network: TorchClassifier) -> Observations:
         """The observer's record of the run."""
         has_truth = any(party.has_property is not None for party in self.parties)
+        weights, updates, n_summed, present, shares, labels = map(np.array, zip(*self.rounds, strict=True))
         return Observations(
-            weights=np.array(self.weights),
-            updates=np.array(self.updates, dtype=np.float32),
+            weights=weights,
+            updates=updates,
             layout=self.flat.layout,
-            n_summed=np.array(self.n_summed),
-            present=np.array(self.present),
+            n_summed=n_summed,
+            present=present,
             network=network,
             classes=self.classes,
             local_steps=self.steps,
             stratified=self.settings.stratified,
-            property_share=np.array(self.property_share) if has_truth else None,
-            label_share=np.array(self.label_share),
+            property_share=shares if has_truth else None,
+            label_share=labels,
             defence=self.settings.defence,
         )
-
-    def _add(
-        self,
-        observer: int | str,
-        present: list[int],
-        batches: list[np.ndarray],
-        changes: np.ndarray,
-    ) -> None:
-        """Apply the defence, change the weights, and record the observer's view beside the truth."""
-        defence = self.settings.defence
-        sent = changes if defence is None else defence.each(changes)
-        noise = 0.0 if defence is None else defence.noise(size=changes.shape[1], rng=self.rng)
-        others = [place for place, k in enumerate(present) if k != observer]
-        self.weights.append(self.now)
-        senders = np.zeros(len(self.parties), dtype=bool)
-        senders[[present[place] for place in others]] = True
-        self.present.append(senders)
-        if observer == "server":
-            changes_by_party = np.zeros((len(self.parties), changes.shape[1]), dtype=np.float32)
-            changes_by_party[present] = sent
-            self.updates.append(changes_by_party)
-            self.n_summed.append(1)
-        else:
-            summed = masked_sum(sent) if observer == "masked-sum" else sent[others].sum(axis=0)
-            self.updates.append(np.asarray(summed + noise, dtype=np.float32))
-            self.n_summed.append(len(others))
-        shares = [
-            float(self.parties[k].has_property[batches[place]].mean())
-            for place, k in enumerate(present)
-            if place in others and self.parties[k].has_property is not None
-        ]
-        self.property_share.append(max(shares, default=0.0))
-        codes = np.concatenate([self.codes[present[place]][batches[place]].ravel() for place in others])
-        self.label_share.append(np.bincount(codes, minlength=len(self.classes)) / len(codes))
-        self.now = np.asarray(self.now + (sent.sum(axis=0) + noise) / len(present), dtype=np.float32)
 
     def _present(self, number: int, observer: int | str) -> list[int]:
         """The parties that take part in a round: at least one beside the observer."""

@@ -7,7 +7,7 @@ was in the target, nor counts a row's reference models as evidence.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -227,10 +227,60 @@ def hierarchical(target: np.ndarray, confidences: np.ndarray, included: np.ndarr
     target's confidence, and confidences near 1 hardly move it.
     """
     values, likely = logit(confidences), clip(confidences)
-    log_ratio = _hierarchical(logit(target), (Side.of(values, included), Side.of(values, ~included)))
+    log_ratio = shrunk_log_ratio(logit(target), (Side.of(values, included), Side.of(values, ~included)))
     ratio = _ratio(target, Side.of(likely, included), Side.of(likely, ~included))
     weight = RATIO_WEIGHT * RATIO_MODELS / (RATIO_MODELS + len(included))
     return np.asarray(log_ratio + weight * np.log(ratio))
+
+
+def shrunk_log_ratio(target: np.ndarray, sides: tuple[Side, Side]) -> np.ndarray:
+    """Log ratio of predictive t densities; shift and variances shrunk to those of similar rows."""
+    pooled = (_pooled(sides[0], sides[1]), _pooled(sides[1], sides[0]))
+    weights = [side.n / variance for side, variance in zip(sides, pooled, strict=True)]
+    gap = sides[0].mean - sides[1].mean
+    # With these weights the error of the level is uncorrelated with that of the gap.
+    level = (weights[0] * (sides[0].mean - gap.mean()) + weights[1] * sides[1].mean) / sum(weights)
+    smooth = _by_difficulty(level)
+    shift = smooth(gap, np.ones_like(gap))
+    scatter, least = (gap - shift) ** 2, 1e-3 * sum(pooled)
+
+    def densities(
+        variances: tuple[np.ndarray, np.ndarray], freedom: tuple[Any, Any], spread: np.ndarray | float
+    ) -> list[np.ndarray]:
+        means, errors = normal_posterior(
+            sides, variances, level=(level.mean(), level.var()), shift=(shift, spread)
+        )
+        return [
+            scipy.stats.t.logpdf(target, free, mean, np.sqrt(variance + error))
+            for free, mean, variance, error in zip(freedom, means, variances, errors, strict=True)
+        ]
+
+    if sides[0].spare.any() or sides[1].spare.any():
+        # Variances of each side, between the row's own and that of similar rows; their degrees of freedom
+        variances, freedom = [], []
+        for side, variance in zip(sides, pooled, strict=True):
+            near = smooth(side.squares, side.spare, variance)
+            prior = _prior_freedom(side, near)
+            variances.append((prior * near + side.squares) / (prior + side.spare))
+            freedom.append(prior + side.spare)
+        inside, outside = variances
+        noise = inside / sides[0].n + outside / sides[1].n
+        logs = densities(
+            (inside, outside),
+            (freedom[0], freedom[1]),
+            np.maximum(smooth(scatter - noise, np.ones_like(gap)), least),
+        )
+    else:
+        # One model a side: its gap says what both variances add up to, and the target's logits what share
+        # each has and how heavy the tails are, whichever side each logit belongs to.
+        total = smooth(scatter, np.ones_like(gap))
+        fits = (
+            densities((share * total, (1 - share) * total), (freedom, freedom), least)
+            for share in _SHARES
+            for freedom in _FREEDOMS
+        )
+        logs = max(fits, key=lambda pair: float(np.logaddexp(*pair).sum()))
+    return np.asarray(logs[0] - logs[1])
 
 
 def _student_t(target: np.ndarray, sides: tuple[Side, Side]) -> np.ndarray:
@@ -255,60 +305,6 @@ def normal_inverse_gamma(
     rate_after = rate + side.squares / 2 + weight * side.n * (side.mean - centre) ** 2 / (2 * total)
     scale = np.sqrt(rate_after * (total + 1) / (after * total))
     return np.asarray(scipy.stats.t.logpdf(target, 2 * after, mean, scale))
-
-
-def _hierarchical(target: np.ndarray, sides: tuple[Side, Side]) -> np.ndarray:
-    """Log ratio of predictive t densities; shift and variances shrunk to those of similar rows."""
-    pooled = (_pooled(sides[0], sides[1]), _pooled(sides[1], sides[0]))
-    weights = [side.n / variance for side, variance in zip(sides, pooled, strict=True)]
-    gap = sides[0].mean - sides[1].mean
-    # With these weights the error of the level is uncorrelated with that of the gap.
-    level = (weights[0] * (sides[0].mean - gap.mean()) + weights[1] * sides[1].mean) / sum(weights)
-    smooth = _by_difficulty(level)
-    shift = smooth(gap, np.ones_like(gap))
-    scatter, least = (gap - shift) ** 2, 1e-3 * sum(pooled)
-
-    def densities(
-        variances: tuple[np.ndarray, np.ndarray], freedom: tuple[Any, Any], spread: np.ndarray | float
-    ) -> list[np.ndarray]:
-        means, errors = normal_posterior(
-            sides, variances, level=(level.mean(), level.var()), shift=(shift, spread)
-        )
-        return [
-            scipy.stats.t.logpdf(target, free, mean, np.sqrt(variance + error))
-            for free, mean, variance, error in zip(freedom, means, variances, errors, strict=True)
-        ]
-
-    if sides[0].spare.any() or sides[1].spare.any():
-        (inside, outside), freedom = _shrunk_variances(sides, smooth, pooled)
-        noise = inside / sides[0].n + outside / sides[1].n
-        logs = densities(
-            (inside, outside), freedom, np.maximum(smooth(scatter - noise, np.ones_like(gap)), least)
-        )
-    else:
-        # One model a side: its gap says what both variances add up to, and the target's logits what share
-        # each has and how heavy the tails are, whichever side each logit belongs to.
-        total = smooth(scatter, np.ones_like(gap))
-        fits = (
-            densities((share * total, (1 - share) * total), (freedom, freedom), least)
-            for share in _SHARES
-            for freedom in _FREEDOMS
-        )
-        logs = max(fits, key=lambda pair: float(np.logaddexp(*pair).sum()))
-    return np.asarray(logs[0] - logs[1])
-
-
-def _shrunk_variances(
-    sides: tuple[Side, Side], smooth: Callable[..., np.ndarray], pooled: tuple[float, float]
-) -> tuple[list[np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """Variances of each side, between the row's own and that of similar rows; their degrees of freedom."""
-    variances, freedom = [], []
-    for side, variance in zip(sides, pooled, strict=True):
-        near = smooth(side.squares, side.spare, variance)
-        prior = _prior_freedom(side, near)
-        variances.append((prior * near + side.squares) / (prior + side.spare))
-        freedom.append(prior + side.spare)
-    return variances, (freedom[0], freedom[1])
 
 
 def _by_difficulty(level: np.ndarray) -> Callable[..., np.ndarray]:
@@ -373,6 +369,7 @@ STATISTICS: dict[str, Callable[[np.ndarray, tuple[Side, Side]], np.ndarray]] = {
 _METHODS = ("hierarchical", *STATISTICS, "rmia", "loss")
 
 
+@dataclass(eq=False, repr=False)
 class ReferenceModels:
     """Reference models on random halves of the rows: a model's confidence in a row with and without it.
 
@@ -424,20 +421,12 @@ class ReferenceModels:
     True
     """
 
-    def __init__(
-        self,
-        estimator: Any,
-        *,
-        n_models: int = 32,
-        random_state: Any = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-        progress: Callable[[str, int, int], object] | None = None,
-    ) -> None:
-        self.estimator = estimator
-        self.n_models = n_models
-        self.random_state = random_state
-        self.checkpoint = checkpoint
-        self.progress = progress
+    estimator: Any
+    _: KW_ONLY
+    n_models: int = 32
+    random_state: Any = None
+    checkpoint: str | os.PathLike[str] | None = None
+    progress: Callable[[str, int, int], object] | None = None
 
     def fit(self, X: Any, y: Any) -> Self:
         """Draw the coins and train the references.
@@ -712,7 +701,14 @@ def train_references(
         block = None if saved is None else saved.read(first, included[part].shape)
         if block is None:
             if network is None:
-                block = _of_classifier(estimator, X, labels, included[first], int(seeds[first]))[None]
+                chosen = included[first]
+                from sklearn.base import clone  # noqa: PLC0415
+
+                model = clone(estimator)
+                if "random_state" in model.get_params():
+                    model.set_params(random_state=int(seeds[first]))
+                rows = X.iloc[chosen] if hasattr(X, "iloc") else np.asarray(X)[chosen]
+                block = true_label_column(model.fit(rows, labels[chosen]), X, labels)[None]
             else:
                 block = np.concatenate(list(_of_stack(plan, X, labels, included[part], seeds[part])))
             if saved is not None:
@@ -721,16 +717,6 @@ def train_references(
         if progress is not None:
             progress("references", part.stop, len(included))
     return confidences
-
-
-def _of_classifier(estimator: Any, X: Any, labels: np.ndarray, chosen: np.ndarray, seed: int) -> np.ndarray:
-    from sklearn.base import clone  # noqa: PLC0415
-
-    model = clone(estimator)
-    if "random_state" in model.get_params():
-        model.set_params(random_state=seed)
-    rows = X.iloc[chosen] if hasattr(X, "iloc") else np.asarray(X)[chosen]
-    return true_label_column(model.fit(rows, labels[chosen]), X, labels)
 
 
 def _network(estimator: Any) -> TorchClassifier | None:
@@ -771,23 +757,20 @@ def _of_stack(
             f"{int(failed.sum())} of {len(failed)} references diverged: try a smaller learning_rate"
         )
     for weights in networks:
-        yield _confidences(plan.alone(), weights, X, codes)[None]
+        # the softmax of the true label's logit, for each row
+        alone = plan.alone()
+        import torch  # noqa: PLC0415
 
+        from ostraka.nets.devices import device, threads  # noqa: PLC0415
 
-def _confidences(plan: TrainingPlan, weights: Any, X: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """The softmax of the true label's logit, for each row."""
-    import torch  # noqa: PLC0415
-
-    from ostraka.nets.devices import device, threads  # noqa: PLC0415
-
-    stack, where, chances = plan.stack_of([weights]), device(plan.network.device), []
-    with torch.inference_mode(), threads(plan.network.n_threads):
-        for start in range(0, len(X), _AT_ONCE):
-            rows = torch.as_tensor(X[start : start + _AT_ONCE], device=where)
-            logits = stack.logits(rows, training=False)[0].double().cpu()
-            true_codes = torch.as_tensor(codes[start : start + _AT_ONCE])
-            chances.append(logits.softmax(dim=1)[torch.arange(len(true_codes)), true_codes])
-    return np.asarray(torch.cat(chances).numpy())
+        stack, where, chances = alone.stack_of([weights]), device(alone.network.device), []
+        with torch.inference_mode(), threads(alone.network.n_threads):
+            for start in range(0, len(X), _AT_ONCE):
+                rows = torch.as_tensor(X[start : start + _AT_ONCE], device=where)
+                logits = stack.logits(rows, training=False)[0].double().cpu()
+                true_codes = torch.as_tensor(codes[start : start + _AT_ONCE])
+                chances.append(logits.softmax(dim=1)[torch.arange(len(true_codes)), true_codes])
+        yield np.asarray(torch.cat(chances).numpy())[None]
 
 
 def _content(part: Any) -> bytes:

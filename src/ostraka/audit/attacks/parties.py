@@ -464,8 +464,7 @@ class SharedFraction:
     share: float
 
     def __post_init__(self) -> None:
-        if not 0 < self.share <= 1:
-            raise ValueError(f"share must be > 0 and <= 1, got {self.share!r}")
+        check.share(one=True, share=self.share)
 
     def each(self, changes: np.ndarray) -> np.ndarray:
         """The largest entries of each change."""

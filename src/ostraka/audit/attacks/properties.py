@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -67,6 +67,7 @@ def _check_labels(observations: Observations, has: np.ndarray) -> None:
 _FINE = 20_000  # weights; of larger networks the largest change of each output and each input is kept
 
 
+@dataclass(eq=False, repr=False)
 class PropertyInference:
     """A classifier of observed changes, which an observer trains on batches of its own rows.
 
@@ -115,13 +116,11 @@ class PropertyInference:
     True
     """
 
-    def __init__(
-        self, classifier: Any, *, n_batches: int = 8, share: float = 1.0, random_state: Any = None
-    ) -> None:
-        self.classifier = classifier
-        self.n_batches = n_batches
-        self.share = share
-        self.random_state = random_state
+    classifier: Any
+    _: KW_ONLY
+    n_batches: int = 8
+    share: float = 1.0
+    random_state: Any = None
 
     def fit(
         self,
@@ -231,8 +230,7 @@ class PropertyInference:
     ) -> list[np.ndarray]:
         """Sizes of own changes: for each round those with the property, then those without it."""
         check.integer(n_batches=self.n_batches, least=1)
-        if not 0 < self.share <= 1:
-            raise ValueError(f"share must be > 0 and <= 1, got {self.share!r}")
+        check.share(one=True, share=self.share)
         flat, worlds = own_worlds(observations, with_property, without, others or without)
         rng = np.random.default_rng(self.random_state)
         sizes = []
@@ -616,36 +614,23 @@ def party_properties(
         raise ValueError("observations must be sums: a server which sees each change needs no disaggregation")
     flat, worlds = own_worlds(observations, with_property, without, without)
     rng = np.random.default_rng(random_state)
-    having, lacking = [], []
-    for weights in observations.weights:
-        batch_sums = own_sums(
-            rng, flat, observations, weights, worlds=worlds, n_summed=1, n_batches=n_batches
-        )
-        having.append(batch_sums[0])
-        lacking.append(batch_sums[1])
-    sums = _number_with(observations, np.array(having), np.array(lacking))
-    return disaggregate(sums, observations.present)
-
-
-def _number_with(observations: Observations, having: np.ndarray, lacking: np.ndarray) -> np.ndarray:
-    """About how many parties with the property are in each sum, by own changes with and without it."""
-    half = having.shape[1] // 2
-    learned, scaled = (having[:, :half], lacking[:, :half]), (having[:, half:], lacking[:, half:])
+    settings: dict[str, Any] = {"worlds": worlds, "n_summed": 1, "n_batches": n_batches}
+    own = np.array([own_sums(rng, flat, observations, w, **settings) for w in observations.weights])
+    # half of the own changes (round, with and without, batch, weight) say in which direction both differ
+    learned, scaled = np.split(own.swapaxes(0, 1), [n_batches // 2], axis=2)
     apart = (learned[0] - learned[1]).mean(axis=(0, 1))
     spread = np.mean([group.var(axis=(0, 1)) for group in learned], axis=0)
     direction = apart / (spread + 1e-3 * spread.mean() + 1e-300)
-    having_score, lacking_score = ((group @ direction).ravel() for group in scaled)
-    gap = having_score.mean() - lacking_score.mean()
-    error = np.sqrt((having_score.var() + lacking_score.var()) / len(having_score))
+    with_it, without_it = (scaled @ direction).reshape(2, -1)
+    gap = with_it.mean() - without_it.mean()
+    error = np.sqrt((with_it.var() + without_it.var()) / len(with_it))
     if not gap > _CLEARLY * error:
         raise ValueError(
             "with_property and without must differ in the changes they make, which these do not: give more "
             "rows, or a larger n_batches"
         )
-    scores = (
-        observations.updates.astype(np.float64) @ direction - observations.n_summed * lacking_score.mean()
-    )
-    return np.asarray(scores / gap)
+    scores = observations.updates.astype(np.float64) @ direction - observations.n_summed * without_it.mean()
+    return disaggregate(scores / gap, observations.present)
 
 
 def _column(null: np.ndarray, times: np.ndarray) -> np.ndarray | None:

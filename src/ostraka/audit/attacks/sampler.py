@@ -85,7 +85,16 @@ def tables(
         z = (nodes - counts[:, None]) / scale
         cdf, density = ndtr(z), np.exp(-(z**2) / 2) / (scale * math.sqrt(2 * math.pi))
     else:
-        nodes, weights = _laplace_nodes(counts, scale)
+        # gauss-Legendre between kinks, which lie at counts; wider panels where no count can be
+        tails = np.arange(1, 13) * scale * 1.5
+        between = max(1, math.ceil((counts[1] - counts[0]) / scale))
+        inner = np.linspace(counts[0], counts[-1], between * (len(counts) - 1) + 1)
+        pieces = [
+            _panels(np.concatenate([-tails[::-1], [0.0]]), 8),
+            _panels(inner, 2 if between == 1 else 8),
+            _panels(np.concatenate([[counts[-1]], counts[-1] + tails]), 8),
+        ]
+        nodes, weights = np.concatenate([x for x, _ in pieces]), np.concatenate([w for _, w in pieces])
         z = (nodes - counts[:, None]) / scale
         tail = 0.5 * np.exp(-np.abs(z))
         cdf, density = np.where(z < 0, tail, 1 - tail), tail / scale
@@ -132,19 +141,6 @@ def _screen(bar: tuple[int, float, float], counts: np.ndarray) -> np.ndarray:
         return np.zeros((len(counts), 2))
     gap = (at - counts) / sigma
     return np.stack([log_ndtr(-gap), log_ndtr(gap)], axis=1)
-
-
-def _laplace_nodes(counts: np.ndarray, scale: float) -> tuple[np.ndarray, np.ndarray]:
-    """Gauss-Legendre between kinks, which lie at counts; wider panels where no count can be."""
-    tails = np.arange(1, 13) * scale * 1.5
-    between = max(1, math.ceil((counts[1] - counts[0]) / scale))
-    inner = np.linspace(counts[0], counts[-1], between * (len(counts) - 1) + 1)
-    pieces = [
-        _panels(np.concatenate([-tails[::-1], [0.0]]), 8),
-        _panels(inner, 2 if between == 1 else 8),
-        _panels(np.concatenate([[counts[-1]], counts[-1] + tails]), 8),
-    ]
-    return np.concatenate([x for x, _ in pieces]), np.concatenate([w for _, w in pieces])
 
 
 def _panels(ends: np.ndarray, order: int) -> tuple[np.ndarray, np.ndarray]:

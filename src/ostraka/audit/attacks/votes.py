@@ -36,7 +36,12 @@ def marginals(
     start = most_likely(answers, n_teachers, mechanism)
     unit = n_teachers / steps
     votes = rounded(start / unit, steps)
-    reach = _reach(start, answers.sum(), mechanism, n_teachers) / unit
+    # votes to move between two classes at a time, so that a fair part of the proposals is accepted
+    precision = answers.sum() * information(mechanism, start[None])[0]
+    diagonal = np.diag(precision)
+    along = diagonal[:, None] + diagonal[None, :] - 2 * precision
+    widest = max(1.0, n_teachers / 4)
+    reach = np.asarray(np.minimum(1.7 / np.sqrt(np.maximum(along, widest**-2)), widest)) / unit
     seed = zlib.crc32(np.ascontiguousarray(answers, dtype=np.int64).tobytes())
     *screens, argmax = law(mechanism).stages
     bar = screens[0].bar if screens else NO_BAR
@@ -61,17 +66,9 @@ def rounded(votes: np.ndarray, total: int) -> np.ndarray:
     return down
 
 
-def _reach(votes: np.ndarray, n_answers: float, mechanism: BallotMechanism, n_teachers: int) -> np.ndarray:
-    """Votes to move between two classes at a time, so that a fair part of the proposals is accepted."""
-    precision = n_answers * information(mechanism, votes[None])[0]
-    diagonal = np.diag(precision)
-    along = diagonal[:, None] + diagonal[None, :] - 2 * precision
-    widest = max(1.0, n_teachers / 4)
-    return np.asarray(np.minimum(1.7 / np.sqrt(np.maximum(along, widest**-2)), widest))
-
-
 _METHODS = ("posterior", "maximum-likelihood", "wang2022")
 _PRIORS = ("leader", "alike")
+_MASS = 0.95  # of an interval
 _Z = 1.959963984540054  # 97.5 % point of the normal distribution
 _SILENT = 0.05  # information, relative to the prior's, below which answers have said next to nothing
 _AS_MANY = 10.0  # without n_teachers: a count this many noise scales below the mean is as good as never
@@ -165,45 +162,7 @@ def recover_votes(
     array([150,  60,  40])
     """
     check.one_of(method=method, allowed=_METHODS)
-    counts = _checked(answers, mechanism, n_classes)
-    if isinstance(prior, str):
-        check.one_of(prior=prior, allowed=_PRIORS)
-    else:
-        check.positive(prior=prior)
-    if n_teachers is None:
-        return _relative(counts, mechanism, prior=prior, method=method)
-    check.integer(n_teachers=n_teachers, least=1)
-    if method == "posterior":
-        return _believed(counts, n_teachers, mechanism, prior)
-    if method == "wang2022":
-        labels = counts[: len(counts) - law(mechanism).abstains]
-        if not labels.any():
-            raise ValueError(
-                "wang2022 needs answered questions, and every one was refused: use another method"
-            )
-        votes, unknown = _descend(labels, n_teachers, mechanism), np.full(len(labels), np.nan)
-        whole_votes = rounded(np.maximum(votes, 0) * n_teachers / np.maximum(votes, 0).sum(), n_teachers)
-        note = "wang2022 has no intervals"
-        return RecoveredVotes(
-            mean=votes, lower=unknown, upper=unknown, mode=whole_votes, method=method, note=note
-        )
-    votes = leakage.most_likely(counts, n_teachers, mechanism)
-    basis = tangent(len(votes))
-    precision = counts.sum() * basis.T @ information(mechanism, votes[None])[0] @ basis
-    covariance = basis @ np.linalg.pinv(precision, hermitian=True) @ basis.T
-    spread = _Z * np.sqrt(np.diag(covariance).clip(0))
-    return RecoveredVotes(
-        mean=votes,
-        lower=np.clip(votes - spread, 0, n_teachers),
-        upper=np.clip(votes + spread, 0, n_teachers),
-        mode=rounded(votes, n_teachers),
-        method=method,
-        note=_silence(counts, votes, mechanism, "maximum likelihood has next to nothing to go by"),
-    )
-
-
-def _checked(answers: Any, mechanism: BallotMechanism, n_classes: int | None) -> np.ndarray:
-    """Counts of the outcomes as float64, after checks; the error names the broken rule."""
+    # counts of the outcomes as float64, after checks; the error names the broken rule
     check_ballot(mechanism, classes=True)
     silent = law(mechanism).abstains
     counts = np.asarray(answers)
@@ -214,83 +173,81 @@ def _checked(answers: Any, mechanism: BallotMechanism, n_classes: int | None) ->
     counts = counts.astype(np.float64)
     if not np.isfinite(counts).all() or (counts < 0).any() or (counts != np.floor(counts)).any():
         raise ValueError("answers must be whole numbers >= 0: how often each outcome was seen")
-    n_labels = len(counts) - silent
-    if n_classes is not None and n_labels != n_classes:
+    labels = counts[: len(counts) - silent]
+    if n_classes is not None and len(labels) != n_classes:
         extra = " (a column for no answer needs a screen: mechanism=Confident(screen=..., argmax=...))"
         raise ValueError(
             f"answers must have {n_classes} classes{' and no answer' if silent else ''}, "
             f"got {len(counts)} outcomes{'' if silent else extra}"
         )
-    if n_labels < 2:
+    if len(labels) < 2:
         screened = " and how often there was no answer" if silent else ""
         raise ValueError(f"answers must count two classes or more{screened}, got {len(counts)} outcomes")
     if not counts.any():
         raise ValueError("answers must hold one answer or more, got none")
-    return counts
+    if (n_teachers is None or method == "wang2022") and not labels.any():
+        raise ValueError(
+            "every question was refused: wang2022, and recovery without n_teachers, need answered ones"
+        )
+    if isinstance(prior, str):
+        check.one_of(prior=prior, allowed=_PRIORS)
+    else:
+        check.positive(prior=prior)
+    if n_teachers is None:
+        # Votes relative to their mean, from the labels alone, at a level so high that no count is near zero
+        argmax = law(mechanism).stages[-1]
+        if argmax.noise is None:
+            raise TypeError(
+                f"n_teachers is needed: {argmax.mechanism!r} does not offer the scale of its noise"
+            )
+        _, scale = argmax.noise
+        level = max(1, round(_AS_MANY * scale)) * len(labels)
+        settings: dict[str, Any] = {"mechanism": argmax.mechanism, "prior": prior, "method": method}
+        recovered = recover_votes(labels, n_teachers=level, **settings)
+        shift = level / len(labels)
+        note = "relative to the mean count: answers alone do not tell its level"
+        if (labels == 0).any():
+            note += "; classes never seen are bounded from above only"
+        floor = np.where(labels == 0, -np.inf, recovered.lower - shift)
+        return RecoveredVotes(
+            mean=recovered.mean - shift,
+            lower=np.where(np.isnan(recovered.lower), np.nan, floor),
+            upper=recovered.upper - shift,
+            mode=recovered.mode - round(shift),
+            method=method,
+            relative=True,
+            note=f"{note}; {recovered.note}" if recovered.note else note,
+        )
+    check.integer(n_teachers=n_teachers, least=1)
+    if method == "posterior":
+        chances, best, unit = marginals(counts, n_teachers, mechanism, prior=prior)
+        lower, upper = (end * unit for end in _shortest(chances))
+        mean, mode = chances @ np.arange(chances.shape[1]) * unit, best * unit
+        note = _silence(counts, np.full(len(mean), n_teachers / len(mean)), mechanism, "this is the prior")
+    elif method == "wang2022":
+        mean = _descend(labels, n_teachers, mechanism)
+        lower = upper = np.full(len(labels), np.nan)
+        mode = np.maximum(mean, 0) * n_teachers / np.maximum(mean, 0).sum()
+        note = "wang2022 has no intervals"
+    else:
+        mean = mode = leakage.most_likely(counts, n_teachers, mechanism)
+        basis = tangent(len(mean))
+        precision = counts.sum() * basis.T @ information(mechanism, mean[None])[0] @ basis
+        covariance = basis @ np.linalg.pinv(precision, hermitian=True) @ basis.T
+        spread = _Z * np.sqrt(np.diag(covariance).clip(0))
+        lower, upper = (np.clip(mean + sign * spread, 0, n_teachers) for sign in (-1, 1))
+        note = _silence(counts, mean, mechanism, "maximum likelihood has next to nothing to go by")
+    mode = rounded(mode, n_teachers)
+    return RecoveredVotes(mean=mean, lower=lower, upper=upper, mode=mode, method=method, note=note)
 
 
-def _believed(
-    counts: np.ndarray, n_teachers: int, mechanism: BallotMechanism, prior: float | str
-) -> RecoveredVotes:
-    chances, best, unit = marginals(counts, n_teachers, mechanism, prior=prior)
-    lower, upper = _shortest(chances)
-    mean = chances @ np.arange(chances.shape[1]) * unit
-    return RecoveredVotes(
-        mean=mean,
-        lower=lower * unit,
-        upper=upper * unit,
-        mode=rounded(best * unit, n_teachers),
-        method="posterior",
-        note=_silence(counts, np.full(len(mean), n_teachers / len(mean)), mechanism, "this is the prior"),
-    )
-
-
-def _relative(
-    counts: np.ndarray,
-    mechanism: BallotMechanism,
-    *,
-    prior: float | Literal["leader", "alike"],
-    method: Literal["posterior", "maximum-likelihood", "wang2022"],
-) -> RecoveredVotes:
-    """Votes relative to their mean, from the labels alone, at a level so high that no count is near zero."""
-    argmax = law(mechanism).stages[-1]
-    labels = counts[: len(counts) - law(mechanism).abstains]
-    if not labels.any():
-        raise ValueError("without n_teachers only answered questions help, and every one was refused")
-    if argmax.noise is None:
-        raise TypeError(f"n_teachers is needed: {argmax.mechanism!r} does not offer the scale of its noise")
-    _, scale = argmax.noise
-    level = max(1, round(_AS_MANY * scale)) * len(labels)
-    recovered = recover_votes(
-        labels,
-        n_teachers=level,
-        mechanism=argmax.mechanism,
-        prior=prior,
-        method=method,
-    )
-    shift = level / len(labels)
-    note = "relative to the mean count: answers alone do not tell its level"
-    if (labels == 0).any():
-        note += "; classes never seen are bounded from above only"
-    floor = np.where(labels == 0, -np.inf, recovered.lower - shift)
-    return RecoveredVotes(
-        mean=recovered.mean - shift,
-        lower=np.where(np.isnan(recovered.lower), np.nan, floor),
-        upper=recovered.upper - shift,
-        mode=recovered.mode - round(shift),
-        method=method,
-        relative=True,
-        note=f"{note}; {recovered.note}" if recovered.note else note,
-    )
-
-
-def _shortest(chances: np.ndarray, mass: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-    """First and last count of the shortest run that holds ``mass``, the heaviest among equals, a class."""
+def _shortest(chances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """First and last count of the shortest run that holds 95 %, the heaviest among equals, a class."""
     n = chances.shape[1]
     below = np.concatenate([np.zeros((len(chances), 1)), chances.cumsum(axis=1)], axis=1)
     lower, upper = np.zeros(len(chances), np.int64), np.zeros(len(chances), np.int64)
     for k, mass_below in enumerate(below):
-        last = np.searchsorted(mass_below, mass_below[:-1] + mass - 1e-12) - 1
+        last = np.searchsorted(mass_below, mass_below[:-1] + _MASS - 1e-12) - 1
         width = np.where(last < n, last - np.arange(n), n)
         weight = mass_below[np.minimum(last + 1, n)] - mass_below[:-1]
         lower[k] = np.lexsort((-weight, width))[0]
@@ -353,7 +310,6 @@ def _distance(votes: np.ndarray, aim: np.ndarray, mechanism: BallotMechanism) ->
     return distance, by_q @ by_votes
 
 
-_MASS = 0.95
 _FURTHEST = 9.0  # posterior deviations; beyond lies less than 1e-18
 
 
@@ -396,7 +352,13 @@ def recover_counts(tables: Any, *, mechanism: NoisyCounts) -> RecoveredVotes:
     log_chance = -(((counts - middle[:, None]) / spread) ** 2) / 2
     chance = np.exp(log_chance - log_chance.max(axis=1, keepdims=True))
     chance /= chance.sum(axis=1, keepdims=True)
-    lower, upper = _likeliest_run(chance)
+    # first and last place of the fewest values which hold 95 %: one run, since the law has one peak
+    order = np.argsort(-chance, axis=1, kind="stable")
+    mass = np.take_along_axis(chance, order, axis=1).cumsum(axis=1)
+    heavy = np.concatenate([np.ones((len(chance), 1), dtype=bool), mass[:, :-1] < _MASS], axis=1)
+    inside = np.zeros(chance.shape, dtype=bool)
+    np.put_along_axis(inside, order, heavy, axis=1)
+    lower, upper = inside.argmax(axis=1), chance.shape[1] - 1 - inside[:, ::-1].argmax(axis=1)
     shape = releases.shape[1:]
     rows = np.arange(len(middle))
     return RecoveredVotes(
@@ -406,16 +368,6 @@ def recover_counts(tables: Any, *, mechanism: NoisyCounts) -> RecoveredVotes:
         mode=counts[rows, chance.argmax(axis=1)].reshape(shape),
         method="posterior",
     )
-
-
-def _likeliest_run(chance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """First and last place of the fewest values which hold 95 %: one run, since the law has one peak."""
-    order = np.argsort(-chance, axis=1, kind="stable")
-    mass = np.take_along_axis(chance, order, axis=1).cumsum(axis=1)
-    heavy = np.concatenate([np.ones((len(chance), 1), dtype=bool), mass[:, :-1] < _MASS], axis=1)
-    inside = np.zeros(chance.shape, dtype=bool)
-    np.put_along_axis(inside, order, heavy, axis=1)
-    return inside.argmax(axis=1), chance.shape[1] - 1 - inside[:, ::-1].argmax(axis=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
