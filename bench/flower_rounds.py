@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ostraka.collect import Task
-from ostraka.collect.masking import Masking
+from ostraka.collect.client import Masking
 from ostraka.collect.messages import degree_of
 from ostraka.collect.plan import parsed
 from ostraka.collect.tally import Tally

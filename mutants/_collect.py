@@ -7,7 +7,7 @@ from mutants._mutant import Mutant
 __all__ = ["MUTANTS"]
 
 KEYS, MASKS, SHARES = "secure/keys.py", "secure/masks.py", "secure/masks.py"
-MASKING, GATHERING, GRAPH = "collect/masking.py", "collect/tally.py", "collect/messages.py"
+MASKING, GATHERING, GRAPH = "collect/client.py", "collect/tally.py", "collect/messages.py"
 REPORTS, LOG, TASK = "collect/messages.py", "secure/log.py", "collect/task.py"
 ENCODINGS, SKETCHES = "collect/encodings.py", "collect/encodings.py"
 SKELLAM = "core/mechanisms/skellam.py"
@@ -243,7 +243,7 @@ MUTANTS = [
     ),
     Mutant(
         "a trial round uses the keys of the task",
-        "collect/demo.py",
+        "collect/plan.py",
         "        tally=me.public_key,\n        keepers=tuple",
         "        tally=task.tally,\n        keepers=tuple",
         BY_QUESTION + "test_three_commands_lead_from_a_question_to_a_page_with_a_median",

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from ostraka.collect import Client, Histogram, Tally, Task, Tree
-from ostraka.collect.masking import pair_names
+from ostraka.collect.client import pair_names
 from ostraka.collect.messages import approval, certificate, kind_of, numbers, places
 from ostraka.collect.plan import among_clients
 from ostraka.core.mechanisms.skellam import skellam
@@ -125,7 +125,7 @@ def test_a_client_that_is_called_missing_after_it_sent_stays_unreadable():
     place = inner._places[bytes.fromhex(victim.key)]
     vector = np.frombuffer(messages[0][16 + 4 + 32 :], dtype="<u4")
     known = np.zeros(len(vector), dtype=np.uint32)
-    for peer, key in inner._keys_of_missing(place):
+    for peer, key in inner.keys_of_missing(place):
         known += mask(key, size=len(vector)) * np.uint32(1 if peer < place else 2**32 - 1)
     left = vector + known  # what survivors added for the victim is what it took away
     assert looks_uniform(left)

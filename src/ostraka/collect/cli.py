@@ -673,9 +673,9 @@ def demo(
 
     Example: ostraka collect demo --out collect-demo
     """
-    from ostraka.collect import demo as _collect_demo
+    from ostraka.collect import plan as _collect_plan
 
-    record = _collect_demo.run(out, n_clients=clients)
+    record = _collect_plan.demonstrate(out, n_clients=clients)
     words = "wrote {report}: median {median} minutes ({low} to {high})".format(**record)
     console.say(record, words, as_json=as_json)
 

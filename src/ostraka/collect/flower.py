@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ostraka.collect import estimate
+from ostraka.collect.client import Masking
 from ostraka.collect.encodings import Vector
-from ostraka.collect.masking import Masking
 from ostraka.collect.messages import BOUND, known_round
 from ostraka.collect.tally import Tally
 from ostraka.core import check

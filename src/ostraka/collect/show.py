@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 _MOST_BARS = 40
 _MOST_ROWS = 12
 _VAGUE = 0.5  # an interval over more of the range says little
-_USELESS = "This {} is useless: its interval covers more than half of the range. Ask more people, or spend more epsilon."
+_USELESS = (
+    "This {} is useless: its interval covers more than half of the range. Ask more people, or spend more "
+    "epsilon."
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ostraka.collect.client import SEALED, confirmed, most_message_bytes, pair_names
 from ostraka.collect.encodings import PRIME
-from ostraka.collect.masking import SEALED, confirmed, most_message_bytes, pair_names
 from ostraka.collect.messages import (
     APPROVAL_BYTES,
     BOUND,

@@ -250,7 +250,7 @@ def _drawn(form: Form, digest: bytes) -> tuple[np.ndarray, ...]:
     weights[:, :n], of_square[:, :n] = weights[:, :1], of_square[:, :1]
     squares = weights * weights % _P
     if n:
-        # Each entry is what its bits say, which ``parents`` weigh; and no norm is too long: one weight of squares
+        # each entry is what its bits say, which ``parents`` weigh; no norm is too long: one weight of squares
         norm = of_square[:, :1] * squares[:, :1] % _P
         powers = np.uint64(1) << np.arange(form.bits, dtype=np.uint64)
         rest = np.uint64(1) << np.arange(form.rest_bits, dtype=np.uint64)
