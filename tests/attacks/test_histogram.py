@@ -164,8 +164,8 @@ def test_enough_information_says_nothing():
         ([5, 1, 3], {"prior": "flat"}, "prior must be one of leader, alike"),
         ([5, 1, 3], {"prior": -1.0}, "prior must be finite and > 0"),
         ([5, 1, 3], {"method": "guess"}, "method must be one of"),
-        ([0, 0, 9], {"mechanism": SCREENED, "method": "wang2022"}, "every one was refused"),
-        ([0, 0, 9], {"mechanism": SCREENED, "n_teachers": None}, "every one was refused"),
+        ([0, 0, 9], {"mechanism": SCREENED, "method": "wang2022"}, "every question was refused"),
+        ([0, 0, 9], {"mechanism": SCREENED, "n_teachers": None}, "every question was refused"),
     ],
 )
 def test_bad_input_is_refused_with_its_reason(answers, given, words):

@@ -113,8 +113,8 @@ def test_claims_are_remembered_and_cover_all_keys_of_a_client(tmp_path):
     assert len(one.enrolment.approve(entries)) == 96 + 32 * 9
     other = Round()
     other.task, other.enrolment = one.task, Enrolment(one.task, one.office)
-    for body in one.enrolment._claims():
-        other.enrolment.enrol(body.hex())
+    for client in clients:
+        other.enrolment.enrol(client.claim)
     changed = bytearray(entries)
     for client in range(2):  # the tally puts other keys for shares beside enrolled keys for masks
         changed[128 * client + 32 : 128 * client + 64] = bytes.fromhex(Client(one.task).key)

@@ -188,7 +188,7 @@ def test_a_round_refuses_liars_sums_the_others_and_survives_restarts(case, kept,
         one.send(value(1), value(2))
     one.restart()
     with monkeypatch.context() as context:  # a tally that is stopped between the check and the sum
-        context.setattr(type(one.tally), "_valid", stopped)
+        context.setattr(type(one.tally), "_answers", stopped)
         with pytest.raises(InterruptedError):
             one.tally.close()
     one.restart()

@@ -442,10 +442,10 @@ def epsilon_lower_bound(
     """
     check.share(zero=True, delta=delta)
     check.integer(group=group, least=1)
-    settings = {"confidence": confidence, "method": method, "pilot": pilot, "ordered": ordered}
+    settings: dict[str, Any] = {"confidence": confidence, "method": method, "pilot": pilot}
     value = partial(_least_epsilon, delta=delta, group=group)
     details = {"delta": float(delta), "group": group}
-    return _best_cut("epsilon", (outcomes_p, outcomes_q), value, details, **settings)
+    return _best_cut("epsilon", (outcomes_p, outcomes_q), value, details, **settings, ordered=ordered)
 
 
 def delta_lower_bound(
@@ -493,10 +493,10 @@ def delta_lower_bound(
     """
     check.nonnegative(epsilon=epsilon)
     check.integer(group=group, least=1)
-    settings = {"confidence": confidence, "method": method, "pilot": pilot, "ordered": ordered}
+    settings: dict[str, Any] = {"confidence": confidence, "method": method, "pilot": pilot}
     value = partial(_least_delta, epsilon=epsilon, group=group)
     details = {"epsilon": float(epsilon), "group": group}
-    return _best_cut("delta", (outcomes_p, outcomes_q), value, details, **settings)
+    return _best_cut("delta", (outcomes_p, outcomes_q), value, details, **settings, ordered=ordered)
 
 
 def _best_cut(

@@ -76,8 +76,8 @@ def label_guesses(runs: list[Scores], *, at: Any, guesses: Any) -> Guesses:
             "scores must be of games with as many decoys for each canary, as Canaries.scores counts them"
         )
     for scores, (members, _) in zip(runs, games, strict=True):
-        pointed = scores.values > 0
-        if (scores.values < 0).any() or (scores.members + scores.others)[pointed].sum() > members:
+        totals = scores.members + scores.others
+        if (scores.values < 0).any() or totals[scores.values > 0].sum() > members:
             raise ValueError(
                 "scores must be above 0 for one candidate of each canary at most, and 0 for the others, "
                 "as Canaries.scores counts them"

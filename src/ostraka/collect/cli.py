@@ -159,8 +159,7 @@ def new(wanted: NewOptions) -> None:
     from ostraka.collect.keeper import Keeper
     from ostraka.collect.plan import parsed
     from ostraka.collect.plan import plan as planned
-    from ostraka.collect.question import Question
-    from ostraka.collect.task import Task
+    from ostraka.collect.task import Question, Task
     from ostraka.core.mechanisms.skellam import SkellamSum
     from ostraka.secure.keys import Identity
 
@@ -276,7 +275,7 @@ def simulate(
     """
     import numpy as np
 
-    from ostraka.collect.demo import invented, simulated
+    from ostraka.collect.plan import invented, simulated
     from ostraka.collect.show import record_of
     from ostraka.core.door import release
     from ostraka.core.ledger.budget import Budget

@@ -481,8 +481,8 @@ def heavy_hitters(
         else:
             rows = (cells - table.mean(axis=1)[:, None]) * encoding.width / (encoding.width - 1)
             spread = table.var(axis=1)
-        margin = _z(confidence) * math.sqrt(math.pi / 2 * float(spread.mean()) / encoding.depth)
-        value, margin = np.median(rows, axis=0), np.full(len(items), margin)
+        end = _z(confidence) * math.sqrt(math.pi / 2 * float(spread.mean()) / encoding.depth)
+        value, margin = np.median(rows, axis=0), np.full(len(items), end)
     else:
         if isinstance(encoding, Tree):
             counts = counts[-encoding.sizes[-1] :]
