@@ -168,7 +168,7 @@ class Bound:
             note=self.sentence,
         )
 
-    def against(self, claimed: float, clearest: float, *, name: str, outcome: str, kind: str) -> Finding:
+    def against(self, *, claimed: float, clearest: float, name: str, outcome: str, kind: str) -> Finding:
         """The finding of a bound on epsilon against a claim.
 
         ``clearest``: the bound if every trial had given its target away. ``outcome`` begins the sentence that

@@ -293,7 +293,9 @@ def judged_answers(counts: Sequence[np.ndarray], claimed: float, *, delta: float
     sizes = [int(count.sum()) for count in counts]
     clearest = bounded([sizes[0], 0], [0, sizes[1]], pilot=None, ordered=False).epsilon
     name = f"answers of a black box, {counts[0].size} outcomes"
-    return bound.against(claimed, clearest, name=name, outcome="these answers leak", kind="answers")
+    return bound.against(
+        claimed=claimed, clearest=clearest, name=name, outcome="these answers leak", kind="answers"
+    )
 
 
 def follows(counts: np.ndarray, law: np.ndarray, *, error: float = MISFIT) -> bool:

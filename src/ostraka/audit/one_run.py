@@ -514,4 +514,6 @@ def audit_canaries(
     check.nonnegative(claimed_epsilon=claimed if claimed_epsilon is None else claimed_epsilon)
     name = f"{game} of {bound.n_canaries:,} canaries, each one of {bound.n_candidates}"
     outcome = f"{bound.right:,} of {bound.guesses:,} guesses are right, which takes"
-    return bound.against(claimed, clearest_bound(bound), name=name, outcome=outcome, kind="canaries")
+    return bound.against(
+        claimed=claimed, clearest=clearest_bound(bound), name=name, outcome=outcome, kind="canaries"
+    )
