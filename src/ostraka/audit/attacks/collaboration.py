@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 _RULES = {"sgd": 1, "averaging": 10}  # local steps
 
 
-@dataclass(eq=False, repr=False)
 class Collaboration:
     """Parties who train one network together, each on its own rows, and an observer among them.
 
@@ -80,16 +78,28 @@ class Collaboration:
     Observations(n_rounds=5, n_weights=386)
     """
 
-    network: TorchClassifier
-    _: KW_ONLY
-    rule: str = "sgd"
-    n_rounds: int = 300
-    local_steps: int | None = None
-    participation: float = 1.0
-    stratified: bool = True
-    defence: Defence | None = None
-    random_state: Any = None
-    progress: Callable[[str, int, int], object] | None = None
+    def __init__(
+        self,
+        network: TorchClassifier,
+        *,
+        rule: str = "sgd",
+        n_rounds: int = 300,
+        local_steps: int | None = None,
+        participation: float = 1.0,
+        stratified: bool = True,
+        defence: Defence | None = None,
+        random_state: Any = None,
+        progress: Callable[[str, int, int], object] | None = None,
+    ) -> None:
+        self.network = network
+        self.rule = rule
+        self.n_rounds = n_rounds
+        self.local_steps = local_steps
+        self.participation = participation
+        self.stratified = stratified
+        self.defence = defence
+        self.random_state = random_state
+        self.progress = progress
 
     def fit(
         self, parties: Sequence[Any], *, observer: int | str = 0, main_weight: float | None = None

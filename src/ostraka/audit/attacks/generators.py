@@ -5,7 +5,6 @@ Canaries are rows included by a coin; their scores say whether a release contain
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -159,7 +158,6 @@ OF_SAMPLES = ("distance", "count")  # attackers who train nothing
 _ACCESS = ("white-box", "partial-black-box", "black-box")
 
 
-@dataclass(eq=False, repr=False)
 class TargetGenerator:
     """A small generator of rows in [0, 1]: a target for attacks, or the attacker's own.
 
@@ -209,18 +207,32 @@ class TargetGenerator:
     ((3, 6), (40,))
     """
 
-    kind: str = "gan"
-    _: KW_ONLY
-    epochs: int = 100
-    batch_size: int = 32
-    learning_rate: float = 0.0002
-    n_noise: int | None = None
-    width: int | None = None
-    dropout: float = 0.0
-    weight_normalised: bool = False
-    device: str = "cpu"
-    progress: Callable[[str, int, int], object] | None = None
-    random_state: int | None = None
+    def __init__(
+        self,
+        kind: str = "gan",
+        *,
+        epochs: int = 100,
+        batch_size: int = 32,
+        learning_rate: float = 2e-4,
+        n_noise: int | None = None,
+        width: int | None = None,
+        dropout: float = 0.0,
+        weight_normalised: bool = False,
+        device: str = "cpu",
+        progress: Callable[[str, int, int], object] | None = None,
+        random_state: int | None = None,
+    ) -> None:
+        self.kind = kind
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.n_noise = n_noise
+        self.width = width
+        self.dropout = dropout
+        self.weight_normalised = weight_normalised
+        self.device = device
+        self.progress = progress
+        self.random_state = random_state
 
     def fit(self, X: Any, *, fakes: Any = None, members: Any = None, delay: int = 0) -> Self:
         """Train from new weights.

@@ -7,7 +7,7 @@ was in the target, nor counts a row's reference models as evidence.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -369,7 +369,6 @@ STATISTICS: dict[str, Callable[[np.ndarray, tuple[Side, Side]], np.ndarray]] = {
 _METHODS = ("hierarchical", *STATISTICS, "rmia", "loss")
 
 
-@dataclass(eq=False, repr=False)
 class ReferenceModels:
     """Reference models on random halves of the rows: a model's confidence in a row with and without it.
 
@@ -421,12 +420,20 @@ class ReferenceModels:
     True
     """
 
-    estimator: Any
-    _: KW_ONLY
-    n_models: int = 32
-    random_state: Any = None
-    checkpoint: str | os.PathLike[str] | None = None
-    progress: Callable[[str, int, int], object] | None = None
+    def __init__(
+        self,
+        estimator: Any,
+        *,
+        n_models: int = 32,
+        random_state: Any = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        progress: Callable[[str, int, int], object] | None = None,
+    ) -> None:
+        self.estimator = estimator
+        self.n_models = n_models
+        self.random_state = random_state
+        self.checkpoint = checkpoint
+        self.progress = progress
 
     def fit(self, X: Any, y: Any) -> Self:
         """Draw the coins and train the references.

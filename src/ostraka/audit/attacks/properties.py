@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -67,7 +67,6 @@ def _check_labels(observations: Observations, has: np.ndarray) -> None:
 _FINE = 20_000  # weights; of larger networks the largest change of each output and each input is kept
 
 
-@dataclass(eq=False, repr=False)
 class PropertyInference:
     """A classifier of observed changes, which an observer trains on batches of its own rows.
 
@@ -116,11 +115,13 @@ class PropertyInference:
     True
     """
 
-    classifier: Any
-    _: KW_ONLY
-    n_batches: int = 8
-    share: float = 1.0
-    random_state: Any = None
+    def __init__(
+        self, classifier: Any, *, n_batches: int = 8, share: float = 1.0, random_state: Any = None
+    ) -> None:
+        self.classifier = classifier
+        self.n_batches = n_batches
+        self.share = share
+        self.random_state = random_state
 
     def fit(
         self,
