@@ -13,7 +13,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from bench.utility import RELATIONS, posterior
 from ostraka.learn.ways.plan import Facts
-from ostraka.learn.ways.rounds import in_rounds, rounds_plan
+from ostraka.learn.ways.rounds import Rounds
 from ostraka.voters import RowVoter
 from ostraka.voters.rows import FeatureCells
 
@@ -65,9 +65,9 @@ def rounds(voter: RowVoter, *, epsilon: float, seed: int) -> Any:
         delta=1e-5,
         relation=voter.relation,
     )
-    plan, noise = rounds_plan(voter.cells, facts), np.random.default_rng(seed)
+    way, noise = Rounds.of_cells(voter.cells, facts), np.random.default_rng(seed)
 
-    def asked(coef: np.ndarray, _: int) -> np.ndarray:
-        return plan.mechanism.release(voter.residuals(coef, clip=plan.clip, parts=plan.ballot), rng=noise)
+    def noisy(coef: np.ndarray, _: int) -> np.ndarray:
+        return np.asarray(way.plan.mechanism.release(way.table(voter, coef), rng=noise))
 
-    return in_rounds(plan, voter.cells, len(voter.classes_), asked)
+    return way.learned(len(voter.classes_), noisy)

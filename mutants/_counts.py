@@ -147,8 +147,8 @@ MUTANTS = [
     Mutant(
         "all rounds of residuals share one charge",
         "learn/ways/rounds.py",
-        'key=f"{key}/{turn}")',
-        "key=key)",
+        'key=f"{key}/{turn}"))',
+        "key=key))",
         _ROUNDS + "TestRounds::test_costs_one_charge_a_round_within_the_budget",
     ),
     Mutant(
@@ -215,14 +215,6 @@ MUTANTS = [
         "np.trunc(added / sizes).sum(axis=0)",
         "added.sum(axis=0)",
         _SPECTRUM + "TestSensitivity::test_a_person_with_many_rows_adds_no_more_than_one_row",
-    ),
-    Mutant(
-        "rounds of the filter begin with a ledger that cannot pay for all",
-        "learn/ways/filter.py",
-        "        plan.require_affordable(ledger, key=key)\n",
-        "",
-        "pate/test_filter.py::TestTheFrontDoor::"
-        "test_settings_that_other_ways_have_and_a_ledger_that_cannot_pay",
     ),
     Mutant(
         "the first round of the filter is linearised at equal shares",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -31,6 +32,7 @@ _AT_ONCE = 1024  # rows in a batch of predictions
 _SUMS_TO_ONE = 1e-4  # of float32 probabilities
 
 
+@dataclass(eq=False, repr=False)
 class TorchClassifier(ClassifierMixin, BaseEstimator):
     """A torch network as a scikit-learn classifier.
 
@@ -91,36 +93,20 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
     True
     """
 
-    def __init__(
-        self,
-        module: Any = "perceptron",
-        *,
-        epochs: int = 20,
-        batch_size: int = 128,
-        learning_rate: float = 1e-3,
-        optimizer: Callable[..., torch.optim.Optimizer] | None = None,
-        schedule: str = "constant",
-        augment: Callable[[torch.Tensor], torch.Tensor] | None = None,
-        device: str = "auto",
-        n_threads: int | None = None,
-        patience: int | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-        random_state: int | np.random.RandomState | None = None,
-        progress: Callable[[str, int, int], object] | None = None,
-    ) -> None:
-        self.module = module
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.optimizer = optimizer
-        self.schedule = schedule
-        self.augment = augment
-        self.device = device
-        self.n_threads = n_threads
-        self.patience = patience
-        self.checkpoint = checkpoint
-        self.random_state = random_state
-        self.progress = progress
+    module: Any = "perceptron"
+    _: KW_ONLY
+    epochs: int = 20
+    batch_size: int = 128
+    learning_rate: float = 1e-3
+    optimizer: Callable[..., torch.optim.Optimizer] | None = None
+    schedule: str = "constant"
+    augment: Callable[[torch.Tensor], torch.Tensor] | None = None
+    device: str = "auto"
+    n_threads: int | None = None
+    patience: int | None = None
+    checkpoint: str | os.PathLike[str] | None = None
+    random_state: int | np.random.RandomState | None = None
+    progress: Callable[[str, int, int], object] | None = None
 
     def fit(self, X: Any, y: Any) -> Self:
         """Train from new weights.

@@ -8,7 +8,7 @@ from sklearn.metrics import roc_auc_score
 
 from ostraka import Budget, BudgetExceeded, Ledger, PATEClassifier
 from ostraka.learn.students.filter import KalmanLogistic, chances
-from ostraka.learn.ways.filter import Filter, filtered
+from ostraka.learn.ways.filter import Filter
 from ostraka.learn.ways.plan import Facts
 from ostraka.mechanisms import NoisyCounts
 from ostraka.voters import QuantileCells
@@ -44,7 +44,7 @@ def learned(way, rows, y, rng, n_classes=2):
         )
         return found + plan.mechanism.sigma * rng.normal(size=found.shape)
 
-    return filtered(plan, way.cells, np.arange(n_classes), sums).coef_
+    return way.learned(n_classes, sums).coef_
 
 
 class TestTheFilter:

@@ -139,9 +139,9 @@ def test_auto_expects_something_of_each_way():
 def test_the_plan_errs_up_and_takes_coarser_lines_for_less_budget():
     cells = FeatureCells(FunctionTransformer(), n_features=25, resolution=64).fit(X[PUBLIC])
     plans = [
-        _rounds.rounds_plan(
+        _rounds.Rounds.of_cells(
             cells, Facts(n_units=10**5, n_classes=10, grouped=False, epsilon=epsilon, delta=1e-6)
-        )
+        ).plan
         for epsilon in (0.1, 0.5, 1.0, 8.0)
     ]
     assert [plan.ballot for plan in plans] == sorted(plan.ballot for plan in plans)

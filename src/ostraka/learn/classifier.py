@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -203,6 +203,7 @@ _NO_WEIGHTS = (
 _ASKS = ("least-confident", "random")
 
 
+@dataclass(eq=False, repr=False)
 class PATEClassifier(FittedClassifier):
     """A classifier learned from private rows by secret ballot.
 
@@ -327,54 +328,29 @@ class PATEClassifier(FittedClassifier):
     True
     """
 
-    def __init__(
-        self,
-        estimator: Any = None,
-        *,
-        n_teachers: int | str = "auto",
-        mechanism: Mechanism | None = None,
-        screen: Threshold | None = None,
-        epsilon: float | None = None,
-        delta: float | None = None,
-        n_answers: int | None = None,
-        student: Any = None,
-        way: str | None = None,
-        cells: Any = None,
-        relation: str = "replace-one",
-        asks: str = "least-confident",
-        consistent: Consistent | bool = False,
-        classes: Any = None,
-        holdout: float | None = None,
-        allow_overlap: bool = False,
-        ledger: Ledger | str | os.PathLike[str] | None = None,
-        manifest: Manifest | str | os.PathLike[str] | None = None,
-        engine: str = "joblib",
-        n_jobs: int | None = None,
-        random_state: int | np.random.RandomState | None = None,
-        progress: Callable[[str, int, int], object] | None = None,
-    ) -> None:
-        self.estimator = estimator
-        self.n_teachers = n_teachers
-        self.mechanism = mechanism
-        self.screen = screen
-        self.epsilon = epsilon
-        self.delta = delta
-        self.n_answers = n_answers
-        self.student = student
-        self.way = way
-        self.cells = cells
-        self.relation = relation
-        self.asks = asks
-        self.consistent = consistent
-        self.classes = classes
-        self.holdout = holdout
-        self.allow_overlap = allow_overlap
-        self.ledger = ledger
-        self.manifest = manifest
-        self.engine = engine
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.progress = progress
+    estimator: Any = None
+    _: KW_ONLY
+    n_teachers: int | str = "auto"
+    mechanism: Mechanism | None = None
+    screen: Threshold | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    n_answers: int | None = None
+    student: Any = None
+    way: str | None = None
+    cells: Any = None
+    relation: str = "replace-one"
+    asks: str = "least-confident"
+    consistent: Consistent | bool = False
+    classes: Any = None
+    holdout: float | None = None
+    allow_overlap: bool = False
+    ledger: Ledger | str | os.PathLike[str] | None = None
+    manifest: Manifest | str | os.PathLike[str] | None = None
+    engine: str = "joblib"
+    n_jobs: int | None = None
+    random_state: int | np.random.RandomState | None = None
+    progress: Callable[[str, int, int], object] | None = None
 
     def plan(
         self, *, n_units: int, n_classes: int, n_public: int, X_public: Any = None, grouped: bool = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ostraka.learn.ways.regression import RegressionPlan
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PATERegressor(RegressorMixin, Fitted):
     """A regressor learned from private rows: in five rounds, each adds what the model gets wrong about it.
 
@@ -83,32 +84,17 @@ class PATERegressor(RegressorMixin, Fitted):
     True
     """
 
-    def __init__(
-        self,
-        *,
-        bounds: tuple[float, float] = (-1.0, 1.0),
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        cells: Any = None,
-        relation: str = "replace-one",
-        holdout: float | None = None,
-        allow_overlap: bool = False,
-        ledger: Ledger | str | os.PathLike[str] | None = None,
-        manifest: Manifest | str | os.PathLike[str] | None = None,
-        random_state: int | np.random.RandomState | None = None,
-        progress: Callable[[str, int, int], object] | None = None,
-    ) -> None:
-        self.bounds = bounds
-        self.epsilon = epsilon
-        self.delta = delta
-        self.cells = cells
-        self.relation = relation
-        self.holdout = holdout
-        self.allow_overlap = allow_overlap
-        self.ledger = ledger
-        self.manifest = manifest
-        self.random_state = random_state
-        self.progress = progress
+    bounds: tuple[float, float] = (-1.0, 1.0)
+    epsilon: float = 1.0
+    delta: float | None = None
+    cells: Any = None
+    relation: str = "replace-one"
+    holdout: float | None = None
+    allow_overlap: bool = False
+    ledger: Ledger | str | os.PathLike[str] | None = None
+    manifest: Manifest | str | os.PathLike[str] | None = None
+    random_state: int | np.random.RandomState | None = None
+    progress: Callable[[str, int, int], object] | None = None
 
     def plan(self, *, n_units: int, X_public: Any, grouped: bool = False) -> RegressionPlan:
         """The plan of :meth:`fit` for this number of units and these public rows; reads no private data.

@@ -6,7 +6,7 @@ Its mechanism releases noisy clusters, and then a network, or a table of product
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ostraka.synth.clusters import NoisyLloyd
 
 
+@dataclass(eq=False, repr=False)
 class DPGM(BaseEstimator):
     """A differentially private mixture of generative models, for rows of numbers from 0 to 1.
 
@@ -89,36 +90,20 @@ class DPGM(BaseEstimator):
     array([0., 1., 0., 1., 0., 1.])
     """
 
-    def __init__(
-        self,
-        n_clusters: int = 10,
-        *,
-        generator: Any = "vae",
-        kernel: str = "plain",
-        binary: bool = False,
-        steps: int = 300,
-        sampling_rate: float = 0.01,
-        clip: float = 5.0,
-        clip_noise: float | None = None,
-        learning_rate: float = 1e-3,
-        share: float | None = None,
-        epsilon: float = 1.0,
-        delta: float = 1e-5,
-        random_state: int = 0,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.generator = generator
-        self.kernel = kernel
-        self.binary = binary
-        self.steps = steps
-        self.sampling_rate = sampling_rate
-        self.clip = clip
-        self.clip_noise = clip_noise
-        self.learning_rate = learning_rate
-        self.share = share
-        self.epsilon = epsilon
-        self.delta = delta
-        self.random_state = random_state
+    n_clusters: int = 10
+    _: KW_ONLY
+    generator: Any = "vae"
+    kernel: str = "plain"
+    binary: bool = False
+    steps: int = 300
+    sampling_rate: float = 0.01
+    clip: float = 5.0
+    clip_noise: float | None = None
+    learning_rate: float = 1e-3
+    share: float | None = None
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    random_state: int = 0
 
     def fit(
         self,

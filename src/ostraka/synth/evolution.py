@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -124,6 +124,7 @@ class NearestVotes:
         return NoisyCounts(sigma=self.sigma, l2=1.0, relation="add-or-remove")
 
 
+@dataclass(eq=False, repr=False)
 class Evolution(BaseEstimator):
     """A generator of what any public generator can vary: private rows only vote.
 
@@ -168,24 +169,14 @@ class Evolution(BaseEstimator):
     np.True_
     """
 
-    def __init__(
-        self,
-        candidates: Any,
-        *,
-        vary: Callable[[Any, np.random.Generator], Any],
-        embed: Callable[[Any], Any] | None = None,
-        n_rounds: int = 5,
-        epsilon: float = 1.0,
-        delta: float = 1e-5,
-        random_state: int = 0,
-    ) -> None:
-        self.candidates = candidates
-        self.vary = vary
-        self.embed = embed
-        self.n_rounds = n_rounds
-        self.epsilon = epsilon
-        self.delta = delta
-        self.random_state = random_state
+    candidates: Any
+    _: KW_ONLY
+    vary: Callable[[Any, np.random.Generator], Any]
+    embed: Callable[[Any], Any] | None = None
+    n_rounds: int = 5
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    random_state: int = 0
 
     def fit(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _OF_START, _OF_NORMS, _OF_ROWS = 0.1, 0.05, 0.2
 
 
+@dataclass(eq=False, repr=False)
 class PrivateKMeans(ClusterMixin, BaseEstimator):
     """k-means with noisy sums and sizes; its noisy centres are a generator of rows.
 
@@ -78,32 +80,18 @@ class PrivateKMeans(ClusterMixin, BaseEstimator):
     array([0.2, 0.8])
     """
 
-    def __init__(
-        self,
-        n_clusters: int = 10,
-        *,
-        kernel: str = "plain",
-        n_components: int = 200,
-        gamma: float | None = None,
-        n_iterations: int = 4,
-        start: Any = "split",
-        longest: float | None = None,
-        binary: bool = False,
-        epsilon: float = 1.0,
-        delta: float = 1e-5,
-        random_state: int = 0,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.kernel = kernel
-        self.n_components = n_components
-        self.gamma = gamma
-        self.n_iterations = n_iterations
-        self.start = start
-        self.longest = longest
-        self.binary = binary
-        self.epsilon = epsilon
-        self.delta = delta
-        self.random_state = random_state
+    n_clusters: int = 10
+    _: KW_ONLY
+    kernel: str = "plain"
+    n_components: int = 200
+    gamma: float | None = None
+    n_iterations: int = 4
+    start: Any = "split"
+    longest: float | None = None
+    binary: bool = False
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    random_state: int = 0
 
     def fit(
         self,

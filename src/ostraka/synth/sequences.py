@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,6 +37,7 @@ _SWEEPS = 8  # of a next row given the last
 _VERSION = 1
 
 
+@dataclass(eq=False, repr=False)
 class SequenceGenerator(BaseEstimator):
     """A generator of persons with several rows in order, such as a patient's visits, from noisy counts.
 
@@ -88,24 +90,14 @@ class SequenceGenerator(BaseEstimator):
     True
     """
 
-    def __init__(
-        self,
-        schema: Schema,
-        *,
-        longest: int = LONGEST,
-        constant: tuple[str, ...] = (),
-        person: str = "person",
-        order: str = "place",
-        epsilon: float = 1.0,
-        delta: float = 1e-5,
-    ) -> None:
-        self.schema = schema
-        self.longest = longest
-        self.constant = constant
-        self.person = person
-        self.order = order
-        self.epsilon = epsilon
-        self.delta = delta
+    schema: Schema
+    _: KW_ONLY
+    longest: int = LONGEST
+    constant: tuple[str, ...] = ()
+    person: str = "person"
+    order: str = "place"
+    epsilon: float = 1.0
+    delta: float = 1e-5
 
     def mechanism(self) -> SequenceMarginals:
         """The mechanism that :meth:`fit` releases, with the least noise that keeps (epsilon, delta)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,6 +46,7 @@ _BATCHES = 8  # at most, about: with more tables, batches are larger
 _VERSION = 3
 
 
+@dataclass(eq=False, repr=False)
 class TableGenerator(BaseEstimator):
     """A generator of table rows from noisy counts of combinations of columns.
 
@@ -110,20 +111,12 @@ class TableGenerator(BaseEstimator):
     True
     """
 
-    def __init__(
-        self,
-        schema: Schema,
-        *,
-        target: str | None = None,
-        epsilon: float = 1.0,
-        delta: float = 1e-5,
-        method: str = "auto",
-    ) -> None:
-        self.schema = schema
-        self.target = target
-        self.epsilon = epsilon
-        self.delta = delta
-        self.method = method
+    schema: Schema
+    _: KW_ONLY
+    target: str | None = None
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    method: str = "auto"
 
     def fit(
         self,

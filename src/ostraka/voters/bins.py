@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -19,6 +20,7 @@ Cells = list[Any] | np.ndarray
 _TRUTH = {"True": "1", "False": "0"}
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class QuantileCells(FromPublicRows):
     """Cells of a table: in each column, quantiles of numbers or categories, both from public rows.
 
@@ -62,12 +64,9 @@ class QuantileCells(FromPublicRows):
            [2, 2]])
     """
 
-    def __init__(
-        self, *, columns: Sequence[str | int] | None = None, n_bins: int = 8, least: int = 10
-    ) -> None:
-        self.columns = columns
-        self.n_bins = n_bins
-        self.least = least
+    columns: Sequence[str | int] | None = None
+    n_bins: int = 8
+    least: int = 10
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002  (as scikit-learn calls it)
         """Choose the bins.

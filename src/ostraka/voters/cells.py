@@ -130,6 +130,7 @@ class FromPublicRows(BaseEstimator):
         return {name: value for name, value in super().__getstate__().items() if name != "_source"}
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class GraphCells(FromPublicRows):
     """Cells from the graph of public rows: clusters, or smooth features over which a ballot is spread.
 
@@ -175,24 +176,13 @@ class GraphCells(FromPublicRows):
     ((5, 1), (200, 15))
     """
 
-    def __init__(
-        self,
-        *,
-        image_shape: tuple[int, int] | None = None,
-        invariances: Sequence[str] = INVARIANCES,
-        n_cells: int | None = None,
-        n_features: int = 60,
-        time: float = 8.0,
-        n_neighbors: int = 7,
-        resolution: int = 256,
-    ) -> None:
-        self.image_shape = image_shape
-        self.invariances = invariances
-        self.n_cells = n_cells
-        self.n_features = n_features
-        self.time = time
-        self.n_neighbors = n_neighbors
-        self.resolution = resolution
+    image_shape: tuple[int, int] | None = None
+    invariances: Sequence[str] = INVARIANCES
+    n_cells: int | None = None
+    n_features: int = 60
+    time: float = 8.0
+    n_neighbors: int = 7
+    resolution: int = 256
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002  (as scikit-learn calls it)
         """Build the graph of public rows.

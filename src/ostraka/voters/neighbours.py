@@ -270,6 +270,7 @@ def _divergence(log_p: np.ndarray, log_q: np.ndarray, orders: np.ndarray) -> np.
 _RARE = 20.7
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class NeighbourVoter(BaseEstimator):
     """Private-kNN: of a new Poisson sample of the private rows, the k nearest vote with their labels.
 
@@ -334,22 +335,12 @@ class NeighbourVoter(BaseEstimator):
     array([0, 6, 6])
     """
 
-    def __init__(
-        self,
-        *,
-        k: int = 200,
-        sampling_rate: float = 0.2,
-        transformer: Any = None,
-        metric: Literal["euclidean", "cosine"] = "euclidean",
-        relation: Literal["add-or-remove", "replace-one"] = "add-or-remove",
-        progress: Callable[[str, int, int], object] | None = None,
-    ) -> None:
-        self.k = k
-        self.sampling_rate = sampling_rate
-        self.transformer = transformer
-        self.metric = metric
-        self.relation = relation
-        self.progress = progress
+    k: int = 200
+    sampling_rate: float = 0.2
+    transformer: Any = None
+    metric: Literal["euclidean", "cosine"] = "euclidean"
+    relation: Literal["add-or-remove", "replace-one"] = "add-or-remove"
+    progress: Callable[[str, int, int], object] | None = None
 
     def fit(self, X: Any, y: Any, groups: Any = None, *, classes: Any = None) -> Self:
         """Store the features and labels of the rows.

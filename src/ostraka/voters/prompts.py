@@ -8,7 +8,7 @@ from __future__ import annotations
 import string
 import unicodedata
 import warnings
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -349,6 +349,7 @@ class PromptModel:
 _WARNED: set[str] = set()  # hosts about which this process has warned
 
 
+@dataclass(eq=False, repr=False)
 class PromptEnsemble(BaseEstimator):
     """Teachers that are prompts, each with its own private demonstrations, and that vote on public texts.
 
@@ -419,38 +420,21 @@ class PromptEnsemble(BaseEstimator):
     Private(shape=(2, 2), unit='row')
     """
 
-    def __init__(
-        self,
-        endpoint: Endpoint | str | Callable[[list[str]], list[str]],
-        *,
-        model: str,
-        classes: Sequence[Any],
-        n_teachers: int = 100,
-        n_shots: int = 1,
-        words: Sequence[str] | None = None,
-        template: Template | None = None,
-        response_cache: str | os.PathLike[str] | None = None,
-        replay: bool = False,
-        max_calls: int | None = None,
-        max_cost: float | None = None,
-        prices: tuple[float, float] | None = None,
-        tokenizer: Callable[[str], int] | None = None,
-        progress: Callable[[str, int, int], object] | None = None,
-    ) -> None:
-        self.endpoint = endpoint
-        self.model = model
-        self.classes = classes
-        self.n_teachers = n_teachers
-        self.n_shots = n_shots
-        self.words = words
-        self.template = template
-        self.response_cache = response_cache
-        self.replay = replay
-        self.max_calls = max_calls
-        self.max_cost = max_cost
-        self.prices = prices
-        self.tokenizer = tokenizer
-        self.progress = progress
+    endpoint: Endpoint | str | Callable[[list[str]], list[str]]
+    _: KW_ONLY
+    model: str
+    classes: Sequence[Any]
+    n_teachers: int = 100
+    n_shots: int = 1
+    words: Sequence[str] | None = None
+    template: Template | None = None
+    response_cache: str | os.PathLike[str] | None = None
+    replay: bool = False
+    max_calls: int | None = None
+    max_cost: float | None = None
+    prices: tuple[float, float] | None = None
+    tokenizer: Callable[[str], int] | None = None
+    progress: Callable[[str, int, int], object] | None = None
 
     def fit(self, texts: Any, labels: Any, groups: Any = None, *, manifest: Manifest | None = None) -> Self:
         """Partition the rows, and choose each prompt's demonstrations from its shard. This sends no request.

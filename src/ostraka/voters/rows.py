@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -108,6 +108,7 @@ def dealt(manifest: Manifest | None, owners: Any) -> Manifest:
     return manifest
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class RowVoter(BaseEstimator):
     """Row voting: each private row casts one ballot in all, for its cell among public cells and its class.
 
@@ -174,20 +175,11 @@ class RowVoter(BaseEstimator):
     (15, 10)
     """
 
-    def __init__(
-        self,
-        *,
-        cells: Cells,
-        person: Literal["shared", "sampled", "mean"] = "shared",
-        units: int = 12,
-        manifest: Manifest | None = None,
-        relation: str = "replace-one",
-    ) -> None:
-        self.cells = cells
-        self.person = person
-        self.units = units
-        self.manifest = manifest
-        self.relation = relation
+    cells: Cells
+    person: Literal["shared", "sampled", "mean"] = "shared"
+    units: int = 12
+    manifest: Manifest | None = None
+    relation: str = "replace-one"
 
     def fit(self, X: Any, y: Any, groups: Any = None, *, classes: Any = None) -> Self:
         """Find each row's code among the public cells, and keep it with the label.

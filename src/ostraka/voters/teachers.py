@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
+@dataclass(eq=False, repr=False)
 class TeacherEnsemble(BaseEstimator):
     """Teachers that are each trained on one shard of the private rows, and that vote on public rows.
 
@@ -75,22 +77,13 @@ class TeacherEnsemble(BaseEstimator):
     Private(shape=(75, 3), unit='row')
     """
 
-    def __init__(
-        self,
-        estimator: Any,
-        *,
-        n_teachers: int = 250,
-        engine: str = "joblib",
-        n_jobs: int | None = None,
-        random_state: int | np.random.RandomState | None = None,
-        progress: Callable[[str, int, int], object] | None = None,
-    ) -> None:
-        self.estimator = estimator
-        self.n_teachers = n_teachers
-        self.engine = engine
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.progress = progress
+    estimator: Any
+    _: KW_ONLY
+    n_teachers: int = 250
+    engine: str = "joblib"
+    n_jobs: int | None = None
+    random_state: int | np.random.RandomState | None = None
+    progress: Callable[[str, int, int], object] | None = None
 
     def fit(
         self, X: Any, y: Any, groups: Any = None, *, classes: Any = None, manifest: Manifest | None = None

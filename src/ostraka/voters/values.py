@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -23,6 +24,7 @@ DISTANCES = np.append(0.0, 2.0 ** (1 - np.arange(16, -1, -1) / 2))
 """Edges of bins of distances between numbers from -1 to 1: each is 41 % above the one before. Public."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ValueVoter(BaseEstimator):
     """Rows with a number each, between declared bounds; they add what a public model gets wrong.
 
@@ -60,18 +62,10 @@ class ValueVoter(BaseEstimator):
     1024.0
     """
 
-    def __init__(
-        self,
-        *,
-        cells: Spectrum,
-        bounds: tuple[float, float],
-        manifest: Manifest | None = None,
-        relation: str = "replace-one",
-    ) -> None:
-        self.cells = cells
-        self.bounds = bounds
-        self.manifest = manifest
-        self.relation = relation
+    cells: Spectrum
+    bounds: tuple[float, float]
+    manifest: Manifest | None = None
+    relation: str = "replace-one"
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
         """Keep the line of each row with its number.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -313,6 +314,7 @@ class SmoothedCounts(BaseEstimator):
         return np.where(sure, self.labels_, ABSTAIN)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class AugmentedSVM(ClassifierMixin, BaseEstimator):
     """A support vector machine on public rows and, for images, on small changes of them.
 
@@ -343,16 +345,9 @@ class AugmentedSVM(ClassifierMixin, BaseEstimator):
     True
     """
 
-    def __init__(
-        self,
-        *,
-        image_shape: tuple[int, int] | None = None,
-        invariances: Sequence[str] = INVARIANCES,
-        penalty: float = 1.0,
-    ) -> None:
-        self.image_shape = image_shape
-        self.invariances = invariances
-        self.penalty = penalty
+    image_shape: tuple[int, int] | None = None
+    invariances: Sequence[str] = INVARIANCES
+    penalty: float = 1.0
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, classes: Any = None) -> Self:
         """Learn; every change of a row has its label and its weight. ``classes``: also those without one."""
@@ -453,6 +448,7 @@ _MOST_ROWS = 2000  # in the graph: more rows take quadratic time and do not rais
 _RIDGE = 0.1
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Spreading(ClassifierMixin, BaseEstimator):
     """Label spreading on the graph of nearest rows, extended to new rows by kernel ridge regression.
 
@@ -482,9 +478,8 @@ class Spreading(ClassifierMixin, BaseEstimator):
 
     learns_from_unanswered = True
 
-    def __init__(self, *, n_neighbors: int = 7, alpha: float = 0.8) -> None:
-        self.n_neighbors = n_neighbors
-        self.alpha = alpha
+    n_neighbors: int = 7
+    alpha: float = 0.8
 
     @one_thread()
     def fit(self, X: Any, y: Any) -> Self:

@@ -7,6 +7,7 @@ public rows to ask the teachers about.
 from __future__ import annotations
 
 import warnings
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -66,6 +67,7 @@ def _has_probabilities(student: Distilled) -> bool:
     return model is None or isinstance(model, str) or hasattr(model, "predict_proba")
 
 
+@dataclass(eq=False, repr=False)
 class Distilled(ClassifierMixin, BaseEstimator):
     """A classifier that learns from public rows, of which only some have a released label.
 
@@ -100,11 +102,9 @@ class Distilled(ClassifierMixin, BaseEstimator):
     array(['setosa', 'setosa'], dtype='<U10')
     """
 
-    def __init__(
-        self, estimator: Any = "auto", *, random_state: int | np.random.RandomState | None = None
-    ) -> None:
-        self.estimator = estimator
-        self.random_state = random_state
+    estimator: Any = "auto"
+    _: KW_ONLY
+    random_state: int | np.random.RandomState | None = None
 
     def fit(self, X: Any, y: Any, *, classes: Any = None) -> Self:
         """Learn from the answered rows and from the distribution of the others.

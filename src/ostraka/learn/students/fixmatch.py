@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -33,6 +33,7 @@ _IMAGES, _UNLABELLED = 64, 3  # labelled images in a step, and unlabelled ones f
 _OF_IMAGES = ("convolutional", "wide-resnet")
 
 
+@dataclass(eq=False, repr=False)
 class FixMatch(ClassifierMixin, BaseEstimator):
     """A torch network from a few labelled rows and many without a label.
 
@@ -95,24 +96,14 @@ class FixMatch(ClassifierMixin, BaseEstimator):
 
     learns_from_unanswered = True  # so that Distilled hands it every row
 
-    def __init__(
-        self,
-        network: TorchClassifier | None = None,
-        *,
-        augment: Augmentation | None = None,
-        ratio: int = 7,
-        threshold: float = 0.95,
-        weight: float = 1.0,
-        average: float = 0.999,
-        unlabelled: Any = None,
-    ) -> None:
-        self.network = network
-        self.augment = augment
-        self.ratio = ratio
-        self.threshold = threshold
-        self.weight = weight
-        self.average = average
-        self.unlabelled = unlabelled
+    network: TorchClassifier | None = None
+    _: KW_ONLY
+    augment: Augmentation | None = None
+    ratio: int = 7
+    threshold: float = 0.95
+    weight: float = 1.0
+    average: float = 0.999
+    unlabelled: Any = None
 
     @classmethod
     def of_images(

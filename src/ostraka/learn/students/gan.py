@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -30,6 +31,7 @@ _CHANNELS = 32  # of a DCGAN's outermost layer
 _MOMENTUM = 0.5  # of Adam: with more, alternating training of two networks overshoots
 
 
+@dataclass(eq=False, repr=False)
 class FeatureMatchingGAN(ClassifierMixin, BaseEstimator):
     """A classifier that also distinguishes real from generated rows, and so learns from unanswered rows.
 
@@ -93,22 +95,13 @@ class FeatureMatchingGAN(ClassifierMixin, BaseEstimator):
 
     learns_from_unanswered = True
 
-    def __init__(
-        self,
-        network: TorchClassifier | None = None,
-        *,
-        generator: Sequence[int] | str = (250, 250),
-        n_noise: int = 100,
-        values: str = "auto",
-        unanswered_weight: float = 1.0,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.network = network
-        self.generator = generator
-        self.n_noise = n_noise
-        self.values = values
-        self.unanswered_weight = unanswered_weight
-        self.random_state = random_state
+    network: TorchClassifier | None = None
+    _: KW_ONLY
+    generator: Sequence[int] | str = (250, 250)
+    n_noise: int = 100
+    values: str = "auto"
+    unanswered_weight: float = 1.0
+    random_state: int | np.random.RandomState | None = None
 
     def fit(self, X: Any, y: Any, *, classes: Any = None) -> Self:
         """Learn from the answered rows, and from the difference of real and generated rows.

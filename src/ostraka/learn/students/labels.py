@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -137,6 +137,7 @@ _TRIED = 4096  # simulated labels, to compare the information of two mechanisms
 _PRIORS = ("model", "uniform")
 
 
+@dataclass(eq=False, repr=False)
 class ALIBI(LabelStudent):
     """A classifier from public rows with private labels: additive Laplace with iterative Bayesian inference.
 
@@ -211,24 +212,14 @@ class ALIBI(LabelStudent):
     True
     """
 
-    def __init__(
-        self,
-        network: TorchClassifier | None = None,
-        *,
-        epsilon: float | None = None,
-        mechanism: str | Response = "auto",
-        prior: str = "model",
-        temperature: float = 1.0,
-        ledger: Ledger | None = None,
-        key: str = "labels",
-    ) -> None:
-        self.network = network
-        self.epsilon = epsilon
-        self.mechanism = mechanism
-        self.prior = prior
-        self.temperature = temperature
-        self.ledger = ledger
-        self.key = key
+    network: TorchClassifier | None = None
+    _: KW_ONLY
+    epsilon: float | None = None
+    mechanism: str | Response = "auto"
+    prior: str = "model"
+    temperature: float = 1.0
+    ledger: Ledger | None = None
+    key: str = "labels"
 
     def fit(self, X: Any, y: Any, *, classes: Any = None) -> Self:
         """Release the labels once, and learn from the answers.
@@ -320,6 +311,7 @@ def posterior(
 _SUMS_TO_ONE = 1e-6
 
 
+@dataclass(eq=False, repr=False)
 class MultiStage(LabelStudent):
     """A classifier from public rows with private labels, released in stages (LP-MST).
 
@@ -402,24 +394,14 @@ class MultiStage(LabelStudent):
     4.0
     """
 
-    def __init__(
-        self,
-        network: TorchClassifier | None = None,
-        *,
-        epsilon: float = 2.0,
-        shares: Sequence[float] = (0.6, 0.4),
-        temperature: float = 1.0,
-        filtered: bool = False,
-        ledger: Ledger | None = None,
-        key: str = "labels",
-    ) -> None:
-        self.network = network
-        self.epsilon = epsilon
-        self.shares = shares
-        self.temperature = temperature
-        self.filtered = filtered
-        self.ledger = ledger
-        self.key = key
+    network: TorchClassifier | None = None
+    _: KW_ONLY
+    epsilon: float = 2.0
+    shares: Sequence[float] = (0.6, 0.4)
+    temperature: float = 1.0
+    filtered: bool = False
+    ledger: Ledger | None = None
+    key: str = "labels"
 
     def fit(self, X: Any, y: Any, *, classes: Any = None) -> Self:
         """Release the labels stage by stage, and learn from the answers.

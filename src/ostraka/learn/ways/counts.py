@@ -34,7 +34,6 @@ from ostraka.voters.rows import RowVoter, ballot_of, contrasts, own_features
 
 if TYPE_CHECKING:
     from ostraka.audit.bound import Finding
-    from ostraka.core.curve import Curve
     from ostraka.core.private import Private
     from ostraka.learn.run import Owned
     from ostraka.learn.session import Data, Seeds, Session
@@ -49,12 +48,12 @@ _ROWS_OF_A_MEAN = 1000
 _TWO = 2  # classes have one linear function
 
 
+@dataclass(eq=False, repr=False)
 class BinnedStudent(ClassifierMixin, BaseEstimator):
     """Public bins and a classifier of their lines, as one classifier of rows."""
 
-    def __init__(self, cells: QuantileCells, model: MomentLogistic) -> None:
-        self.cells = cells
-        self.model = model
+    cells: QuantileCells
+    model: MomentLogistic
 
     @property
     def classes_(self) -> np.ndarray:
@@ -300,18 +299,12 @@ class Counts(Way):
         parts = _PARTS if facts.grouped else 1
         ballot, far = ballot_of(cells, facts.n_classes, parts=parts, relation=facts.relation)
         longest = cells.reach_ / 2 if own else max(float(np.abs(book).max()) for book in cells.codebooks_)
-        drowned = min(_MOST_SIGMA, ballot * longest * facts.n_units / facts.n_classes)
-        require_heard(NoisyCounts(sigma=drowned, l2=far).curve(), facts)
-
-        def table(noise: float) -> NoisyCounts:
-            return NoisyCounts(sigma=min(noise, _MOST_SIGMA), l2=far, relation=facts.relation)
-
-        sigma = least_noise(table, n_answers=1, epsilon=facts.epsilon, delta=facts.delta, digits=_DIGITS)
+        require_heard(ballot * longest * facts.n_units / facts.n_classes, facts, far=far)
         plan = CountsPlan(
             n_units=facts.n_units,
             n_cells=cells.features_.shape[1] if own else sum(book.shape[1] for book in cells.codebooks_),
             ballot=ballot,
-            mechanism=table(sigma),
+            mechanism=least_table(facts, far=far),
             delta=facts.delta,
         )
         return cls(plan=plan, cells=cells)
@@ -412,9 +405,11 @@ class Counts(Way):
         }
 
 
-def require_heard(drowned: Curve, facts: Facts) -> None:
-    """Raise BudgetExceeded if even noise as large as all ballots costs too much."""
-    cost = drowned.epsilon(facts.delta)
+def require_heard(
+    sigma: float, facts: Facts, *, far: float, n_answers: int = 1, most: float = _MOST_SIGMA
+) -> None:
+    """Raise BudgetExceeded if even noise as large as all ballots costs too much, in so many tables."""
+    cost = (n_answers * NoisyCounts(sigma=min(most, sigma), l2=far).curve()).epsilon(facts.delta)
     if cost > facts.epsilon:
         raise BudgetExceeded(
             f"epsilon={facts.epsilon:g} at delta={facts.delta:g} is too small for {facts.n_units} units: "
@@ -422,6 +417,18 @@ def require_heard(drowned: Curve, facts: Facts) -> None:
             asked=cost,
             left=facts.epsilon,
         )
+
+
+def least_table(
+    facts: Facts, *, far: float, n_answers: int = 1, most_epsilon: float = math.inf
+) -> NoisyCounts:
+    """The counts with the least noise, to five digits upwards, of which so many tables fit the budget."""
+
+    def table(noise: float) -> NoisyCounts:
+        return NoisyCounts(sigma=min(noise, _MOST_SIGMA), l2=far, relation=facts.relation)
+
+    epsilon = min(facts.epsilon, most_epsilon)
+    return table(least_noise(table, n_answers=n_answers, epsilon=epsilon, delta=facts.delta, digits=_DIGITS))
 
 
 def counted(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _PARTITION = "The number of labels, and which shard each lies in, are treated as public."
 
 
+@dataclass(eq=False, repr=False)
 class PATEFM(LabelEstimator):
     """A classifier from rows with public features and private labels, by the ballots of FixMatch teachers.
 
@@ -113,42 +114,23 @@ class PATEFM(LabelEstimator):
     ('label', True)
     """
 
-    def __init__(
-        self,
-        estimator: FixMatch | None = None,
-        *,
-        student: FixMatch | None = None,
-        n_teachers: int = 20,
-        mechanism: Mechanism | None = None,
-        screen: Threshold | None = None,
-        n_answers: int | None = None,
-        n_queries: int | None = None,
-        epsilon: float = 2.0,
-        delta: float = 1e-5,
-        classes: Any = None,
-        ledger: Ledger | str | os.PathLike[str] | None = None,
-        manifest: Manifest | str | os.PathLike[str] | None = None,
-        engine: str = "joblib",
-        n_jobs: int | None = None,
-        random_state: int | np.random.RandomState | None = None,
-        progress: Callable[[str, int, int], object] | None = None,
-    ) -> None:
-        self.estimator = estimator
-        self.student = student
-        self.n_teachers = n_teachers
-        self.mechanism = mechanism
-        self.screen = screen
-        self.n_answers = n_answers
-        self.n_queries = n_queries
-        self.epsilon = epsilon
-        self.delta = delta
-        self.classes = classes
-        self.ledger = ledger
-        self.manifest = manifest
-        self.engine = engine
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.progress = progress
+    estimator: FixMatch | None = None
+    _: KW_ONLY
+    student: FixMatch | None = None
+    n_teachers: int = 20
+    mechanism: Mechanism | None = None
+    screen: Threshold | None = None
+    n_answers: int | None = None
+    n_queries: int | None = None
+    epsilon: float = 2.0
+    delta: float = 1e-5
+    classes: Any = None
+    ledger: Ledger | str | os.PathLike[str] | None = None
+    manifest: Manifest | str | os.PathLike[str] | None = None
+    engine: str = "joblib"
+    n_jobs: int | None = None
+    random_state: int | np.random.RandomState | None = None
+    progress: Callable[[str, int, int], object] | None = None
 
     def plan(self, *, n_rows: int, n_classes: int) -> LabelPlan:
         """The plan of :meth:`fit` for these numbers of rows and classes; no data is read.

@@ -45,6 +45,7 @@ class RegressionPlan(FilterPlan):
         return tuple(max(0.5**turn, _LEAST_CLIP) for turn in range(self.n_rounds))
 
 
+@dataclass(eq=False, repr=False)
 class SpectrumRegressor(RegressorMixin, BaseEstimator):
     """A public spectrum and a linear model of it, as one regressor of rows.
 
@@ -52,19 +53,11 @@ class SpectrumRegressor(RegressorMixin, BaseEstimator):
     :func:`~ostraka.voters.values.distances`; ``noise`` is the standard deviation of each.
     """
 
-    def __init__(
-        self,
-        cells: Spectrum,
-        coef: np.ndarray,
-        bounds: tuple[float, float],
-        distances: np.ndarray,
-        noise: float,
-    ) -> None:
-        self.cells = cells
-        self.coef = coef
-        self.bounds = bounds
-        self.distances = distances
-        self.noise = noise
+    cells: Spectrum
+    coef: np.ndarray
+    bounds: tuple[float, float]
+    distances: np.ndarray
+    noise: float
 
     def fit(self, X: Any = None, y: Any = None) -> Self:  # noqa: ARG002  (as scikit-learn calls it)
         """Do nothing, because all parts are fitted already."""

@@ -120,6 +120,7 @@ class LabelEstimator(FittedClassifier):
         raise NotImplementedError
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class LabelClassifier(LabelEstimator):
     """A classifier from rows with public features and private labels, each of which is asked once.
 
@@ -185,28 +186,15 @@ class LabelClassifier(LabelEstimator):
     ('label', True, True)
     """
 
-    def __init__(
-        self,
-        *,
-        method: str = "alibi",
-        network: TorchClassifier | None = None,
-        epsilon: float = 2.0,
-        delta: float = 1e-5,
-        classes: Any = None,
-        ledger: Ledger | str | os.PathLike[str] | None = None,
-        manifest: Manifest | str | os.PathLike[str] | None = None,
-        random_state: int | np.random.RandomState | None = None,
-        progress: Callable[[str, int, int], object] | None = None,
-    ) -> None:
-        self.method = method
-        self.network = network
-        self.epsilon = epsilon
-        self.delta = delta
-        self.classes = classes
-        self.ledger = ledger
-        self.manifest = manifest
-        self.random_state = random_state
-        self.progress = progress
+    method: str = "alibi"
+    network: TorchClassifier | None = None
+    epsilon: float = 2.0
+    delta: float = 1e-5
+    classes: Any = None
+    ledger: Ledger | str | os.PathLike[str] | None = None
+    manifest: Manifest | str | os.PathLike[str] | None = None
+    random_state: int | np.random.RandomState | None = None
+    progress: Callable[[str, int, int], object] | None = None
 
     def plan(self, *, n_rows: int, n_classes: int) -> ResponsePlan:
         """The plan of :meth:`fit` for these numbers of rows and classes; no data is read.
