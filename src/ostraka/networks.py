@@ -17,7 +17,7 @@ from ostraka.data.labels import Labels
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     import torch
     from torch import nn
@@ -152,37 +152,56 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError("patience must be None here: only fit can hold rows out")
         import torch
 
-        from ostraka.nets.devices import device, threads
-        from ostraka.nets.training import Objective, epoch_callback, n_steps, train
+        from ostraka.nets.devices import device
+        from ostraka.nets.training import Objective, n_steps
 
         where, seed = device(self.device), self.seed()
-        self.module_ = self.new_module(n_features=X.shape[1], n_classes=len(self.classes_), seed=seed).to(
-            where
-        )
         rows = torch.as_tensor(X, device=where)
-        self.require_logits(rows[:2])
+        module = self.opened(rows, seed=seed)
         objective = Objective(
-            optimizer=self.new_optimizer(self.module_.parameters()),
-            loss=lambda batch: loss(self.module_(self._augmented(rows[batch])), batch),
+            optimizer=self.new_optimizer(module.parameters()),
+            loss=lambda batch: loss(module(self._augmented(rows[batch])), batch),
         )
-        self.module_.train()
         try:
-            with threads(self.n_threads):
-                self.losses_ = train(
-                    [objective],
-                    partial(_batches, len(rows), self.batch_size, where),
-                    steps=n_steps(len(rows), self.batch_size),
-                    epochs=self.epochs,
-                    seed=seed,
-                    state={"module": self.module_},
-                    schedule=self.rate_schedule(),
-                    checkpoint=self.checkpoint,
-                    fingerprint=f"{name}, {self.module_}",
-                    on_epoch=epoch_callback(self.progress),
-                )
+            self.train_on(
+                [objective],
+                partial(_batches, len(rows), self.batch_size, where),
+                steps=n_steps(len(rows), self.batch_size),
+                seed=seed,
+                state={"module": module},
+                fingerprint=f"{name}, {module}",
+            )
         finally:
-            self.module_.eval()
+            module.eval()
         return self
+
+    def opened(self, rows: torch.Tensor, *, seed: int) -> nn.Module:
+        """A new ``module_`` for ``classes_`` on the device of these rows, which returns logits of them."""
+        n_classes = len(self.classes_)
+        self.module_ = self.new_module(n_features=rows.shape[1], n_classes=n_classes, seed=seed).to(
+            rows.device
+        )
+        self.require_logits(rows[:2])
+        return self.module_.train()
+
+    def train_on(self, objectives: Sequence[Any], batches: Callable[..., Any], **settings: Any) -> None:
+        """Train so many epochs with this network's schedule, checkpoint, threads and progress.
+
+        ``settings`` are the others of :func:`ostraka.nets.training.train`.
+        """
+        from ostraka.nets.devices import threads
+        from ostraka.nets.training import epoch_callback, train
+
+        with threads(self.n_threads):
+            self.losses_ = train(
+                objectives,
+                batches,
+                epochs=self.epochs,
+                schedule=self.rate_schedule(),
+                checkpoint=self.checkpoint,
+                on_epoch=epoch_callback(self.progress),
+                **settings,
+            )
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities, float64 of shape (n_rows, n_classes)."""

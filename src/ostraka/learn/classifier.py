@@ -19,13 +19,6 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ostraka.data import guards
-from ostraka.data.guards import (
-    REPEATED,
-    WAY_OUT,
-    require_apart,
-    require_safe_pipeline,
-    seems_repeated,
-)
 from ostraka.data.parquet import ParquetRows
 from ostraka.learn.handover import by_name, exported, plain
 from ostraka.learn.record import record, with_accuracies, with_audit
@@ -48,6 +41,7 @@ if TYPE_CHECKING:
     from ostraka.core.mechanisms.screen import Threshold
     from ostraka.core.result import Result
     from ostraka.data.units import Manifest
+    from ostraka.learn.session import Data, Session
     from ostraka.learn.ways.plan import Planned
 
 
@@ -65,6 +59,7 @@ class Fitted(BaseEstimator):
     student: Any
     student_: Any
     _run: Run
+    _session: Session
     _public: ClassVar[tuple[str, ...]] = ("student", "plan", "held_out")
 
     def predict(self, X: Any) -> np.ndarray:
@@ -196,6 +191,50 @@ class FittedClassifier(ClassifierMixin, Fitted):
         return tags
 
 
+class FittedRows(Fitted):
+    """What estimators of private rows have beside: public rows, which are to be apart from them."""
+
+    holdout: float | None
+    allow_overlap: bool
+    _stored: ClassVar[tuple[type, ...]] = ()  # kinds of rows that stay in their files
+
+    def _data(
+        self, X: Any, y: np.ndarray, X_public: Any, groups: Any, seeds: Seeds
+    ) -> tuple[Data, np.ndarray]:
+        """The rows of a fit, and digests of the private ones."""
+        X_public = None if X_public is None else self._queries(X_public)
+        data = split(X, y, groups, X_public=X_public, holdout=self.holdout, seed=seeds.holdout)
+        digests = self._digests(data.X)
+        if groups is None and guards.seems_repeated(data.X, digests):
+            warnings.warn(guards.REPEATED, stacklevel=3)
+        if X_public is not None:
+            self._require_apart(digests, X_public, "public rows (X_public)")
+        return data, digests
+
+    def _apart(self, X: Any) -> Any:
+        """Rows to measure with: no private ones, as far as this estimator still has their digests."""
+        check_is_fitted(self, "student_")
+        X = self._queries(X)
+        if hasattr(self, "_session"):
+            self._require_apart(self._session.digests, X, "rows to measure with")
+        return X
+
+    def _queries(self, X: Any, *, reset: bool = False) -> Any:
+        """A data frame or rows in files as they came, anything else as a dense array of numbers."""
+        frame = hasattr(X, "iloc") or isinstance(X, self._stored)
+        X = dense(X)
+        finite = "allow-nan" if get_tags(self).input_tags.allow_nan else True
+        validated = validate_data(self, X, reset=reset, skip_check_array=frame, ensure_all_finite=finite)
+        return X if frame else validated
+
+    def _digests(self, X: Any) -> np.ndarray:
+        return guards.row_digests(X, columns=getattr(self, "feature_names_in_", None))
+
+    def _require_apart(self, digests: np.ndarray, X: Any, what: str) -> None:
+        if not self.allow_overlap:
+            guards.require_apart(digests, self._digests(X), what=what, way_out=guards.WAY_OUT)
+
+
 _NO_WEIGHTS = (
     "sample_weight is not taken: a private row of weight two would move twice what it may. Leave rows out, "
     "or weight the public rows of a student of your own"
@@ -204,7 +243,7 @@ _ASKS = ("least-confident", "random")
 
 
 @dataclass(eq=False, repr=False)
-class PATEClassifier(FittedClassifier):
+class PATEClassifier(FittedClassifier, FittedRows):
     """A classifier learned from private rows by secret ballot.
 
     Teachers are trained on disjoint shards of the private rows and vote on public ones; a
@@ -328,6 +367,8 @@ class PATEClassifier(FittedClassifier):
     True
     """
 
+    _stored: ClassVar = (ParquetRows,)
+
     estimator: Any = None
     _: KW_ONLY
     n_teachers: int | str = "auto"
@@ -410,17 +451,11 @@ class PATEClassifier(FittedClassifier):
             raise TypeError(f"fit takes X, y, X_public and groups, got {', '.join(names)}")
         if self.asks not in _ASKS:
             raise ValueError(f"asks must be one of {', '.join(_ASKS)}, got {self.asks!r}")
-        require_safe_pipeline(self, public_given=X_public is not None)
+        guards.require_safe_pipeline(self, public_given=X_public is not None)
         X = self._queries(X, reset=True)
         y = labels_of(y, n_rows=X.shape[0])
-        X_public = None if X_public is None else self._queries(X_public)
         seeds = Seeds.of(self.random_state)
-        data = split(X, y, groups, X_public=X_public, holdout=self.holdout, seed=seeds.holdout)
-        digests = _digests_of(self, data.X)
-        if groups is None and seems_repeated(data.X, digests):
-            warnings.warn(REPEATED, stacklevel=2)
-        if X_public is not None:
-            self._require_apart(digests, X_public, "public rows (X_public)")
+        data, digests = self._data(X, y, X_public, groups, seeds)
         model = self._resolved(data.public)
         way = choose(
             model,
@@ -461,10 +496,7 @@ class PATEClassifier(FittedClassifier):
         ValueError
             Rows to measure with are private rows, as far as this estimator still has its digests.
         """
-        check_is_fitted(self, "student_")
-        X = self._queries(X)
-        if hasattr(self, "_session"):
-            self._require_apart(self._session.digests, X, "rows to measure with")
+        X = self._apart(X)
         self.result_ = with_accuracies(
             self._run, self.result_, X, np.asarray(y), X_private=X_private, y_private=y_private
         )
@@ -477,14 +509,6 @@ class PATEClassifier(FittedClassifier):
         tags.input_tags.allow_nan, tags.input_tags.sparse = all(may), True  # made dense
         return tags
 
-    def _queries(self, X: Any, *, reset: bool = False) -> Any:
-        """A data frame or rows in files as they came, anything else as a dense array of numbers."""
-        frame = hasattr(X, "iloc") or isinstance(X, ParquetRows)
-        X = dense(X)
-        finite = "allow-nan" if get_tags(self).input_tags.allow_nan else True
-        validated = validate_data(self, X, reset=reset, skip_check_array=frame, ensure_all_finite=finite)
-        return X if frame else validated
-
     def _resolved(self, public: Any) -> Self:
         """The same settings, with the way and the budget that are not named."""
         model = copy.copy(self)
@@ -493,14 +517,9 @@ class PATEClassifier(FittedClassifier):
             model.epsilon = TABLES.epsilon_by_argmax if model.way == "argmax" else TABLES.epsilon
         return model
 
-    def _require_apart(self, digests: np.ndarray, X: Any, what: str) -> None:
-        if not self.allow_overlap:
-            require_apart(digests, _digests_of(self, X), what=what, way_out=WAY_OUT)
-
-
-def _digests_of(model: PATEClassifier, X: Any) -> np.ndarray:
-    """Digests of rows; of rows in files, made by the engine's workers, where the files lie."""
-    if isinstance(X, ParquetRows):
-        work = partial(guards.block_digests, guards.KEY)
-        return np.concatenate(applied(X, work, engine=model.engine, n_jobs=model.n_jobs))
-    return guards.row_digests(X, columns=getattr(model, "feature_names_in_", None))
+    def _digests(self, X: Any) -> np.ndarray:
+        """Digests of rows; of rows in files, made by the engine's workers, where the files lie."""
+        if isinstance(X, ParquetRows):
+            work = partial(guards.block_digests, guards.KEY)
+            return np.concatenate(applied(X, work, engine=self.engine, n_jobs=self.n_jobs))
+        return super()._digests(X)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.metrics import mean_absolute_error, mean_squared_error
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from ostraka.core import check
 from ostraka.data import guards
-from ostraka.learn.classifier import Fitted
-from ostraka.learn.session import Seeds, begin, dense, split
+from ostraka.learn.classifier import FittedRows
+from ostraka.learn.session import Seeds, begin
 from ostraka.learn.ways.plan import Facts, delta_of
 from ostraka.learn.ways.regression import COVERAGES, Regression
 from ostraka.voters.values import scaled
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PATERegressor(RegressorMixin, Fitted):
+class PATERegressor(RegressorMixin, FittedRows):
     """A regressor learned from private rows: in five rounds, each adds what the model gets wrong about it.
 
     A last table counts how far the model is from the numbers of private rows: intervals come from it.
@@ -139,14 +138,8 @@ class PATERegressor(RegressorMixin, Fitted):
         y = np.asarray(y, dtype=np.float64)
         if len(y) != X.shape[0]:
             raise ValueError(f"y must have one number for each of {X.shape[0]} rows, got {len(y)}")
-        X_public = None if X_public is None else self._queries(X_public)
         seeds = Seeds.of(self.random_state)
-        data = split(X, y, groups, X_public=X_public, holdout=self.holdout, seed=seeds.holdout)
-        digests = self._digests(data.X)
-        if groups is None and guards.seems_repeated(data.X, digests):
-            warnings.warn(guards.REPEATED, stacklevel=2)
-        if X_public is not None:
-            self._require_apart(digests, X_public, "public rows (X_public)")
+        data, digests = self._data(X, y, X_public, groups, seeds)
         way = self._way(data.n_units, data.public, grouped=groups is not None)
         self._session = begin(self, data, way.plan, digests=digests)
         self._finish(way.learn(self, data, seeds, self._session))
@@ -183,10 +176,7 @@ class PATERegressor(RegressorMixin, Fitted):
         ValueError
             Rows to measure with are private rows, as far as this estimator still has its digests.
         """
-        check_is_fitted(self, "student_")
-        X, truth = self._queries(X), np.asarray(y, dtype=np.float64)
-        if hasattr(self, "_session"):
-            self._require_apart(self._session.digests, X, "rows to measure with")
+        X, truth = self._apart(X), np.asarray(y, dtype=np.float64)
         expected = self.student_.predict(X)
         share, error = explained(truth, expected)
         intervals = {}
@@ -221,20 +211,6 @@ class PATERegressor(RegressorMixin, Fitted):
             relation=self.relation,
         )
         return Regression.planned(self.cells, public, facts)
-
-    def _queries(self, X: Any, *, reset: bool = False) -> Any:
-        """A data frame as it came, anything else as a dense array of numbers."""
-        X = dense(X)
-        frame = hasattr(X, "iloc")
-        made = validate_data(self, X, reset=reset, skip_check_array=frame)
-        return X if frame else made
-
-    def _digests(self, X: Any) -> np.ndarray:
-        return guards.row_digests(X, columns=getattr(self, "feature_names_in_", None))
-
-    def _require_apart(self, digests: np.ndarray, X: Any, what: str) -> None:
-        if not self.allow_overlap:
-            guards.require_apart(digests, self._digests(X), what=what, way_out=guards.WAY_OUT)
 
 
 def explained(truth: np.ndarray, expected: np.ndarray) -> tuple[float, float]:

@@ -204,6 +204,7 @@ _COPIED = (
     "Public rows may be copies of private rows (allow_overlap): the features of such rows are not protected, "
     "and accuracy measured on them is not that of new rows."
 )
+_IN_INTEGERS = "ChaCha20 keyed by the operating system, drawn in integers"
 PRIVATE_ATTRIBUTES = ("ensemble_", "ledger_", "manifest_", "votes_")
 
 
@@ -290,23 +291,32 @@ class Run:
         *,
         plan: Planned,
         predicted: Any,
+        labels: np.ndarray,
         notes: tuple[str, ...],
         ensemble: TeacherEnsemble | None = None,
         votes: Private,
-        public: Any,
-        seconds: dict[str, float],
+        public: Any = None,
+        seconds: dict[str, float] | None = None,
         **facts: Any,
     ) -> Run:
-        """The run of an estimator on data; ``predicted`` are its classes of public rows, None if too many."""
-        labels = facts["labels"]
-        answers = labels[labels != ABSTAIN]
+        """The run of an estimator on data; ``predicted`` are its classes of public rows, None if too many.
+
+        Unless ``facts`` say otherwise, all public rows were asked about, for what the ledger has spent.
+        """
         warned = predicted is not None and warnings_of(
-            n_teachers=plan.n_teachers, answers=answers, predicted=predicted, classes=facts["classes"]
+            n_teachers=plan.n_teachers,
+            answers=labels[labels != ABSTAIN],
+            predicted=predicted,
+            classes=facts["classes"],
         )
+        usual: dict[str, Any] = {"asks": "all", "asked": np.arange(len(labels)), "noise": _IN_INTEGERS}
+        if "spent" not in facts:
+            usual["spent"] = session.ledger.spent()
         held_out = () if data.held_out is None else (_HELD_OUT.format(len(data.held_out)),)
         copies = (_COPIED,) if getattr(model, "allow_overlap", False) else ()
         return cls(
             plan=plan,
+            labels=labels,
             held_out=data.held_out,
             n_classes_said=None if predicted is None else len(np.unique(predicted)),
             notes=(*held_out, *copies, *notes),
@@ -317,9 +327,9 @@ class Run:
                 manifest=session.manifest,
                 votes=votes,
                 public=public,
-                seconds=seconds,
+                seconds=seconds or {},
             ),
-            **facts,
+            **usual | facts,
         )
 
     def public(self) -> Run:

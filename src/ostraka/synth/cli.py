@@ -170,7 +170,7 @@ class _Request(NamedTuple):
         from ostraka.synth.sequences import LONGEST, SequenceGenerator
         from ostraka.synth.tables import METHODS, TableGenerator
 
-        price = {"epsilon": epsilon, "delta": delta}
+        price: dict[str, Any] = {"epsilon": epsilon, "delta": delta}
         if self.method not in METHODS:
             raise click.UsageError(f"--method must be one of {', '.join(METHODS)}, got {self.method!r}")
         if self.order is None:

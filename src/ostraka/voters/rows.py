@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -289,29 +289,10 @@ class RowVoter(BaseEstimator):
         numbers. So two versions of it are at most 2 L ``parts`` apart, and leaving it out moves the table by
         at most L ``parts``, whatever ``coef`` is (docs/noisy-counts.md, Theorem 3).
         """
-        check_is_fitted(self, "adjacency_")
-        if not own_features(self.cells):
-            raise ValueError("cells must have features of each row's own for residuals: take FeatureCells")
+        self._require_own_features()
         check.positive(clip=clip)
-        check.integer(parts=parts, least=1)
-        if parts > FINEST:
-            raise ValueError(
-                f"parts must be so few that squares are exact, at most {FINEST:,}, got {parts!r}"
-            )
-        coef = np.asarray(coef, dtype=np.float64)
-        shape = self._codes.shape[1], len(self.classes_)
-        if coef.shape != shape or not np.isfinite(coef).all():
-            raise ValueError(f"coef must be finite numbers of shape {shape}, got shape {coef.shape}")
-        cells: Any = self.cells
-        if not parts * cells.reach_ * len(self._codes) < EXACT:
-            raise ValueError(
-                f"parts must be so few that sums of {len(self._codes):,} rows are exact, got {parts}: "
-                "or give cells with a smaller resolution"
-            )
-        size = round(cells.reach_ / 2)
-        sums = residual_sums(self._codes, self._labels, coef, resolution=size, clip=clip, parts=parts)
-        move = cells.reach_ / 2 if self.relation == "zero-out" else cells.reach_
-        return Private(sums, replace(self.adjacency_, l2=parts * move))
+        residuals = partial(shortened_residuals, clip=clip, parts=parts)
+        return self._summed(coef, len(self.classes_), residuals, parts=parts)
 
     def gradient(self, coef: Any, *, parts: int) -> Private:
         """What a public model gets wrong, weighted so that every row is surprising by at most ``parts``.
@@ -341,29 +322,33 @@ class RowVoter(BaseEstimator):
         versions of a unit are at most 2 L ``parts`` apart, and leaving it out moves the table by at most
         L ``parts``, whatever ``coef`` is (docs/noisy-counts.md, Theorem 4).
         """
+        self._require_own_features()
+        n_classes = len(self.classes_)
+        residuals = partial(balanced_residuals, parts=parts)
+        return self._summed(coef, 1 if n_classes == _TWO else n_classes, residuals, parts=parts)
+
+    def _require_own_features(self) -> None:
         check_is_fitted(self, "adjacency_")
         if not own_features(self.cells):
-            raise ValueError("cells must have features of each row's own for gradients: take Spectrum")
-        check.integer(parts=parts, least=1)
-        cells: Any = self.cells
-        coef, n_classes = np.asarray(coef, dtype=np.float64), len(self.classes_)
-        shape = self._codes.shape[1], 1 if n_classes == _TWO else n_classes
-        if coef.shape != shape or not np.isfinite(coef).all():
-            raise ValueError(f"coef must be finite numbers of shape {shape}, got shape {coef.shape}")
-        if parts > FINEST or not parts * cells.reach_ * len(self._codes) < EXACT:
             raise ValueError(
-                f"parts must be so few that sums of {len(self._codes):,} rows are exact, got {parts}: "
-                "or give cells with a smaller resolution"
+                "cells must have features of each row's own: take FeatureCells for residuals, Spectrum for "
+                "gradients"
             )
-        people = None if self.unit_ == "row" else self._people
-        size, labels = round(cells.reach_ / 2), self._labels
 
-        def residuals(odds: np.ndarray, some: slice) -> np.ndarray:
-            return balanced_residuals(odds, labels[some], parts)
-
-        sums = summed(self._codes, coef, residuals, resolution=size, people=people)
-        move = cells.reach_ / 2 if self.relation == "zero-out" else cells.reach_
-        return Private(sums, replace(self.adjacency_, l2=move * parts))
+    def _summed(
+        self, coef: Any, n_columns: int, residuals: Callable[..., np.ndarray], *, parts: int
+    ) -> Private:
+        """The sums of lines times residuals, which are a function of log odds and labels."""
+        coef = coefficients(coef, (self._codes.shape[1], n_columns))
+        labels, people = self._labels, None if self.unit_ == "row" else self._people
+        return bounded_sums(
+            self,
+            self._codes,
+            coef,
+            lambda odds, some: residuals(odds, labels[some]),
+            parts=parts,
+            people=people,
+        )
 
     def _weights(self) -> np.ndarray:
         """Return each row's share of its person's ballot; the shares of a person sum to ``ballot_``."""
@@ -406,17 +391,15 @@ def residual_sums(
     below 2^53, so a row adds the same whatever the rows beside it hold. How its residual is rounded may
     depend on its place and on the number of rows, which neighbours share.
     """
-    classes = np.eye(coef.shape[1])
-    sums = np.zeros(coef.shape)
-    for start in range(0, len(lines), ROWS):
-        part = lines[start : start + ROWS].astype(np.float64)
-        # a warning would tell that some row overflows; such rows count nothing
-        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            apart = classes[labels[start : start + ROWS]] - softmax(part @ coef / resolution, axis=1)
-            length = np.maximum(np.linalg.norm(apart, axis=1, keepdims=True), clip)
-            residuals = shortened(apart * (parts / length), parts)
-        sums += part.T @ residuals
-    return sums.astype(np.int64)
+    residuals = partial(shortened_residuals, clip=clip, parts=parts)
+    return summed(lines, coef, lambda odds, some: residuals(odds, labels[some]), resolution=resolution)
+
+
+def shortened_residuals(odds: np.ndarray, labels: np.ndarray, *, clip: float, parts: int) -> np.ndarray:
+    """Residuals of rows in whole ``parts`` of ``clip``, the longest one; of the shape of ``odds``."""
+    apart = np.eye(odds.shape[1])[labels] - softmax(odds, axis=1)
+    length = np.maximum(np.linalg.norm(apart, axis=1, keepdims=True), clip)
+    return shortened(apart * (parts / length), parts)
 
 
 def probabilities(odds: np.ndarray) -> np.ndarray:
@@ -459,6 +442,40 @@ def clipped_residuals(expected: np.ndarray, targets: np.ndarray, clip: float, pa
     return shortened(np.clip(parts / clip * apart, -parts, parts), parts)
 
 
+def coefficients(coef: Any, shape: tuple[int, int]) -> np.ndarray:
+    """Public coefficients of this shape, all of them finite."""
+    table = np.asarray(coef, dtype=np.float64)
+    if table.shape != shape or not np.isfinite(table).all():
+        raise ValueError(f"coef must be finite numbers of shape {shape}, got shape {table.shape}")
+    return table
+
+
+def moved(voter: Any, sums: np.ndarray, parts: int) -> Private:
+    """Sums of lines times up to so many parts, with how far one unit of the voter moves them."""
+    move = voter.cells.reach_ / 2 if voter.relation == "zero-out" else voter.cells.reach_
+    return Private(sums, Adjacency.vector(unit=voter.unit_, l2=parts * move, relation=voter.relation))
+
+
+def bounded_sums(
+    voter: Any,
+    lines: np.ndarray,
+    coef: np.ndarray,
+    residuals: Callable[[np.ndarray, slice], np.ndarray],
+    *,
+    parts: int,
+    people: np.ndarray | None,
+) -> Private:
+    """The sum of each line times its residual, at most ``parts`` long; refused where it is not exact."""
+    check.integer(parts=parts, least=1)
+    if parts > FINEST or not parts * voter.cells.reach_ * len(lines) < EXACT:
+        raise ValueError(
+            f"parts must be so few that sums of {len(lines):,} rows are exact, and at most {FINEST:,}, got "
+            f"{parts}: or give cells with a smaller resolution"
+        )
+    size = round(voter.cells.reach_ / 2)
+    return moved(voter, summed(lines, coef, residuals, resolution=size, people=people), parts)
+
+
 def summed(
     lines: np.ndarray,
     coef: np.ndarray,
@@ -473,22 +490,22 @@ def summed(
     rows, the sum over people of the mean of their rows, each number rounded towards zero. Products and sums
     of whole numbers in floats are exact below 2^53 (:func:`residual_sums`).
     """
-    found = np.empty((len(lines), coef.shape[1]))
+    residual = np.empty((len(lines), coef.shape[1]))
     sums = np.zeros(coef.shape)
     for start in range(0, len(lines), ROWS):
-        here = slice(start, start + ROWS)
-        some = lines[here].astype(np.float64)
+        block = slice(start, start + ROWS)
+        rows = lines[block].astype(np.float64)
         # a warning would tell that some row overflows; such rows count nothing
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            found[here] = residuals(some @ coef / resolution, here)
+            residual[block] = residuals(rows @ coef / resolution, block)
         if people is None:
-            sums += some.T @ found[here]
+            sums += rows.T @ residual[block]
     if people is not None:
         order = np.argsort(people, kind="stable")
         firsts = np.flatnonzero(np.diff(people[order], prepend=-1))
         sizes = np.diff(firsts, append=len(order))[:, None]
-        for column, residual in enumerate(found.T):
-            added = np.add.reduceat((lines * residual[:, None])[order], firsts, axis=0)
+        for column, weights in enumerate(residual.T):
+            added = np.add.reduceat((lines * weights[:, None])[order], firsts, axis=0)
             sums[:, column] = np.trunc(added / sizes).sum(axis=0)
     return sums.astype(np.int64)
 

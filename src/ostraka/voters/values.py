@@ -11,12 +11,12 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from ostraka.core import check
-from ostraka.core.private import Adjacency, Private
 from ostraka.data.units import Manifest, numbered
-from ostraka.voters.cells import FINEST, check_relation
-from ostraka.voters.rows import EXACT, ROWS, clipped_residuals, dealt, lines_of, summed
+from ostraka.voters.cells import check_relation
+from ostraka.voters.rows import ROWS, bounded_sums, clipped_residuals, coefficients, dealt, lines_of, moved
 
 if TYPE_CHECKING:
+    from ostraka.core.private import Private
     from ostraka.voters.spectrum import Spectrum
 
 
@@ -127,17 +127,13 @@ class ValueVoter(BaseEstimator):
         (docs/noisy-counts.md, Theorem 4).
         """
         check.positive(clip=clip)
-        coef = self._checked(coef, parts)
-        if parts > FINEST or not parts * self.cells.reach_ * len(self._lines) < EXACT:
-            raise ValueError(f"parts must be so few that sums of all rows are exact, got {parts}")
-        targets = self._targets
+        coef, targets = self._checked(coef), self._targets
 
         def residuals(expected: np.ndarray, some: slice) -> np.ndarray:
             return clipped_residuals(expected, targets[some], clip, parts)
 
         people = None if self.unit_ == "row" else self._people
-        sums = summed(self._lines, coef, residuals, resolution=self.cells.resolution, people=people)
-        return self._private(sums, parts)
+        return bounded_sums(self, self._lines, coef, residuals, parts=parts, people=people)
 
     def distances(self, coef: Any, *, parts: int) -> Private:
         """How many rows are how far from what a public linear model expects of them.
@@ -164,7 +160,8 @@ class ValueVoter(BaseEstimator):
         apart, and leaving it out moves the table by at most one: this table has the adjacency of
         :meth:`gradient`.
         """
-        coef = self._checked(coef, parts)
+        check.integer(parts=parts, least=1)
+        coef = self._checked(coef)
         bins = np.empty(len(self._lines), dtype=np.int64)
         for start in range(0, len(bins), ROWS):
             some = slice(start, start + ROWS)
@@ -178,25 +175,16 @@ class ValueVoter(BaseEstimator):
             counts = np.zeros((self.n_units_, n_bins), dtype=np.int64)
             np.add.at(counts, (self._people[mine], bins[mine]), weight)
             sums = (counts // np.bincount(self._people, minlength=self.n_units_)[:, None]).sum(axis=0)
-        return self._private(sums[:, None].astype(np.int64), parts)
+        return moved(self, sums[:, None].astype(np.int64), parts)
 
     def weight(self, *, parts: int) -> int:
         """What a row adds to its bin of :meth:`distances`: as much as the adjacency of a gradient allows."""
         square = round(parts * self.cells.reach_) ** 2 // (4 if self.relation == "zero-out" else 2)
         return math.isqrt(square)
 
-    def _checked(self, coef: Any, parts: int) -> np.ndarray:
+    def _checked(self, coef: Any) -> np.ndarray:
         check_is_fitted(self, "unit_")
-        check.integer(parts=parts, least=1)
-        table: np.ndarray = np.asarray(coef, dtype=np.float64)
-        shape = self._lines.shape[1], 1
-        if table.shape != shape or not np.isfinite(table).all():
-            raise ValueError(f"coef must be finite numbers of shape {shape}, got shape {table.shape}")
-        return table
-
-    def _private(self, sums: np.ndarray, parts: int) -> Private:
-        far = self.cells.reach_ / 2 if self.relation == "zero-out" else self.cells.reach_
-        return Private(sums, Adjacency.vector(unit=self.unit_, l2=parts * far, relation=self.relation))
+        return coefficients(coef, (self._lines.shape[1], 1))
 
 
 def distance_bins(expected: np.ndarray, targets: np.ndarray) -> np.ndarray:

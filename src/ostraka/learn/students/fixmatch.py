@@ -16,10 +16,10 @@ from torch.optim.swa_utils import AveragedModel
 from ostraka.core import check as _check
 from ostraka.core.mechanisms.law import ABSTAIN
 from ostraka.learn.students.distil import coded
-from ostraka.nets.devices import device, threads
+from ostraka.nets.devices import device
 from ostraka.nets.generative import square, strided
 from ostraka.nets.images import ImageAugment, TableAugment
-from ostraka.nets.training import Objective, digest, epoch_callback, train
+from ostraka.nets.training import Objective, digest
 from ostraka.networks import TorchClassifier
 
 if TYPE_CHECKING:
@@ -204,15 +204,15 @@ class FixMatch(ClassifierMixin, BaseEstimator):
         """Train ``model_`` on labelled and unlabelled rows."""
         model = default_network() if self.network is None else clone(self.network)
         where, seed = device(model.device), model.seed()
-        module = model.new_module(n_features=X.shape[1], n_classes=len(self.classes_), seed=seed).to(where)
-        model.classes_, model.n_features_in_, model.module_ = self.classes_, X.shape[1], module
-        model.require_logits(torch.as_tensor(X[:2], device=where))
+        rows = torch.as_tensor(X, device=where)
+        model.classes_, model.n_features_in_ = self.classes_, X.shape[1]
+        module = model.opened(rows, seed=seed)
         augment = self.augment
         if augment is None:
             image = isinstance(model.module, str) and model.module in _OF_IMAGES
             augment = ImageAugment(shape=square(X.shape[1])) if image else TableAugment()
         match = _Match(
-            rows=torch.as_tensor(X, device=where),
+            rows=rows,
             targets=torch.as_tensor(codes, device=where),
             others=torch.as_tensor(others, device=where),
             augment=augment,
@@ -224,22 +224,17 @@ class FixMatch(ClassifierMixin, BaseEstimator):
         match.require_fitting()
         averaged = AveragedModel(module, multi_avg_fn=partial(_averaged, self.average))
         self.model_, optimizer = model, model.new_optimizer(module.parameters())
-        module.train()
         try:
-            with threads(model.n_threads):
-                self.losses_ = model.losses_ = train(
-                    [Objective(optimizer=optimizer, loss=partial(match.loss, module))],
-                    match.batches,
-                    steps=match.steps,
-                    epochs=model.epochs,
-                    seed=seed,
-                    state={"module": module, "average": averaged},
-                    schedule=model.rate_schedule(),
-                    after_step=lambda: averaged.update_parameters(module),
-                    checkpoint=model.checkpoint,
-                    fingerprint=f"{digest(X, codes, others)}, {match}, average={self.average}, {module}",
-                    on_epoch=epoch_callback(model.progress),
-                )
+            model.train_on(
+                [Objective(optimizer=optimizer, loss=partial(match.loss, module))],
+                match.batches,
+                steps=match.steps,
+                seed=seed,
+                state={"module": module, "average": averaged},
+                after_step=lambda: averaged.update_parameters(module),
+                fingerprint=f"{digest(X, codes, others)}, {match}, average={self.average}, {module}",
+            )
+            self.losses_ = model.losses_
         finally:
             model.module_ = averaged.module.eval()
 

@@ -16,8 +16,8 @@ from ostraka.core import check
 from ostraka.core.mechanisms.law import ABSTAIN
 from ostraka.learn.students.distil import coded
 from ostraka.nets import generative
-from ostraka.nets.devices import device, threads
-from ostraka.nets.training import Objective, digest, epoch_callback, train
+from ostraka.nets.devices import device
+from ostraka.nets.training import Objective, digest
 from ostraka.networks import TorchClassifier
 
 if TYPE_CHECKING:
@@ -193,15 +193,12 @@ class FeatureMatchingGAN(ClassifierMixin, BaseEstimator):
         """Train both networks alternately, and keep the averaged weights of the classifier."""
         data, network = (rows, answered, classes), self.network_
         where, seed = rows.device, network.seed()
-        network.module_ = module = network.new_module(
-            n_features=rows.shape[1], n_classes=len(self._seen), seed=seed
-        ).to(where)
-        network.require_logits(rows[:2])
+        module = network.opened(rows, seed=seed)
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             self.generator_ = self._new_generator(rows.shape[1]).to(where)
         losses = generative.AdversarialLosses(
-            classifier=module.train(),
+            classifier=module,
             generator=self.generator_,
             n_noise=self.n_noise,
             weight=self.unanswered_weight,
@@ -212,20 +209,16 @@ class FeatureMatchingGAN(ClassifierMixin, BaseEstimator):
             for player, loss in ((module, losses.classifier_loss), (self.generator_, losses.generator_loss))
         ]
         try:
-            with threads(network.n_threads):
-                self.losses_ = train(
-                    turns,
-                    partial(_batches, *data, network),
-                    steps=max(1, len(rows) // network.batch_size),
-                    epochs=network.epochs,
-                    seed=seed,
-                    state={"classifier": module, "generator": self.generator_, "average": average},
-                    schedule=network.rate_schedule(),
-                    after_step=lambda: average.update_parameters(module),
-                    checkpoint=network.checkpoint,
-                    fingerprint=f"{digest(*(tensor.cpu().numpy() for tensor in data))}, {losses!r}",
-                    on_epoch=epoch_callback(network.progress),
-                )
+            network.train_on(
+                turns,
+                partial(_batches, *data, network),
+                steps=max(1, len(rows) // network.batch_size),
+                seed=seed,
+                state={"classifier": module, "generator": self.generator_, "average": average},
+                after_step=lambda: average.update_parameters(module),
+                fingerprint=f"{digest(*(tensor.cpu().numpy() for tensor in data))}, {losses!r}",
+            )
+            self.losses_ = network.losses_
         finally:
             network.module_ = average.module.eval()
             self.generator_.eval()

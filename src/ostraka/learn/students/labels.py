@@ -81,11 +81,7 @@ class LabelStudent(ClassifierMixin, BaseEstimator):
                 "checkpoint needs a ledger: another process would continue from the file but ask the labels "
                 "again, and the second cost would not be counted. Type ledger=Ledger(path, budget=…)"
             )
-        where = device(network.device)
-        network.module_ = network.new_module(n_features=X.shape[1], n_classes=len(self.classes_), seed=0).to(
-            where
-        )
-        network.require_logits(torch.as_tensor(X[:2], device=where))
+        network.opened(torch.as_tensor(X[:2], device=device(network.device)), seed=0)
         return X, codes
 
     def _new_network(self) -> TorchClassifier:

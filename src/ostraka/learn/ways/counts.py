@@ -325,11 +325,7 @@ class Counts(Way):
             student=student,
             student_name=FEATURED if isinstance(student, Pipeline) else name,
             teacher=f"every {voter.unit_}, for {voter.cells!r}",
-            asks="all",
             labels=labels,
-            asked=np.arange(len(labels)),
-            spent=session.ledger.spent(),
-            noise="ChaCha20 keyed by the operating system, drawn in integers",
             notes=(
                 *(() if model.classes is not None else (CLASSES_FROM_Y,)),
                 f"{data.public_numbers} are treated as public.",
@@ -337,7 +333,6 @@ class Counts(Way):
             predicted=np.asarray(student.predict(data.public)),
             votes=votes,
             public=data.public if isinstance(student, Distilled) else None,
-            seconds={},
         )
 
     def voter(self, session: Session) -> RowVoter:

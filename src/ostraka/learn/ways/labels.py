@@ -12,7 +12,7 @@ from ostraka.core.door import release
 from ostraka.core.mechanisms.law import ABSTAIN
 from ostraka.learn.students.fixmatch import FixMatch, default_network
 from ostraka.learn.ways.argmax import Argmax
-from ostraka.learn.ways.plan import Facts, LabelPlan
+from ostraka.learn.ways.plan import LabelPlan
 from ostraka.learn.ways.response import FEATURES, LabelEstimator
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ostraka.core.private import Private
     from ostraka.data.units import Manifest
     from ostraka.learn.session import Data, Seeds, Session
+    from ostraka.learn.ways.plan import Facts
     from ostraka.voters.teachers import TeacherEnsemble
 
 _PARTITION = "The number of labels, and which shard each lies in, are treated as public."
@@ -132,21 +133,6 @@ class PATEFM(LabelEstimator):
     random_state: int | np.random.RandomState | None = None
     progress: Callable[[str, int, int], object] | None = None
 
-    def plan(self, *, n_rows: int, n_classes: int) -> LabelPlan:
-        """The plan of :meth:`fit` for these numbers of rows and classes; no data is read.
-
-        Raises
-        ------
-        BudgetExceeded
-            (epsilon, delta) is too small for it.
-        ValueError
-            delta >= 1 / n_rows, or a number out of range.
-        """
-        return LabelPlan.of(
-            self,
-            Facts(n_units=n_rows, n_classes=n_classes, grouped=False, epsilon=self.epsilon, delta=self.delta),
-        )
-
     def fit(self, X: Any, y: Any) -> Self:
         """Learn: deal the labels, train, vote, ask and pay, train the student.
 
@@ -165,8 +151,8 @@ class PATEFM(LabelEstimator):
                 raise TypeError(f"{name} must be a FixMatch, got {type(getattr(self, name)).__name__}")
         return super().fit(X, y)
 
-    def _way(self, plan: LabelPlan) -> Labels:
-        return Labels(plan=plan)
+    def _planned(self, facts: Facts) -> Labels:
+        return Labels(plan=LabelPlan.of(self, facts))
 
 
 class _Shared(np.ndarray):
@@ -236,5 +222,4 @@ class Labels(Argmax):
             "noise": "ChaCha20 keyed by the operating system",
             "notes": (FEATURES, *teachers.notes_, _PARTITION),
             "predicted": None,
-            "public": None,
         }

@@ -124,7 +124,6 @@ class Regression(Filter):
         whole = voter.weight(parts=plan.ballot) * plan.n_units
         distances = released(plan.n_rounds, votes)[:, 0] / whole
         model._tell("answers", plan.n_answers, plan.n_answers)  # noqa: SLF001
-        n_public = len(cells.features_)
         return Run.of(
             model,
             data,
@@ -136,16 +135,10 @@ class Regression(Filter):
             ),
             student_name=SpectrumRegressor.__name__,
             teacher=f"every {voter.unit_}, for {cells!r}",
-            asks="all",
-            labels=np.zeros(n_public, dtype=np.int64),
-            asked=np.arange(n_public),
-            spent=ledger.spent(),
-            noise="ChaCha20 keyed by the operating system, drawn in integers",
+            labels=np.zeros(len(cells.features_), dtype=np.int64),
             notes=(f"{data.public_numbers} are treated as public, and so are the declared bounds.",),
             predicted=None,
             votes=votes,
-            public=None,
-            seconds={},
         )
 
     def record(self, run: Run, owned: Owned) -> dict[str, Any]:  # noqa: ARG002

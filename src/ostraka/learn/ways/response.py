@@ -73,9 +73,20 @@ class LabelEstimator(FittedClassifier):
     classes: Any
     random_state: int | np.random.RandomState | None
 
+    epsilon: float
+    delta: float
+
     def plan(self, *, n_rows: int, n_classes: int) -> Any:
-        """The plan of ``fit`` for these numbers of rows and classes; no data is read."""
-        raise NotImplementedError
+        """The plan of ``fit`` for these numbers of rows and classes; no data is read.
+
+        Raises
+        ------
+        BudgetExceeded
+            (epsilon, delta) is too small for it.
+        ValueError
+            delta >= 1 / n_rows, or a number out of range.
+        """
+        return self._way(n_rows, n_classes).plan
 
     def fit(self, X: Any, y: Any) -> Self:
         """Learn: ask the labels and pay, then train on the answers and all features.
@@ -93,7 +104,7 @@ class LabelEstimator(FittedClassifier):
         X = validate_data(self, X, dtype=np.float32)
         y = labels_of(y, n_rows=len(X), declared=self.classes)
         data = Data(X, y, None, X, None)
-        way = self._way(self.plan(n_rows=len(y), n_classes=len(data.classes(self.classes))))
+        way = self._way(len(y), len(data.classes(self.classes)))
         self._session = begin(self, data, way.plan, digests=row_digests(X))
         return self._finish(way.learn(self, data, Seeds.of(self.random_state), self._session))
 
@@ -115,8 +126,12 @@ class LabelEstimator(FittedClassifier):
         self.result_ = with_accuracies(self._run, self.result_, np.asarray(X), np.asarray(y))
         return self.result_
 
-    def _way(self, plan: Any) -> Way:
-        """The way of a plan."""
+    def _way(self, n_rows: int, n_classes: int) -> Way:
+        """The way, planned for these numbers."""
+        sizes: dict[str, Any] = {"n_units": n_rows, "n_classes": n_classes, "grouped": False}
+        return self._planned(Facts(**sizes, epsilon=self.epsilon, delta=self.delta))
+
+    def _planned(self, facts: Facts) -> Way:
         raise NotImplementedError
 
 
@@ -196,21 +211,8 @@ class LabelClassifier(LabelEstimator):
     random_state: int | np.random.RandomState | None = None
     progress: Callable[[str, int, int], object] | None = None
 
-    def plan(self, *, n_rows: int, n_classes: int) -> ResponsePlan:
-        """The plan of :meth:`fit` for these numbers of rows and classes; no data is read.
-
-        Raises
-        ------
-        ValueError
-            delta >= 1 / n_rows, or a number out of range.
-        """
-        return ResponsePlan.of(
-            self,
-            Facts(n_units=n_rows, n_classes=n_classes, grouped=False, epsilon=self.epsilon, delta=self.delta),
-        )
-
-    def _way(self, plan: ResponsePlan) -> Response:
-        return Response(plan=plan)
+    def _planned(self, facts: Facts) -> Response:
+        return Response(plan=ResponsePlan.of(self, facts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,15 +307,10 @@ class Response(Way):
             student=student,
             student_name=type(student).__name__,
             teacher="every label, for itself",
-            asks="all",
             labels=labels,
-            asked=np.arange(len(labels)),
-            spent=session.ledger.spent(),
-            noise="ChaCha20 keyed by the operating system, drawn in integers",
             notes=(FEATURES, _NUMBER),
             predicted=classes[labels],
             votes=Private(np.searchsorted(classes, data.y), Adjacency.one_label()),
-            public=None,
             seconds=seconds,
         )
 

@@ -85,7 +85,7 @@ class RoundsPlan(TablesPlan):
     @property
     def sizes(self) -> dict[str, Any]:
         """Sizes that only this way has, for the record."""
-        return TablesPlan.sizes.fget(self) | {"clip": self.clip}  # type: ignore[attr-defined]
+        return {"n_features": self.n_cells, "n_rounds": self.n_rounds, "clip": self.clip}
 
     @property
     def unit(self) -> float:
