@@ -26,8 +26,9 @@ import pyarrow as pa
 from pyarrow import parquet
 from sklearn.linear_model import LogisticRegression
 
-from ostraka.voters import parquet as _parquet
+from ostraka.data.parquet import ParquetRows
 from ostraka.voters import partition
+from ostraka.voters import voting as _voting
 from ostraka.voters.voting import Shard, spread, train
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def sent(items: list[Shard], X: np.ndarray, engine: str) -> tuple[list[Teacher],
     return [teacher for teacher, _ in found], [facts for _, facts in found]
 
 
-def read(items: list[Shard], rows: _parquet.ParquetRows, engine: str) -> tuple[list[Teacher], list[Facts]]:
+def read(items: list[Shard], rows: ParquetRows, engine: str) -> tuple[list[Teacher], list[Facts]]:
     """Train from files that the workers read."""
     seen: list[Facts] = []
 
@@ -110,8 +111,8 @@ def read(items: list[Shard], rows: _parquet.ParquetRows, engine: str) -> tuple[l
         seen.extend(facts for _, facts in found)
         return [answer for answer, _ in found]
 
-    with mock.patch("ostraka.voters.parquet.spread", watched):
-        return _parquet.train_where_they_lie(
+    with mock.patch("ostraka.voters.voting.spread", watched):
+        return _voting.train_where_they_lie(
             LogisticRegression(), rows, items, engine=engine, n_jobs=WORKERS, on_progress=lambda *_: None
         ), seen
 
@@ -122,7 +123,7 @@ def main() -> None:
     items = shards(y)
     with tempfile.TemporaryDirectory() as place:
         write(Path(place), X, y)
-        rows = _parquet.ParquetRows.numbers(Path(place), aside=["y"])
+        rows = ParquetRows.numbers(Path(place), aside=["y"])
         size = sum(path.stat().st_size for path in Path(place).iterdir()) / 2**20
         print(f"  {TEACHERS:,} teachers, {ROWS:,} rows, {FILES} Parquet files of {size:.0f} MiB in all")
         alone, _ = sent(items, X, "joblib")

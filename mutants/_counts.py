@@ -230,7 +230,7 @@ MUTANTS = [
     ),
     Mutant(
         "a regression begins with a ledger that cannot pay for all",
-        "learn/ways/regression.py",
+        "learn/ways/filter.py",
         "        plan.require_affordable(ledger, key=key)\n",
         "",
         "pate/test_regressor.py::test_refusals_name_no_value_and_charge_nothing",
@@ -252,7 +252,7 @@ MUTANTS = [
     ),
     Mutant(
         "intervals forget the noise of their counts",
-        "learn/ways/regression.py",
+        "learn/ways/filter.py",
         "        beyond += _SURE * self.noise * np.sqrt(np.arange(n_bins, -1, -1))\n",
         "",
         "pate/test_regressor.py::TestIntervals::test_where_noise_drowns_the_counts_they_are_the_bounds",

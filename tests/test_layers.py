@@ -38,7 +38,7 @@ ROOMS_IN_ORDER = (
 # The public classifier stands before its room, which needs torch.
 SAME_ROOM = {"networks": "nets"}
 # Parties were voters once: their public names are still there, and their kind of saved folder is read there.
-EXCEPTIONS = {("voters/__init__.py", "parties"), ("voters/saved_kinds.py", "parties")}
+EXCEPTIONS = {("voters/__init__.py", "parties"), ("voters/saved.py", "parties")}
 
 # Where a heavy library may be imported at module level. Elsewhere: inside the function that uses it.
 HEAVY = {
@@ -271,10 +271,10 @@ KNOWN = {
     ("voters/closed_form.py", "_nearest_centroid"),
     ("voters/kinds.py", "_nearest_centroid"),
     ("voters/kinds.py", "_stochastic_gradient"),
-    ("voters/saved_files.py", "_ball_tree"),
-    ("voters/saved_files.py", "_dist_metrics"),
-    ("voters/saved_files.py", "_kd_tree"),
-    ("voters/saved_files.py", "_tree"),
+    ("voters/saved.py", "_ball_tree"),
+    ("voters/saved.py", "_dist_metrics"),
+    ("voters/saved.py", "_kd_tree"),
+    ("voters/saved.py", "_tree"),
 }
 USED = re.compile(r"\.(_[a-zA-Z]\w*)|^\s*from (?!ostraka)\S+ import (_[a-zA-Z]\w*)$", re.MULTILINE)
 OWN = re.compile(r"(?:\b(?:def|class) |\bself\.|\bcls\.|^\s*)(_[a-zA-Z]\w*)", re.MULTILINE)

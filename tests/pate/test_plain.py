@@ -13,8 +13,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from ostraka import ABSTAIN
 from ostraka.learn.handover import by_name, plain, table_model
-from ostraka.learn.ways.filter import SpectrumStudent
-from ostraka.learn.ways.regression import SpectrumRegressor
+from ostraka.learn.ways.filter import SpectrumRegressor, SpectrumStudent
 from ostraka.students import AugmentedSVM, Distilled
 from ostraka.voters.spectrum import Spectrum
 

@@ -17,7 +17,7 @@ from ostraka.core.result import Result
 from ostraka.learn import PATERegressor
 from ostraka.learn.handover import plain
 from ostraka.learn.students.filter import KalmanLinear
-from ostraka.learn.ways.regression import SpectrumRegressor
+from ostraka.learn.ways.filter import SpectrumRegressor
 from ostraka.report import render_html
 from ostraka.voters.rows import clipped_residuals
 from ostraka.voters.spectrum import Spectrum

@@ -11,8 +11,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from ostraka import TeacherEnsemble
-from ostraka.voters import parquet as _parquet
 from ostraka.voters import partition
+from ostraka.voters import voting as _voting
 
 KEY = b"a key of thirty-two bytes, or so"
 NAMES = ("age", "income", "visits")
@@ -56,8 +56,8 @@ ESTIMATORS = [LogisticRegression(), GaussianNB(), DecisionTreeClassifier(), KNei
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
 @pytest.mark.parametrize("at_once", [1, 600, 10**9])
 def test_votes_and_manifest_are_those_of_the_rows_in_memory(estimator, at_once, table, folder, monkeypatch):
-    monkeypatch.setattr(_parquet, "_NUMBERS_A_PART", at_once)  # one shard at a time; some; all
-    monkeypatch.setattr(_parquet, "_NUMBERS_AT_ONCE", max(1, at_once // 3))
+    monkeypatch.setattr(_voting, "_NUMBERS_A_PART", at_once)  # one shard at a time; some; all
+    monkeypatch.setattr(_voting, "_NUMBERS_AT_ONCE", max(1, at_once // 3))
     X, y, people = in_memory(table)
     manifest = partition(people, n_teachers=20, key=KEY)
     one = ensemble(estimator).fit(X, y, people, classes=["ill", "well"], manifest=manifest)
@@ -93,7 +93,7 @@ def test_no_rows_travel_to_workers(folder, monkeypatch):
         sent.extend(shard.X for part in items for shard in part)
         return work(items)
 
-    monkeypatch.setattr(_parquet, "spread", spread)
+    monkeypatch.setattr(_voting, "spread", spread)
     ensemble(GaussianNB()).fit(folder, "ill", "person")
     assert sorted(np.concatenate(sent)) == list(range(500))
     assert all(each.dtype == np.uint16 and each.ndim == 1 for each in sent)
@@ -133,7 +133,7 @@ def test_files_that_do_not_fit_are_refused_with_a_sentence(table, folder, tmp_pa
 
 
 def test_a_file_that_is_gone_when_a_worker_reads_it_is_named(folder, monkeypatch):
-    whole = _parquet.train_where_they_lie
+    whole = _voting.train_where_they_lie
 
     def later(*given, **options):
         (folder / "b.parquet").unlink()

@@ -22,7 +22,7 @@ from sklearn.tree import DecisionTreeClassifier
 from ostraka import GNMax, LNMax, TeacherEnsemble, Threshold
 from ostraka.consistent import Consistent
 from ostraka.voters import SavedTeachers
-from ostraka.voters.saved_files import _is_index
+from ostraka.voters.saved import _is_index
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(240, 3))

@@ -27,7 +27,7 @@ from ostraka.learn.session import Seeds, begin, dense, labels_of, split
 from ostraka.learn.students.distil import Distilled
 from ostraka.learn.ways.choose import choose, default_way
 from ostraka.voters.named import TABLES
-from ostraka.voters.parquet import applied
+from ostraka.voters.voting import applied
 
 if TYPE_CHECKING:
     import os

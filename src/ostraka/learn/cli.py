@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from ostraka.learn.classifier import PATEClassifier
     from ostraka.learn.cli_labels import LabelsOptions
     from ostraka.learn.regressor import PATERegressor
+    from ostraka.learn.ways.argmax import Prompts
     from ostraka.learn.ways.plan import Planned
-    from ostraka.learn.ways.prompts import Prompts
     from ostraka.learn.ways.response import LabelEstimator
 
     Estimator = PATEClassifier | PATERegressor | LabelEstimator
@@ -288,7 +288,7 @@ def _model(given: LearnOptions, task: Task, way: Way) -> PATEClassifier:
 
 def _prompts(given: LearnOptions, task: Task) -> Prompts:
     """The prompts that the options describe; their answers are kept in the folder of the run."""
-    from ostraka.learn.ways.prompts import Prompts
+    from ostraka.learn.ways.argmax import Prompts
     from ostraka.text.models import greedy, open_model
     from ostraka.voters.endpoint import Endpoint
     from ostraka.voters.prompts import PromptEnsemble

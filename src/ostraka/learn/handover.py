@@ -42,8 +42,7 @@ from ostraka.data.columns import one_hot
 from ostraka.learn.students.counts import AugmentedSVM, Spreading
 from ostraka.learn.students.distil import Distilled
 from ostraka.learn.ways.counts import BinnedStudent, linear
-from ostraka.learn.ways.filter import SpectrumStudent
-from ostraka.learn.ways.regression import SpectrumRegressor
+from ostraka.learn.ways.filter import SpectrumRegressor, SpectrumStudent
 from ostraka.networks import TorchClassifier
 from ostraka.report import folder as _folder
 from ostraka.voters.spectrum import Dictionary, Interactions

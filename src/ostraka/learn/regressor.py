@@ -14,8 +14,8 @@ from ostraka.core import check
 from ostraka.data import guards
 from ostraka.learn.classifier import FittedRows
 from ostraka.learn.session import Seeds, begin
+from ostraka.learn.ways.filter import COVERAGES, Regression
 from ostraka.learn.ways.plan import Facts, delta_of
-from ostraka.learn.ways.regression import COVERAGES, Regression
 from ostraka.voters.values import scaled
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ostraka.core.ledger.ledger import Ledger
     from ostraka.core.result import Result
     from ostraka.data.units import Manifest
-    from ostraka.learn.ways.regression import RegressionPlan
+    from ostraka.learn.ways.filter import RegressionPlan
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -20,7 +20,7 @@ from ostraka.voters.voting import count_votes
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ostraka.voters.saved_files import SavedFiles
+    from ostraka.voters.saved import SavedFiles
 
 _PROMPTS = "model", "n_shots", "max_calls", "max_cost", "prices"
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import re
+import zlib
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -11,6 +14,7 @@ from ostraka.core.accounting.calibration import calibrate
 from ostraka.core.door import release
 from ostraka.core.ledger.budget import Budget
 from ostraka.core.ledger.ledger import Ledger
+from ostraka.core.mechanisms.adaptive import ROWS, THETA, WEIGHTS
 from ostraka.core.private import Adjacency, Private
 from ostraka.core.randomness import os_keyed
 from ostraka.core.result import Result
@@ -19,7 +23,7 @@ from ostraka.data.units import numbered
 from ostraka.synth import clusters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from ostraka.core.mechanisms.law import Releasing
 
@@ -202,3 +206,67 @@ def record(
         },
         notes=("The lower bound is missing: no audit was run.",),
     )
+
+
+_FINENESS = 2**16 - 1  # of the weights of rows, as they are kept
+
+Arrays = dict[str, np.ndarray]
+
+
+def counts_and_model(released: Mapping[str, np.ndarray], grain: int) -> tuple[Arrays, Arrays]:
+    """Noisy counts in rows, and the arrays of a model, if one was released, as they are kept in a file."""
+    tables = {name: cells / grain for name, cells in released.items() if name not in {ROWS, WEIGHTS, THETA}}
+    if WEIGHTS not in released:
+        return tables, {}
+    model = {
+        ROWS: released[ROWS],
+        WEIGHTS: fine(released[WEIGHTS]),
+        THETA: released[THETA].astype(np.float32),
+    }
+    return tables, model
+
+
+def fine(weights: np.ndarray) -> np.ndarray:
+    """Weights of rows in two bytes each."""
+    return np.asarray(np.rint(weights / weights.max() * _FINENESS).astype(np.uint16))
+
+
+def counts_to_dict(counts: Arrays) -> dict[str, Any]:
+    """Counts as lists."""
+    return {name: table.ravel().tolist() for name, table in counts.items()}
+
+
+def counts_of(record: Mapping[str, Any]) -> Arrays:
+    """The inverse of :func:`counts_to_dict`, without shapes."""
+    return {name: np.array(cells) for name, cells in record.items()}
+
+
+def settings(mechanism: Any) -> dict[str, Any]:
+    """Public fields of a mechanism but for the sizes and the target, which the schema has."""
+    return {
+        field.name: getattr(mechanism, field.name)
+        for field in fields(mechanism)
+        if field.name not in {"sizes", "target"}
+    }
+
+
+def packed(arrays: Arrays) -> dict[str, Any]:
+    """Arrays as plain JSON types."""
+    return {
+        name: {
+            "dtype": array.dtype.str,
+            "shape": list(array.shape),
+            "data": base64.b85encode(zlib.compress(np.ascontiguousarray(array).tobytes(), level=6)).decode(),
+        }
+        for name, array in arrays.items()
+    }
+
+
+def unpacked(record: Mapping[str, Any]) -> Arrays:
+    """The inverse of :func:`packed`."""
+    return {
+        name: np.frombuffer(zlib.decompress(base64.b85decode(each["data"])), dtype=np.dtype(each["dtype"]))
+        .reshape(each["shape"])
+        .copy()
+        for name, each in record.items()
+    }

@@ -18,7 +18,7 @@ from ostraka.core.result import Result
 from ostraka.data.schema import Schema, encoded
 from ostraka.data.table import cells_of, numbers, word
 from ostraka.data.units import numbered
-from ostraka.synth import fitting, records
+from ostraka.synth import fitting
 from ostraka.synth.tables import GRAIN, by_rules
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class SequenceGenerator(BaseEstimator):
         private = sequences(self.schema, frame, groups, order, longest=self.longest)
         released = fitting.charged(self, mechanism, private, ledger=ledger, rng=rng)
         parts = [
-            records.counts_and_model(
+            fitting.counts_and_model(
                 {
                     name.removeprefix(prefix): table
                     for name, table in released.items()
@@ -234,9 +234,9 @@ class SequenceGenerator(BaseEstimator):
         """The generator as JSON, public like its rows; :meth:`from_json` reads it."""
         parts = [
             {
-                "counts": records.counts_to_dict(counts),
-                "model": records.packed(arrays),
-                "mechanism": records.settings(part) | {"sizes": part.sizes},
+                "counts": fitting.counts_to_dict(counts),
+                "model": fitting.packed(arrays),
+                "mechanism": fitting.settings(part) | {"sizes": part.sizes},
             }
             for part, (counts, arrays) in zip(
                 (self.mechanism_.first, self.mechanism_.following), self._parts, strict=True
@@ -283,14 +283,14 @@ class SequenceGenerator(BaseEstimator):
         generator._set(
             SequenceMarginals(first=first, following=following, constant=constant),
             [
-                (records.counts_of(part["counts"]), records.unpacked(part["model"]))
+                (fitting.counts_of(part["counts"]), fitting.unpacked(part["model"]))
                 for part in record["parts"]
             ],
         )
         generator.result_ = Result.from_json(json.dumps(record["result"]))
         return generator
 
-    def _set(self, mechanism: SequenceMarginals, parts: list[tuple[records.Arrays, records.Arrays]]) -> None:
+    def _set(self, mechanism: SequenceMarginals, parts: list[tuple[fitting.Arrays, fitting.Arrays]]) -> None:
         self.mechanism_, self._parts = mechanism, parts
         first, following = (
             part.model(counts, **arrays)

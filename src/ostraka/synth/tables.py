@@ -18,7 +18,7 @@ from ostraka.core.private import Adjacency, Private
 from ostraka.core.result import Result
 from ostraka.data.schema import Column, Schema, encoded
 from ostraka.data.units import numbered
-from ostraka.synth import fitting, records
+from ostraka.synth import fitting
 from ostraka.synth import pool as pools
 from ostraka.synth.forest import Forest
 from ostraka.synth.pool import NumberModel, Pool
@@ -152,7 +152,7 @@ class TableGenerator(BaseEstimator):
             return self._fit_pool(frame, groups=groups, ledger=ledger, rng=rng)
         private = coded(self.schema, frame, groups, rng=rng)
         released = fitting.charged(self, mechanism, private, ledger=ledger, rng=rng)
-        self._set(mechanism, *records.counts_and_model(released, mechanism.grain), persons=groups is not None)
+        self._set(mechanism, *fitting.counts_and_model(released, mechanism.grain), persons=groups is not None)
         self.result_ = fitting.record(self, private, rng=rng, public=_PUBLIC, **self._numbers())
         return self
 
@@ -182,7 +182,7 @@ class TableGenerator(BaseEstimator):
         if persons:
             codes = np.column_stack([codes, rows_of_person(groups, len(codes)) - 1])
         pool = numbers.fit(codes, groups=groups, **how)
-        arrays = {ROWS: pool.codes, WEIGHTS: records.fine(pool.weights)}
+        arrays = {ROWS: pool.codes, WEIGHTS: fitting.fine(pool.weights)}
         self._set(numbers.model.mechanism_, {}, arrays, persons=persons, n_units=pool.n_rows)
         record: Result = numbers.model.result_
         settings = record.settings | self._numbers() | {"method": self.method}
@@ -308,14 +308,14 @@ class TableGenerator(BaseEstimator):
             "method": self.method,
             "persons": self.n_people_ is not None,
             "n_rows": float(self.model_.n_rows),
-            "counts": records.counts_to_dict(self.counts_),
-            "model": records.packed(self._arrays),
+            "counts": fitting.counts_to_dict(self.counts_),
+            "model": fitting.packed(self._arrays),
             "result": json.loads(self.result_.to_json()),
         }
         if self.counts_:
             record["method"] = "particles" if self._arrays else "forest"
             record["counted_with"] = self.mechanism_.target
-            record["mechanism"] = records.settings(self.mechanism_)
+            record["mechanism"] = fitting.settings(self.mechanism_)
         return json.dumps(record)
 
     @classmethod
@@ -335,7 +335,7 @@ class TableGenerator(BaseEstimator):
         settings = {name: record[name] for name in ("target", "epsilon", "delta")}
         schema, persons = Schema.from_dict(record["schema"]), record.get("persons", False)
         generator = cls(schema, **settings, method=record.get("method", "forest"))
-        counts, arrays = records.counts_of(record["counts"]), records.unpacked(record.get("model", {}))
+        counts, arrays = fitting.counts_of(record["counts"]), fitting.unpacked(record.get("model", {}))
         sizes = generator._coded_schema(persons=persons).sizes
         mechanism: TreeMarginals | AdaptiveMarginals | None = None
         if generator.method == "forest":

@@ -19,8 +19,7 @@ from ostraka.data.parquet import ParquetRows, column_of
 from ostraka.data.table import rows, selected
 from ostraka.data.units import Manifest, deal
 from ostraka.voters.networks import as_float32, as_network, predict, require_repeatable, train_networks
-from ostraka.voters.parquet import train_where_they_lie
-from ostraka.voters.voting import Shard, count_votes, dry_run, spread, train, vote
+from ostraka.voters.voting import Shard, count_votes, dry_run, spread, train, train_where_they_lie, vote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -20,12 +20,10 @@ from ostraka.core.ledger.budget import BudgetExceeded
 from ostraka.core.mechanisms.counts import NoisyCounts
 from ostraka.data.units import Manifest
 from ostraka.learn.session import dense
-from ostraka.learn.ways.argmax import Argmax
+from ostraka.learn.ways.argmax import Argmax, Prompted, Prompts
 from ostraka.learn.ways.counts import Counts, counted, expected_labels
-from ostraka.learn.ways.filter import Filter
+from ostraka.learn.ways.filter import Filter, Regression
 from ostraka.learn.ways.plan import Facts, World, delta_of
-from ostraka.learn.ways.prompts import Prompted, Prompts
-from ostraka.learn.ways.regression import Regression
 from ostraka.learn.ways.rounds import Rounds
 from ostraka.voters.bins import QuantileCells
 from ostraka.voters.cells import GraphCells, numbers

@@ -1,4 +1,7 @@
-"""The way of the filter: noisy rounds over a public spectrum, read by a bank of Kalman filters."""
+"""The way of the filter: noisy rounds over a public spectrum, read by a bank of Kalman filters.
+
+:class:`Regression` is the same way for numbers between declared bounds.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,24 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
-from ostraka.learn.students.filter import KalmanLogistic, chances
+from ostraka.core import check
+from ostraka.core.door import release
+from ostraka.learn.run import Run
+from ostraka.learn.students.filter import KalmanLinear, KalmanLogistic, chances
 from ostraka.learn.ways.rounds import Tables, TablesPlan, tables_within
 from ostraka.voters.rows import RowVoter, balanced_residuals, summed
 from ostraka.voters.spectrum import Spectrum, many_rows
+from ostraka.voters.values import DISTANCES, ValueVoter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ostraka.core.mechanisms.counts import NoisyCounts
     from ostraka.core.private import Private
-    from ostraka.learn.run import Owned, Run
-    from ostraka.learn.session import Session
+    from ostraka.learn.run import Owned
+    from ostraka.learn.session import Data, Seeds, Session
     from ostraka.learn.ways.plan import Facts, World
 
 _ROUNDS = 5
@@ -197,3 +204,140 @@ class Filter(Tables):
         return words | {
             "way": f"filter: in each round, every {unit} adds what the model so far gets wrong about it"
         }
+
+
+_LEAST_CLIP = 0.15  # of numbers between -1 and 1
+COVERAGES = (0.5, 0.9)  # of intervals in a record
+_SURE = 1.28  # standard errors of a noisy sum by which intervals are wider
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegressionPlan(FilterPlan):
+    """The plan of a regression, and its cost for all data. All of it is public.
+
+    Attributes
+    ----------
+    n_units, n_cells, ballot, mechanism, delta, n_rounds, resolution
+        As of :class:`~ostraka.learn.ways.filter.FilterPlan`. A last table counts distances.
+    """
+
+    way: ClassVar[str] = "regression"
+    n_after: ClassVar[int] = 1
+
+    @property
+    def clips(self) -> tuple[float, ...]:
+        """The largest residual of each round, where numbers are between -1 and 1."""
+        return tuple(max(0.5**turn, _LEAST_CLIP) for turn in range(self.n_rounds))
+
+
+@dataclass(eq=False, repr=False)
+class SpectrumRegressor(RegressorMixin, BaseEstimator):
+    """A public spectrum and a linear model of it, as one regressor of rows.
+
+    ``distances`` are noisy shares of private rows, by how far the model is from their numbers, in the bins of
+    :func:`~ostraka.voters.values.distances`; ``noise`` is the standard deviation of each.
+    """
+
+    cells: Spectrum
+    coef: np.ndarray
+    bounds: tuple[float, float]
+    distances: np.ndarray
+    noise: float
+
+    def fit(self, X: Any = None, y: Any = None) -> Self:  # noqa: ARG002  (as scikit-learn calls it)
+        """Do nothing, because all parts are fitted already."""
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The expected number of each row, between the bounds."""
+        low, high = self.bounds
+        expected = (self.cells.features(X) @ self.coef)[:, 0]
+        return np.asarray(np.clip(low + (high - low) * (expected + 1) / 2, low, high))
+
+    def predict_interval(self, X: Any, *, coverage: float = 0.9) -> np.ndarray:
+        """An interval around the prediction of each row, shape (n_rows, 2), between the bounds."""
+        low, high = self.bounds
+        expected, half = self.predict(X)[:, None], self.half_width(coverage) * (high - low) / 2
+        return np.asarray(np.clip(expected + np.array([-half, half]), low, high))
+
+    def half_width(self, coverage: float) -> float:
+        """How far numbers are from predictions at the most, for this share, where bounds are -1 and 1.
+
+        Of the share beyond a distance, a noisy sum of bins, 1.28 standard errors of its noise are taken
+        off the allowed share: so intervals are too narrow for the private rows in one fit of ten at most.
+        Inside a bin, distances are taken to be even; where those further out are rarer, that errs wide.
+        """
+        check.share(coverage=coverage)
+        allowed, n_bins = 1 - coverage, len(self.distances)
+        beyond = np.append(np.cumsum(self.distances[::-1])[::-1], 0.0)  # each edge
+        beyond += _SURE * self.noise * np.sqrt(np.arange(n_bins, -1, -1))
+        first = int(np.flatnonzero(beyond[1:] <= allowed)[0])
+        part = (beyond[first] - allowed) / max(beyond[first] - beyond[first + 1], 1e-300)
+        low, high = DISTANCES[first : first + 2]
+        return float(low + min(max(part, 0.0), 1.0) * (high - low))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regression(Filter):
+    """In each round, every unit adds what the model so far gets wrong about its number."""
+
+    kind: ClassVar[type[FilterPlan]] = RegressionPlan
+    instead: ClassVar[str] = "fit PATERegressor in Python all the same"
+
+    def learn(self, model: Any, data: Data, seeds: Seeds, session: Session) -> Run:  # noqa: ARG002
+        """Ask in each round what the model gets wrong, and pay for it, if the ledger can pay for all."""
+        plan, cells, ledger = self.plan, self.cells, session.ledger
+        relation = plan.mechanism.relation
+        voter = ValueVoter(cells=cells, bounds=model.bounds, manifest=session.manifest, relation=relation)
+        voter.fit(data.X, data.y, data.groups)
+        model._tell("votes", 1, 1)  # noqa: SLF001  (same package)
+        low, high = map(float, model.bounds)
+        key = session.key(data, repr(plan), cells.sha256_, (low, high))
+        plan.require_affordable(ledger, key=key)
+
+        def released(turn: int, table: Private) -> np.ndarray:
+            model._tell("answers", turn, plan.n_answers)  # noqa: SLF001
+            return np.asarray(release(plan.mechanism, table, ledger=ledger, key=f"{key}/{turn}"))
+
+        sigma = plan.mechanism.sigma * plan.unit
+        sizes = {"n_units": plan.n_units, "n_rounds": plan.n_rounds}
+        learner = KalmanLinear(cells.features_, cells.variances_, sigma=sigma, **sizes)
+        for turn, clip in enumerate(plan.clips):
+            table = voter.gradient(learner.coef_, clip=clip, parts=plan.ballot)
+            learner.step(released(turn, table) * plan.unit, clip=clip)
+        votes = voter.distances(learner.coef_, parts=plan.ballot)
+        whole = voter.weight(parts=plan.ballot) * plan.n_units
+        distances = released(plan.n_rounds, votes)[:, 0] / whole
+        model._tell("answers", plan.n_answers, plan.n_answers)  # noqa: SLF001
+        return Run.of(
+            model,
+            data,
+            session,
+            plan=plan,
+            classes=np.empty(0),
+            student=SpectrumRegressor(
+                cells, learner.coef_, (low, high), distances, plan.mechanism.sigma / whole
+            ),
+            student_name=SpectrumRegressor.__name__,
+            teacher=f"every {voter.unit_}, for {cells!r}",
+            labels=np.zeros(len(cells.features_), dtype=np.int64),
+            notes=(f"{data.public_numbers} are treated as public, and so are the declared bounds.",),
+            predicted=None,
+            votes=votes,
+        )
+
+    def record(self, run: Run, owned: Owned) -> dict[str, Any]:  # noqa: ARG002
+        """Half the width of intervals, for some declared coverages."""
+        low, high = run.student.bounds
+        half = {f"{share:g}": run.student.half_width(share) * (high - low) / 2 for share in COVERAGES}
+        return {"utility": {"half_widths": half}}
+
+    def words(self, *, n_units: int, n_public: int, unit: str, teacher: str) -> dict[str, str]:
+        """The sums, the mechanism, who are neighbours, and the tables."""
+        plan, sizes = self.plan, {"n_units": n_units, "n_public": n_public}
+        own = {
+            "way": f"regression: in each round, every {unit} adds what the model so far gets wrong about it",
+            "answers": f"{plan.n_answers} tables: {plan.n_cells:,} features, once a round, and how far "
+            "predictions are from numbers",
+        }
+        return Filter.words(self, **sizes, unit=unit, teacher=teacher) | own
