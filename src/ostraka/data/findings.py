@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -144,6 +145,30 @@ class Finding:
         return {**asdict(self), "options": list(self.options), "values": list(self.values), "hint": self.hint}
 
 
+def remark(
+    kind: str,
+    weight: str,
+    text: str,
+    *options: str,
+    column: str | None = None,
+    role: str = "",
+    values: Iterable[str] = (),
+    private: bool = True,
+) -> Finding:
+    """A finding, whose text begins with its column and what that is, where it is about one."""
+    if role or column is not None:
+        text = f"column {column!r} {role}{text}"
+    return Finding(
+        kind=kind,
+        weight=weight,
+        text=text,
+        column=column,
+        options=options,
+        values=tuple(values),
+        private=private,
+    )
+
+
 class Cells(NamedTuple):
     """One column: the different texts, how often each occurs, and the text of each row by its place."""
 
@@ -190,14 +215,8 @@ def findings(table: Table, columns: Columns, *, public: Table | None) -> list[Fi
         if label is not None and (finding := _gives_away(table, name, cells.get(name), label)):
             remarks.append(finding)
     if len(features) > _WIDE:
-        remarks.append(
-            Finding(
-                kind="wide",
-                weight=NOTE,
-                text=f"{len(features)} columns: those that say nothing add noise; --drop leaves one out",
-                private=False,
-            )
-        )
+        text = f"{len(features)} columns: those that say nothing add noise; --drop leaves one out"
+        remarks.append(remark("wide", NOTE, text, private=False))
     if public is not None:
         remarks += _public(public, features, columns)
     remarks += _fill(table, public, features, columns)
@@ -210,8 +229,7 @@ def form_findings(shape: Look, declared: Format) -> list[Finding]:
     remarks = []
 
     def say(kind: str, text: str, *options: str, weight: str | None = None) -> None:
-        weight = weight or (DOUBT if options else NOTE)
-        remarks.append(Finding(kind=kind, weight=weight, text=text, options=options))
+        remarks.append(remark(kind, weight or (DOUBT if options else NOTE), text, *options))
 
     form = shape.form
     if form.skip and form.skip != (declared.skip or 0):
@@ -257,9 +275,8 @@ class _Labels(NamedTuple):
     def rows(self, classes: Iterable[str]) -> int:
         return sum(self.counts[text] for text in classes)
 
-    def finding(self, kind: str, weight: str, text: str, **details: Any) -> Finding:
-        text = f"column {self.name!r} (--label) {text}"
-        return Finding(kind=kind, weight=weight, text=text, column=self.name, **details)
+    def finding(self, kind: str, weight: str, text: str, *options: str, **details: Any) -> Finding:
+        return remark(kind, weight, text, *options, column=self.name, role="(--label) ", **details)
 
 
 def label_findings(cells: Cells, columns: Columns) -> Iterator[Finding]:
@@ -276,8 +293,9 @@ def label_findings(cells: Cells, columns: Columns) -> Iterator[Finding]:
             REFUSED if grave else DOUBT,
             "lacks a label in some rows, which would count as the first class"
             + (", or what stands for none would be a class" if holes else ""),
-            options=(*options, "--drop-unlabelled"),
-            values=tuple(holes),
+            *options,
+            "--drop-unlabelled",
+            values=holes,
         )
     if declared:
         strange = sorted(set(it.counts) - {*declared, *holes})
@@ -287,7 +305,7 @@ def label_findings(cells: Cells, columns: Columns) -> Iterator[Finding]:
                 DOUBT,
                 f"holds labels that --classes does not name, in {it.rows(strange):,} rows: they count as the "
                 "first class",
-                values=tuple(strange),
+                values=strange,
             )
         return
     yield from _class_findings(it, [text for text in it.counts if text not in holes])
@@ -321,7 +339,7 @@ def _class_findings(it: _Labels, classes: list[str]) -> Iterator[Finding]:
                 f"has {len(rare)} of {len(classes)} classes with less than 1 % of the rows: the model seldom "
                 "says them; rank rows by predict_proba"
             )
-        yield it.finding("rare classes", NOTE, text, values=tuple(rare))
+        yield it.finding("rare classes", NOTE, text, values=rare)
 
 
 def target_findings(numbers: np.ndarray, columns: Columns) -> Iterator[Finding]:
@@ -330,10 +348,7 @@ def target_findings(numbers: np.ndarray, columns: Columns) -> Iterator[Finding]:
     known = numbers[np.isfinite(numbers)]
     n_missing, n_beyond = len(numbers) - len(known), int(((known < low) | (known > high)).sum())
 
-    def finding(kind: str, weight: str, text: str, *options: str) -> Finding:
-        text = f"column {columns.label!r} (--target) {text}"
-        return Finding(kind=kind, weight=weight, text=text, column=columns.label, options=options)
-
+    finding = partial(remark, column=columns.label, role="(--target) ")
     if not len(known) or known.min() == known.max():
         yield finding("one number", REFUSED, "holds no numbers, or only one: is it the right column?")
     elif n_missing and not columns.drop_unlabelled:
@@ -361,8 +376,8 @@ def _spellings(it: _Labels, classes: list[str]) -> Iterator[Finding]:
         "label spellings",
         REFUSED,
         f"has {sum(map(len, twins))} classes which are {len(twins)} but for case, spaces and zeros",
-        options=tuple(options),
-        values=tuple(text for group in twins for text in group),
+        *options,
+        values=(text for group in twins for text in group),
     )
 
 
@@ -384,24 +399,20 @@ def _units(table: Table, columns: Columns, cells: dict[str, Cells]) -> Iterator[
     order = sorted(named, key=lambda name: (not _names_people(name), len(cells[name].texts)))
     for place, name in enumerate(order):
         if place == 0 and not columns.rows_are_people:
-            yield Finding(
-                kind="unit",
-                weight=REFUSED,
-                text=f"column {name!r} looks like an identifier that repeats: if several rows are one "
-                f"person's, type --person {shlex.quote(name)} to protect people; if each row is another "
-                "person's, type --rows-are-people",
+            yield remark(
+                "unit",
+                REFUSED,
+                "looks like an identifier that repeats: if several rows are one person's, type --person "
+                f"{shlex.quote(name)} to protect people; if each row is another person's, type "
+                "--rows-are-people",
+                "--person",
+                name,
                 column=name,
-                options=("--person", name),
             )
         else:
             why = ": it teaches nothing" if columns.rows_are_people else ", too"
-            yield Finding(
-                kind="identifier",
-                weight=DOUBT,
-                text=f"column {name!r} looks like an identifier{why}",
-                column=name,
-                options=("--drop", name),
-            )
+            text = f"looks like an identifier{why}"
+            yield remark("identifier", DOUBT, text, "--drop", name, column=name)
 
 
 def _rows(table: Table, columns: Columns, cells: dict[str, Cells]) -> Iterator[Finding]:
@@ -412,30 +423,22 @@ def _rows(table: Table, columns: Columns, cells: dict[str, Cells]) -> Iterator[F
     for name, column in cells.items():
         again &= np.array([text == name for text in column.texts], dtype=bool)[column.codes]
     if again.any():
-        yield Finding(
-            kind="header",
-            weight=DOUBT,
-            text=f"{int(again.sum()):,} rows hold the names of the columns, as if they were cells: take them "
-            "out of the file",
-        )
+        many = f"{int(again.sum()):,} rows hold the names of the columns"
+        yield remark("header", DOUBT, f"{many}, as if they were cells: take them out of the file")
     codes = np.column_stack([column.codes for column in cells.values()]).astype(np.float64)
     if columns.person is None and not columns.rows_are_people and seems_repeated(codes, row_digests(codes)):
-        yield Finding(
-            kind="repeated rows",
-            weight=DOUBT,
-            text="most rows occur twice or more: if these are one person's, take the copies out of the file, "
+        yield remark(
+            "repeated rows",
+            DOUBT,
+            "most rows occur twice or more: if these are one person's, take the copies out of the file, "
             "because only one of them would be protected",
         )
 
 
 def _sizes(cells: Cells, name: str) -> Iterator[Finding]:
     if "" in cells.texts:
-        yield Finding(
-            kind="unit",
-            weight=REFUSED,
-            text=f"column {name!r} (--person) is empty in some rows: every row must name its person",
-            column=name,
-        )
+        text = "(--person) is empty in some rows: every row must name its person"
+        yield remark("unit", REFUSED, text, column=name)
         return
     _, n_people, _ = numbered(cells.texts)
     yield Finding(
@@ -506,10 +509,8 @@ class _Feature(NamedTuple):
         """The spellings that perhaps stand for no value."""
         return sorted(text for text, is_hole in zip(self.cells.texts, self.hole, strict=True) if is_hole)
 
-    def finding(self, kind: str, weight: str, text: str, **details: Any) -> Finding:
-        return Finding(
-            kind=kind, weight=weight, text=f"column {self.name!r} {text}", column=self.name, **details
-        )
+    def finding(self, kind: str, weight: str, text: str, *options: str, **details: Any) -> Finding:
+        return remark(kind, weight, text, *options, column=self.name, **details)
 
 
 def _column(
@@ -520,7 +521,7 @@ def _column(
         return
     it = _Feature.of(table, name, cells)
     if it.absent.all():
-        yield it.finding("empty column", DOUBT, "is empty", options=("--drop", name))
+        yield it.finding("empty column", DOUBT, "is empty", "--drop", name)
         return
     if len(cells.texts) == 1:
         yield it.finding("constant column", NOTE, "holds the same in every row")
@@ -541,21 +542,14 @@ def _of_numbers(it: _Feature, columns: Columns) -> Iterator[Finding]:
     holes = cells.share(it.hole)
     unread = float(it.table.numbers(name)[1].mean()) - holes
     if holes:
-        options = tuple(word for text in it.holes for word in _missing_option(text))
-        yield it.finding(
-            "holes", DOUBT, "has spellings of no number", options=options, values=tuple(it.holes)
-        )
+        options = [word for text in it.holes for word in _missing_option(text)]
+        yield it.finding("holes", DOUBT, "has spellings of no number", *options, values=it.holes)
     if it.table.form.decimal != "," and commas > _RARE:
-        yield it.finding(
-            "numbers as text", REFUSED, "holds numbers with decimal commas", options=("--decimal", ",")
-        )
+        text = "holds numbers with decimal commas"
+        yield it.finding("numbers as text", REFUSED, text, "--decimal", ",")
     elif unread > _GRAVE:
-        yield it.finding(
-            "numbers as text",
-            REFUSED,
-            "holds no numbers where the public rows do: write them alike, or leave it out",
-            options=("--drop", name),
-        )
+        text = "holds no numbers where the public rows do: write them alike, or leave it out"
+        yield it.finding("numbers as text", REFUSED, text, "--drop", name)
     elif unread > 0:
         strange = sorted(
             text
@@ -568,15 +562,11 @@ def _of_numbers(it: _Feature, columns: Columns) -> Iterator[Finding]:
             DOUBT,
             f"holds {round(unread * len(it.table)):,} cells that are no number, and count as missing"
             + (": some are written with a unit" if united else ""),
-            values=tuple(strange[:_SHOWN]),
+            values=strange[:_SHOWN],
         )
     if len(cells.texts) == len(it.table) >= _ENOUGH_NUMBERS and all(text.isdecimal() for text in cells.texts):
-        yield it.finding(
-            "values of their own",
-            DOUBT,
-            "holds another whole number in every row: if it only numbers the rows, it teaches nothing",
-            options=("--drop", name),
-        )
+        text = "holds another whole number in every row: if it only numbers the rows, it teaches nothing"
+        yield it.finding("values of their own", DOUBT, text, "--drop", name)
     yield from _sentinels(it, columns)
 
 
@@ -586,21 +576,17 @@ def _of_kinds(it: _Feature, *, declared: bool) -> Iterator[Finding]:
         many = len(it.table) < _ROWS_OF_A_KIND * len(cells.texts)
         for sign, kind, text in _WRITTEN:
             if cells.share([bool(sign.fullmatch(cell)) for cell in cells.texts]) > _OWN:
-                yield it.finding(kind, DOUBT, text, options=("--drop", it.name) if many else ())
+                yield it.finding(kind, DOUBT, text, *(("--drop", it.name) if many else ()))
                 return
     filled = ~it.absent & ~it.hole
     n_kinds, n_filled = int(filled.sum()), int(cells.counts[filled].sum())
     sentences = np.mean([len(text.split()) for text in cells.texts]) > _SENTENCE
     if n_filled >= _ENOUGH and n_kinds > _OWN * n_filled and not sentences:
-        yield it.finding(
-            "values of their own",
-            DOUBT,
-            "holds another value in nearly every row, as identifiers and names do",
-            options=("--drop", it.name),
-        )
+        text = "holds another value in nearly every row, as identifiers and names do"
+        yield it.finding("values of their own", DOUBT, text, "--drop", it.name)
     elif it.hole.any():
         text = "has spellings of no value, which are a kind of its own"
-        yield it.finding("holes", NOTE, text, values=tuple(it.holes))
+        yield it.finding("holes", NOTE, text, values=it.holes)
     alike = (
         [group for group in _alike(cells.texts) if len(group) > 1] if n_kinds <= encoding.MOST_KINDS else []
     )
@@ -609,7 +595,7 @@ def _of_kinds(it: _Feature, *, declared: bool) -> Iterator[Finding]:
             "spellings",
             DOUBT,
             "holds kinds that are equal but for case and spaces, and count as different",
-            values=tuple(text for group in alike for text in group),
+            values=(text for group in alike for text in group),
         )
 
 
@@ -649,12 +635,8 @@ def _sentinels(it: _Feature, columns: Columns) -> Iterator[Finding]:
         value = float(text)
         others = values[np.isfinite(values) & (values != value)]
         if others.size and (value < 0 <= others.min() or value > _APART * others.max() > 0):
-            yield it.finding(
-                "holes",
-                DOUBT,
-                f"holds {text} apart from all other numbers: does it mean none?",
-                options=_missing_option(text),
-            )
+            doubt = f"holds {text} apart from all other numbers: does it mean none?"
+            yield it.finding("holes", DOUBT, doubt, *_missing_option(text))
 
 
 def _joined(label: Cells) -> Cells:
@@ -689,13 +671,8 @@ def _gives_away(table: Table, name: str, cells: Cells | None, label: Cells) -> F
     np.add.at(counts, (codes, label.codes), 1)
     if counts.max(axis=1).sum() / n_rows < _GIVES_AWAY:
         return None
-    return Finding(
-        kind="gives the label away",
-        weight=DOUBT,
-        text=f"column {name!r} says the label nearly always: is it known when the model is used?",
-        column=name,
-        options=("--drop", name),
-    )
+    text = "says the label nearly always: is it known when the model is used?"
+    return remark("gives the label away", DOUBT, text, "--drop", name, column=name)
 
 
 def _public(public: Table, features: Sequence[str], columns: Columns) -> Iterator[Finding]:
