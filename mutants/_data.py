@@ -118,8 +118,8 @@ MUTANTS = [
     Mutant(
         "an identifier that repeats becomes a feature under one row",
         "data/findings.py",
-        'kind="unit",\n                weight=REFUSED,\n                text=f"column {name!r} looks like',
-        'kind="unit",\n                weight=DOUBT,\n                text=f"column {name!r} looks like',
+        'REFUSED,\n                "looks like an identifier that repeats',
+        'DOUBT,\n                "looks like an identifier that repeats',
         "cli/test_check.py::test_an_identifier_that_public_rows_have_too_never_becomes_a_feature_in_silence",
     ),
     Mutant(

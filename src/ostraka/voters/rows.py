@@ -331,8 +331,8 @@ class RowVoter(BaseEstimator):
         check_is_fitted(self, "adjacency_")
         if not own_features(self.cells):
             raise ValueError(
-                "cells must have features of each row's own: take FeatureCells for residuals, Spectrum for "
-                "gradients"
+                "cells must have features of each row's own: for gradients take Spectrum, for residuals "
+                "FeatureCells"
             )
 
     def _summed(
