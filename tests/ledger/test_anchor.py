@@ -185,10 +185,10 @@ def test_a_quick_start_reads_from_the_last_record_of_totals_on(charged, path, an
     monkeypatch.setattr(history, "SNAPSHOT_EVERY", 4)
     head = charged(11)
     read = []
-    rows = type(Ledger(path)._store).rows
+    blocks = type(Ledger(path)._store).blocks
     monkeypatch.setattr(
-        "ostraka.core.ledger.store.SQLiteStore.rows",
-        lambda self, after: (read.append(after), rows(self, after))[1],
+        "ostraka.core.ledger.store.SQLiteStore.blocks",
+        lambda self, after, limit=None: (read.append(after), blocks(self, after, limit))[1],
     )
     assert charged(0) == head
     assert set(read) == {8, 11}
