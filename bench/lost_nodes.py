@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ostraka.voters.voting import Teacher
 
-NODES, TEACHERS, SLEEP = 4, 400, 0.2  # seconds that one teacher takes beside its training
+NODES, TEACHERS, SLEEP = 3, 90, 2.0  # seconds that one teacher takes beside its training: a minute in all
 SHARES = (0.3, 0.6, 0.9)
 QUICK = {"NODES": 0}
 

@@ -1,9 +1,9 @@
 """How time and memory grow from ten thousand on: the slope of each verb on logarithmic axes.
 
-A slope of 1 is as much more as there is more of it. ``OSTRAKA_BENCHMARK_ENTRIES`` sets the largest size, and
-``OSTRAKA_BENCHMARK_FIGURE`` the file of a picture. Each size of each verb runs in a process of its own, after
-a small one of 200, so that nothing is compiled or loaded while it is measured. Slopes are those of the sizes
-that take a twentieth of a second of processor time or 16 MiB, at least.
+``OSTRAKA_BENCHMARK_ENTRIES=10000000 OSTRAKA_BENCHMARK_FIGURE=slopes.svg python -m bench slopes`` goes up to
+ten million, and plots them. A slope of 1 is as much more as there is more of it. Each size of each verb runs
+in a process of its own, after a small one of 200, so that nothing is compiled or loaded while it is measured.
+Slopes are those of the sizes that take a twentieth of a second of processor time or 16 MiB, at least.
 """
 
 from __future__ import annotations
@@ -46,6 +46,11 @@ def fill():
             for k in range(first, min(n, first + 4000))
         ])
 """
+SHOW = """
+from contextlib import redirect_stdout
+from io import StringIO
+from ostraka.cli.ledger import show
+"""
 COUNTS = """
 from ostraka import Adjacency, Budget, GNMax, Ledger, Private, count_votes, release
 from ostraka.accounting import exact_curve
@@ -66,6 +71,22 @@ path = Path(folder) / f"{n}.csv"
 columns = {f"x{k}": rng.normal(size=n).round(3) for k in range(9)}
 csv.write_csv(pa.table({**columns, "kind": rng.choice(["a", "b", "c"], n)}), path)
 """
+PARQUET = """
+from pathlib import Path
+import pyarrow as pa
+from pyarrow import parquet
+from ostraka.data.parquet import ParquetRows
+from ostraka.voters import QuantileCells, RowVoter
+path = Path(folder) / f"{n}.parquet"
+columns = {f"x{k}": rng.normal(size=n).astype(np.float32) for k in range(9)}
+parquet.write_table(pa.table(columns), path, row_group_size=50_000)
+y, voter = rng.integers(0, 2, n), RowVoter(cells=QuantileCells().fit(rng.normal(size=(2000, 9))))
+"""
+GUESSES = """
+from ostraka.audit.one_run import Guesses, _lower_ends
+guesses = Guesses.fixed_in_advance([n * 74 // 100], [n], n_canaries=n)
+"""
+MASKS = "from bench.collect import all_pairs"
 VERBS = {
     "count ballots of 50 teachers": (
         COUNTS + "ballots = rng.integers(0, 10, size=(50, n), dtype=np.uint8)",
@@ -79,6 +100,16 @@ VERBS = {
     "exact cost of votes, a thousand distinct": (COUNTS, "exact_curve(GNMax(sigma=40.0), counts)"),
     "charge questions": (LEDGER, "fill()"),
     "verify a ledger": (LEDGER + "fill()", "ledger.verify()"),
+    "show a ledger": (
+        LEDGER + SHOW + "fill(); ledger.close()",
+        "with redirect_stdout(StringIO()): show(f'{folder}/{n}.sqlite', last=100, secret=None, as_json=True)",
+    ),
+    "count rows of a Parquet file": (
+        PARQUET,
+        "voter.fit(ParquetRows.numbers(path, aside=()), y).vote()",
+    ),
+    "bound of one run, by guesses": (GUESSES, "_lower_ends(guesses, 'steinke', delta=1e-3, error=0.05)"),
+    "masks of a client, by values": (MASKS, "all_pairs(7, n)"),
     "count rows in a table": (ROWS, "voter.fit(X, y).vote()"),
     "read a CSV file": (FILE, "read(path, public=False)"),
 }
