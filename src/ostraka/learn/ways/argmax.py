@@ -29,7 +29,6 @@ from ostraka.core.result import Result
 from ostraka.learn.run import Owned, Run
 from ostraka.learn.students.distil import Distilled, schedule, typical, uncertainty_sampling
 from ostraka.learn.ways.plan import MANY, Plan, Way
-from ostraka.voters.endpoint import Endpoint
 from ostraka.voters.teachers import TeacherEnsemble
 
 if TYPE_CHECKING:
@@ -410,6 +409,8 @@ class Prompted(Argmax):
 
     def settings(self, model: Any, teachers: PromptEnsemble) -> tuple[Any, ...]:
         """The student, and all that a prompt is made of."""
+        from ostraka.voters.endpoint import Endpoint  # noqa: PLC0415  (a client over HTTP, for prompts alone)
+
         endpoint = teachers.endpoint
         place = (
             endpoint if isinstance(endpoint, str) else endpoint.url if isinstance(endpoint, Endpoint) else ""
