@@ -6,11 +6,11 @@ among as many suspects as there are members (the thesis's accuracy), the AUC and
 VAE and BEGAN are those of their papers. 500 of 5,000 images are members; the thesis has 6,000 of 60,000. LFW
 and the images of retinas are not to be had.
 
-``--seeds=0,1,2``, ``--epochs=400`` of the target, ``--steps=10000`` of an attacker, ``--width=32`` channels.
-``--alone`` trains no second generator. ``--cases=dcgan`` leaves out the cases of a part whose name is
-another. ``--device=cuda`` is where networks train, ``--jobs=9`` how many parts at once. After ``--until``
-seconds no training begins any more. ``--out=FILE`` gets a line of JSON for each printed one,
-``--cache=FOLDER`` keeps trainings for other parts and calls, ``--pictures=FOLDER`` gets pictures.
+``--seeds=0,1,2``, ``--epochs=400`` of the target, ``--steps=10000`` of an attacker, ``--side=32`` of the
+images, ``--width=32`` channels. ``--alone`` trains no second generator. ``--cases=dcgan`` leaves out the
+cases of a part whose name is another. ``--device=cuda`` is where networks train, ``--jobs=9`` how many parts
+at once. After ``--until`` seconds no training begins any more. ``--out=FILE`` gets a line of JSON for each
+printed one, ``--cache=FOLDER`` keeps trainings for other parts and calls, ``--pictures=FOLDER`` gets pictures.
 
 The step at which an attacker stops, 10,000, was fixed before any run. Known rows are no candidates. The
 thesis's private GAN of figure 6.18 has no differential privacy by today's definition: networks of a ``DPGM``
@@ -95,6 +95,7 @@ class Run(NamedTuple):
     seed: int
     epochs: tuple[int, ...]
     steps: tuple[int, ...]
+    side: int
     width: int | None
     alone: bool
     device: str
@@ -119,19 +120,19 @@ class World(NamedTuple):
     fresh: np.ndarray
 
 
-def images(name: str = "x_train", *, side: int | None = None) -> np.ndarray:
+def images(name: str = "x_train", *, side: int) -> np.ndarray:
     """Flat colour images, channels first; a smaller side leaves pixels out."""
     with np.load(folder() / "cifar10" / "cifar10_5000_2000.npz") as file:
         whole = file[name][:N_ROWS]
-    step = 32 // (SIDE if side is None else side)
+    step = 32 // side
     smaller = whole[:, ::step, ::step].transpose(0, 3, 1, 2)
     return smaller.reshape(len(whole), -1) / np.float32(255)
 
 
-def dealt(seed: int, share: float = 0.1, n_rows: int | None = None) -> World:
+def dealt(run: Run, share: float = 0.1, n_rows: int | None = None) -> World:
     """Exactly this share are members, as in the thesis. No audit follows."""
-    rows = images()[:n_rows]
-    order, n = np.random.default_rng(seed).permutation(len(rows)), int(share * len(rows))
+    rows = images(side=run.side)[:n_rows]
+    order, n = np.random.default_rng(run.seed).permutation(len(rows)), int(share * len(rows))
     return World(rows, np.isin(np.arange(len(rows)), order[:n]), order[n : 2 * n])
 
 
@@ -242,7 +243,7 @@ def without(world: World, *known: np.ndarray) -> np.ndarray:
 
 def figure65(run: Run) -> Iterator[Line]:
     """Euclidean distance to samples, on average and to the nearest (thesis: chance)."""
-    world = dealt(run.seed)
+    world = dealt(run)
     samples = target(run, world).samples[:N_ROWS].astype(np.float64) / 255
     squares, distances = (samples**2).sum(axis=1), []
     for rows in np.array_split(world.rows.astype(np.float64), 10):
@@ -254,7 +255,7 @@ def figure65(run: Run) -> Iterator[Line]:
 
 def figure66(run: Run, *, shadow: bool) -> Iterator[Line]:
     """Black box, samples of a shadow of 10 % of the members added (thesis, LFW: 18 % at every step)."""
-    world = dealt(run.seed)
+    world = dealt(run)
     inside, _ = split(world, run.seed, 0.1)
     samples = target(run, world).samples
     if shadow:
@@ -265,7 +266,7 @@ def figure66(run: Run, *, shadow: bool) -> Iterator[Line]:
 
 def figure67(run: Run, *, kind: str) -> Iterator[Line]:
     """White box, by the epochs of the target (thesis, CIFAR at 400: 100 %, DCGAN + VAE 80 %, BEGAN 19 %)."""
-    world = dealt(run.seed)
+    world = dealt(run)
     course = target(run, world, kind=kind)
     other = None if run.alone else reference(run, world, kind=kind)
     yield from by_stage(course, world, run.epochs, other=other)
@@ -273,7 +274,7 @@ def figure67(run: Run, *, kind: str) -> Iterator[Line]:
 
 def figure68(run: Run, *, kind: str) -> Iterator[Line]:
     """Black box, nothing known (thesis, CIFAR: 37 %; DCGAN + VAE 20 %)."""
-    world = dealt(run.seed)
+    world = dealt(run)
     own, *others = (
         attacker(run, world, made(run, world, kind=kind).samples)
         for made in (target, reference)[: 1 if run.alone else 2]
@@ -288,7 +289,7 @@ def figure69(run: Run, *, both: bool) -> Iterator[Line]:
     from ostraka.nets.generative import convolutions, square
     from ostraka.networks import TorchClassifier
 
-    world = dealt(run.seed)
+    world = dealt(run)
     inside, others = split(world, run.seed, 0.3 if both else 0.2)
     inside = inside if both else inside[:0]
     samples = target(run, world).samples[:N_ROWS] / np.float32(255)
@@ -314,7 +315,7 @@ def figure69(run: Run, *, both: bool) -> Iterator[Line]:
 
 def figure610(run: Run, *, kind: str, delay: int) -> Iterator[Line]:
     """Black box, 20 % of the members known, by the step at which they join (thesis: early is worse)."""
-    world = dealt(run.seed)
+    world = dealt(run)
     inside, _ = split(world, run.seed, 0.2)
     samples = target(run, world, kind=kind).samples
     own = attacker(run, world, samples, members=world.rows[inside], delay=delay)
@@ -323,7 +324,7 @@ def figure610(run: Run, *, kind: str, delay: int) -> Iterator[Line]:
 
 def figure611(run: Run) -> Iterator[Line]:
     """Generative, 30 % of members and of others known (thesis, CIFAR: 58 %)."""
-    world = dealt(run.seed)
+    world = dealt(run)
     inside, others = split(world, run.seed, 0.3)
     known = {"members": world.rows[inside], "fakes": world.rows[others], "delay": DELAY}
     own = attacker(run, world, target(run, world).samples, **known)
@@ -332,7 +333,7 @@ def figure611(run: Run) -> Iterator[Line]:
 
 def figure612(run: Run) -> Iterator[Line]:
     """Samples at stages of training: how near a sample is to the closest member (thesis: pictures)."""
-    world = dealt(run.seed)
+    world = dealt(run)
     whites = target(run, world)
     for name, course, ends in (
         ("white box", whites, run.epochs),
@@ -349,7 +350,7 @@ def figure612(run: Run) -> Iterator[Line]:
 
 def figure616(run: Run, *, share: float) -> Iterator[Line]:
     """By the share of 1,000 rows that are members (thesis, black box: much gain at 10 %, none at 90 %)."""
-    world = dealt(run.seed, share, SHARE_ROWS)
+    world = dealt(run, share, SHARE_ROWS)
     course = target(run, world)
     yield {"case": f"{share:.0%}, white box"} | scored(course.realness[-1], world.member)
     own = attacker(run, world, course.samples)
@@ -358,7 +359,7 @@ def figure616(run: Run, *, share: float) -> Iterator[Line]:
 
 def figure617(run: Run, *, name: str) -> Iterator[Line]:
     """White box against defences (thesis, top ten: 89, 88 and 70 % better than chance)."""
-    world = dealt(run.seed)
+    world = dealt(run)
     yield from by_stage(target(run, world, **DEFENCES[name]), world, run.epochs)
 
 
@@ -505,7 +506,7 @@ def _of_shares(run: Run) -> Iterator[Line]:
 
 def prepared(run: Run, *, kind: str, made: Callable[..., Course]) -> Iterator[Line]:
     """A target that several parts attack, before they begin at once."""
-    made(run, dealt(run.seed), kind=kind)
+    made(run, dealt(run), kind=kind)
     yield from ()
 
 
@@ -562,6 +563,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--epochs", type=int, default=CURVE[-1])
     parser.add_argument("--steps", type=int, default=STEPS[-1])
+    parser.add_argument("--side", type=int, choices=(8, 16, 32))
     parser.add_argument("--width", type=int)
     parser.add_argument("--alone", action="store_true")
     parser.add_argument("--cases", help="default: all")
@@ -588,6 +590,7 @@ def main(arguments: list[str]) -> None:
                 seed=int(seed),
                 epochs=ends,
                 steps=steps,
+                side=options.side or SIDE,
                 width=options.width,
                 alone=options.alone,
                 device=options.device,
