@@ -10,7 +10,8 @@ and the images of retinas are not to be had.
 images, ``--width=32`` channels. ``--alone`` trains no second generator. ``--cases=dcgan`` leaves out the
 cases of a part whose name is another. ``--device=cuda`` is where networks train, ``--jobs=9`` how many parts
 at once. After ``--until`` seconds no training begins any more. ``--out=FILE`` gets a line of JSON for each
-printed one, ``--cache=FOLDER`` keeps trainings for other parts and calls, ``--pictures=FOLDER`` gets pictures.
+printed one, ``--cache=FOLDER`` keeps trainings for other parts and calls, ``--pictures=FOLDER`` gets
+pictures.
 
 The step at which an attacker stops, 10,000, was fixed before any run. Known rows are no candidates. The
 thesis's private GAN of figure 6.18 has no differential privacy by today's definition: networks of a ``DPGM``

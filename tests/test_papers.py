@@ -96,6 +96,8 @@ def test_every_item_has_one_of_three_states_and_what_was_done_can_be_found():
         for item, shows, state, where in rows:
             assert shows, (paper, item)
             assert STATES.fullmatch(state), (paper, item, state)
+            # what only waits for a run is no reason; of the other papers some still does
+            assert paper != "Melis 2018" or not re.search(r"\byet\b", state), item
             named = [*COMMAND.findall(where), *PAGE.findall(where), *TEST.findall(where)]
             assert named or (where == "–" and state.startswith("not reproduced")), (paper, item)
 

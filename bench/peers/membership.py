@@ -9,9 +9,9 @@
 Needs what ostraka's extras ``torch`` and ``plots`` bring, and nothing else of theirs. Networks with one
 hidden layer train in pairs, as the privacy meter's do: a row is in one of both. Each of four targets has the
 networks of the other pairs as references, each row in half of them. A fifth of the rows is the meter's
-population, which trains nothing. ``audit_models`` of the meter attacks, and tunes its constant by the target's
-pair; ``generate_ours`` of LiRA is its online attack. AUC, and true positives at 1 and 0.1 %, by the meter's
-``compute_attack_results`` for all of them, as means of targets.
+population, which trains nothing. ``audit_models`` of the meter attacks, and tunes its constant by the
+target's pair; ``generate_ours`` of LiRA is its online attack. AUC, and true positives at 1 and 0.1 %, by the
+meter's ``compute_attack_results`` for all of them, as means of targets.
 """
 
 from __future__ import annotations

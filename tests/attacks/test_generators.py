@@ -178,7 +178,7 @@ def test_a_small_generator_remembers_its_rows_and_gives_samples(memorised, kind)
 
 
 @pytest.mark.parametrize("kind", ["dcgan", "dcgan-vae", "began"])
-@pytest.mark.parametrize("numbers", [8 * 8, 3 * 10 * 10])
+@pytest.mark.parametrize("numbers", [8 * 8, 3 * 11 * 11])
 def test_generators_of_images_train_on_grey_and_colour_and_repeat(kind, numbers):
     pytest.importorskip("torch")
     rows = np.random.default_rng(4).random((8, numbers)).astype(np.float32)

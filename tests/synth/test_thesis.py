@@ -1,6 +1,7 @@
 """Chapter 5 of Melis 2018: statements on prices that do not hold, by another library's accountant."""
 
 import dp_accounting
+import numpy as np
 import pytest
 from dp_accounting.rdp import RdpAccountant
 
@@ -18,6 +19,17 @@ def renyi(*, rate: float, steps: int) -> float:
     accountant.compose(step, steps)
     accountant.compose(dp_accounting.GaussianDpEvent(thesis.SIGMA_K), thesis.ITERATIONS)
     return float(accountant.get_epsilon(DELTA))
+
+
+@pytest.mark.parametrize("sigma", [0.3, 1.0, 2.5])
+def test_lemma_2_by_quadrature(sigma):
+    """Means of cosines and sines of normal numbers, and of their squares, by the trapezoid rule."""
+    x, step = np.linspace(-12 * sigma, 12 * sigma, 4_001, retstep=True)
+    weights = step * np.exp(-((x / sigma) ** 2) / 2) / (sigma * np.sqrt(2 * np.pi))
+    assert weights @ np.cos(x) == pytest.approx(np.exp(-(sigma**2) / 2), abs=1e-12)
+    assert weights @ np.sin(x) == pytest.approx(0.0, abs=1e-12)
+    assert weights @ np.cos(x) ** 2 == pytest.approx((1 + np.exp(-2 * sigma**2)) / 2, abs=1e-12)
+    assert weights @ np.sin(x) ** 2 == pytest.approx((1 - np.exp(-2 * sigma**2)) / 2, abs=1e-12)
 
 
 def test_theorem_4_is_loose():

@@ -242,7 +242,7 @@ def _layers(widths: Sequence[int]) -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
-_SMALLEST, _LARGEST = 3, 7  # side of the images in the innermost layer of a DCGAN
+_SMALLEST, _LARGEST = 3, 7  # side of the images in the innermost layer of a DCGAN, which may halve once more
 _INNER = 8  # and of a BEGAN
 _GENERATED = 64  # rows in a step of private training
 
@@ -255,15 +255,23 @@ def halvings(side: int, *, until: int) -> tuple[int, int]:
     return n, side
 
 
-def sides(shape: tuple[int, int, int]) -> tuple[int, int]:
-    """How often a DCGAN halves the side of images, and the side after that."""
-    n, inner = halvings(shape[1], until=4)
-    if n == 0 or not _SMALLEST <= inner <= _LARGEST:
+def sides(shape: tuple[int, int, int]) -> tuple[int, ...]:
+    """Sides of the images in the layers of a DCGAN: halved, odd ones rounded down, until 4 or an odd 5 or 7.
+
+    Examples
+    --------
+    >>> sides((3, 32, 32)), sides((1, 28, 28)), sides((1, 25, 25))
+    ((32, 16, 8, 4), (28, 14, 7), (25, 12, 6, 3))
+    """
+    if shape[1] < 2 * _SMALLEST:
         raise ValueError(
-            f"images of {shape[1]} x {shape[2]} cannot be halved to a side from {_SMALLEST} to {_LARGEST}: "
+            f"images of {shape[1]} x {shape[2]} cannot be halved to a side of {_SMALLEST}: "
             "resize them, for example to 32 x 32"
         )
-    return n, inner
+    halved = [shape[1]]
+    while len(halved) == 1 or halved[-1] > _LARGEST or (halved[-1] % 2 == 0 and halved[-1] > _SMALLEST + 1):
+        halved.append(halved[-1] // 2)
+    return tuple(halved)
 
 
 def convolutions(
@@ -282,7 +290,7 @@ def convolutions(
     Parameters
     ----------
     shape : tuple of int
-        (channels, side, side). The side is halved until it is 4, or odd.
+        (channels, side, side), of a side of 6 or more: see :func:`sides`.
     n_out : int
     width : int
         Channels of the first convolution.
@@ -293,17 +301,17 @@ def convolutions(
     Raises
     ------
     ValueError
-        A side that ends at none of 3 to 7.
+        A side below 6.
     """
-    n, inner = sides(shape)
-    widths = [shape[0], *(width * 2**number for number in range(n))]
+    halved = sides(shape)
+    widths = [shape[0], *(width * 2**number for number in range(len(halved) - 1))]
     layers: list[nn.Module] = [Stretched(), nn.Unflatten(1, shape)]
     for number, (before, after) in enumerate(pairwise(widths)):
         layers.append(nn.Conv2d(before, after, 4, stride=2, padding=1, bias=number == 0 or norm != "batch"))
         if number:
             layers += _norms(norm, after)
         layers += [nn.LeakyReLU(0.2), nn.Dropout(dropout)]
-    layers += [nn.Conv2d(widths[-1], n_out, inner), nn.Flatten()]
+    layers += [nn.Conv2d(widths[-1], n_out, halved[-1]), nn.Flatten()]
     return _drawn(nn.Sequential(*layers))
 
 
@@ -315,22 +323,23 @@ def deconvolutions(
     Parameters and errors as of :func:`convolutions`, which it mirrors; ``width`` are the channels of its last
     hidden layer.
     """
-    n, inner = sides(shape)
-    widths = [width * 2**number for number in reversed(range(n))]
+    halved = sides(shape)
+    widths = [width * 2**number for number in reversed(range(len(halved) - 1))]
     layers: list[nn.Module] = [
         nn.Unflatten(1, (n_noise, 1, 1)),
-        nn.ConvTranspose2d(n_noise, widths[0], inner, bias=False),
+        nn.ConvTranspose2d(n_noise, widths[0], halved[-1], bias=False),
         *_norms(norm, widths[0]),
         nn.ReLU(),
     ]
-    for before, after in pairwise(widths):
+    odd = [side % 2 for side in halved[-2::-1]]  # one pixel more than twice as many
+    for (before, after), more in zip(pairwise(widths), odd, strict=False):
         layers += [
-            nn.ConvTranspose2d(before, after, 4, stride=2, padding=1, bias=False),
+            nn.ConvTranspose2d(before, after, 4, stride=2, padding=1, output_padding=more, bias=False),
             *_norms(norm, after),
             nn.ReLU(),
         ]
     layers += [
-        nn.ConvTranspose2d(widths[-1], shape[0], 4, stride=2, padding=1),
+        nn.ConvTranspose2d(widths[-1], shape[0], 4, stride=2, padding=1, output_padding=odd[-1]),
         nn.Tanh(),
         nn.Flatten(),
         Shrunk(),

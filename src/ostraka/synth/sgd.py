@@ -316,7 +316,7 @@ class DCGAN:
     Parameters
     ----------
     n_features : int >= 1
-        Such as 784 or 3072: the side is 8, 16, 28, 32 or 64, for example.
+        Such as 784 or 3072: square images whose side is 6 or more.
     width : int >= 1
         Channels of the outermost convolution.
     n_noise : int >= 1
@@ -340,8 +340,8 @@ class DCGAN:
             sides(square(self.n_features))
         except ValueError as error:
             raise ValueError(
-                "n_features must be the numbers of square images, grey or RGB, whose side is 8, 16, 28, 32 "
-                f"or 64, for example, got {self.n_features}: resize them, or type generator='vae'"
+                "n_features must be the numbers of square images, grey or RGB, whose side is 6 or more, got "
+                f"{self.n_features}: resize them, or type generator='vae'"
             ) from error
 
     def modules(self, n_networks: int, *, seed: int) -> list[torch.nn.Module]:

@@ -288,7 +288,7 @@ class TargetGenerator:
             if self.kind not in _IMAGES:
                 raise
             raise ValueError(
-                f"X must be flat images, grey or RGB, whose side is 8, 16, 28, 32 or 64, for example, for "
+                f"X must be flat images, grey or RGB, whose side is 6 or more for "
                 f"kind={self.kind!r}, got {rows.shape[1]} numbers a row: resize them, or type kind='gan' or "
                 "kind='vae', which take any rows"
             ) from error
