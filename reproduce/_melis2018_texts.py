@@ -20,7 +20,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from bench._data import folder
 from ostraka.attacks import Collaboration, PropertyInference, words_seen
-from ostraka.audit.attacks.parties import PartyRows
+from ostraka.audit.attacks.parties import PartyRows, SharedFraction
 from ostraka.networks import TorchClassifier
 from reproduce import _melis2018_worlds as worlds
 from reproduce._melis2018_worlds import Task
@@ -295,15 +295,24 @@ def course(
 
 
 def identity(*, quick: bool) -> None:
-    """A person in a classifier of another matter (figure 7.4a): CNNs, also with batch normalisation, ORL."""
-    for normed in (False, True):
+    """A person in a classifier of another matter (figure 7.4a), and defences: CNNs, ORL."""
+    rounds = 8 if quick else 60
+    kinds: dict[str, dict[str, Any]] = {
+        "CNN": {},
+        "batch normalisation": {"normed": True},
+        "CNN, a tenth of each change shared": {"defence": SharedFraction(share=0.1)},
+        f"CNN, noisy sums at epsilon {worlds.EPSILON:g} for a party": {
+            "defence": worlds.noisy_sum(rounds, clip=0.5)
+        },
+    }
+    for name, settings in kinds.items():
         aucs = []
         for person in (0,) if quick else range(3):
-            run, attack = course(people(person), rounds=8 if quick else 60, seed=person, normed=normed)
+            run, attack = course(people(person), rounds=rounds, seed=person, **settings)
             aucs.append(attack.scores(run).auc())
         print(
-            f"{'batch normalisation' if normed else 'CNN'}: AUC {' '.join(f'{auc:.2f}' for auc in aucs)} for "
-            f"people 0 to {len(aucs) - 1}, half of a batch (thesis: over .8 for three of five)",
+            f"{name}: AUC {' '.join(f'{auc:.2f}' for auc in aucs)} for people 0 to {len(aucs) - 1}, half of "
+            "a batch (thesis: over .8 for three of five)",
             flush=True,
         )
 

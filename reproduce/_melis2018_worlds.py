@@ -17,16 +17,26 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from bench._data import folder
 from bench.adult import read
 from ostraka.attacks import Collaboration, PropertyInference
-from ostraka.audit.attacks.parties import PartyRows
+from ostraka.audit.attacks.parties import NoisySum, PartyRows
 from ostraka.networks import TorchClassifier
 
 if TYPE_CHECKING:
     from ostraka.audit.attacks.parties import Observations
 
 ROUNDS, BATCH, RATE, WIDTH = 240, 64, 0.05, 32
+EPSILON, DELTA = 8.0, 1e-5  # for a whole party
 RACE, SEX, MARITAL, FINAL_WEIGHT = 8, 9, 5, 2
 NUMBERS = (0, 4, 10, 11, 12)
 SOURCE = "reuters"
+
+
+def noisy_sum(rounds: int, *, clip: float) -> NoisySum:
+    """With the smallest noise on a grid whose rounds cost no more than epsilon."""
+    for multiplier in np.geomspace(0.5, 100, 200):
+        noisy = NoisySum(clip=clip, noise_multiplier=float(multiplier))
+        if (rounds * noisy.curve()).epsilon(delta=DELTA) <= EPSILON:
+            return noisy
+    raise ValueError("no noise on the grid is enough")
 
 
 class Task(NamedTuple):

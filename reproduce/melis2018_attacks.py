@@ -18,18 +18,27 @@ from sklearn.linear_model import LogisticRegression
 from ostraka import Budget, GNMax, Ledger, release
 from ostraka.accounting import calibrate
 from ostraka.attacks import Collaboration
-from ostraka.audit.attacks.parties import NoisySum, SharedFraction
+from ostraka.audit.attacks.parties import SharedFraction
 from ostraka.networks import TorchClassifier
 from ostraka.parties.parties import PartyEnsemble
 from reproduce import _melis2018_parties, _melis2018_texts
 from reproduce._melis2018_parties import FAST, SEED
-from reproduce._melis2018_worlds import BATCH, RATE, adult, news, perceptron, world
+from reproduce._melis2018_worlds import (
+    BATCH,
+    DELTA,
+    EPSILON,
+    RATE,
+    adult,
+    news,
+    noisy_sum,
+    perceptron,
+    world,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-EPSILON, DELTA = 8.0, 1e-5
 SEEDS = (1, 2, 3)  # of figure 7.7 and of votes; their settings were chosen on seed 0
 QUICK: dict[str, object] = {}
 QUICK_ARGUMENTS = [
@@ -105,7 +114,7 @@ def _balanced_accuracies(n_parties: int, *, rounds: int, seed: int) -> dict[str,
     public, test, private = order[:200], order[200:4200], order[4200:]
     parts = [(X[part], y[part]) for part in np.array_split(private, n_parties)]
     found = {}
-    noisy = NoisySum(clip=0.5, noise_multiplier=_noise_for(rounds))
+    noisy = noisy_sum(rounds, clip=0.5)
     for name, defence in (("averaging", None), ("noisy sums", noisy)):
         network = TorchClassifier(
             perceptron, batch_size=BATCH, learning_rate=0.1, random_state=seed, n_threads=1
@@ -131,15 +140,6 @@ def _spread(found: list[float]) -> str:
 
 def _balanced(guesses: np.ndarray, truth: np.ndarray) -> float:
     return float(np.mean([(guesses[truth == code] == code).mean() for code in np.unique(truth)]))
-
-
-def _noise_for(rounds: int) -> float:
-    """The smallest noise multiplier on a grid whose rounds cost no more than epsilon."""
-    for multiplier in np.geomspace(0.5, 100, 200):
-        curve = NoisySum(clip=1.0, noise_multiplier=float(multiplier)).curve()
-        if (rounds * curve).epsilon(delta=DELTA) <= EPSILON:
-            return float(multiplier)
-    raise ValueError("no noise on the grid is enough")
 
 
 def _sigma_for(n_answers: int) -> float:
