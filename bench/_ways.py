@@ -6,7 +6,7 @@ simulation.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from sklearn.preprocessing import FunctionTransformer
@@ -38,13 +38,19 @@ class Voting(NamedTuple):
 
 
 def each_way(
-    known: np.ndarray, own: np.ndarray, y: np.ndarray, fresh: np.ndarray, *, n_features: int | None = None
+    known: np.ndarray,
+    own: np.ndarray,
+    y: np.ndarray,
+    fresh: np.ndarray,
+    *,
+    n_features: int | None = None,
+    relations: tuple[Literal["replace-one", "zero-out"], ...] = RELATIONS,
 ) -> Iterator[Voting]:
-    """By counts and in rounds, each under both neighbouring relations; all arrays hold features."""
+    """By counts and in rounds, each under these neighbouring relations; all arrays hold features."""
     for way, resolution in _RESOLUTION.items():
         cells = FeatureCells(FunctionTransformer(), n_features=n_features, resolution=resolution).fit(known)
         lines = cells.lines(fresh) / resolution
-        for relation in RELATIONS:
+        for relation in relations:
             voter = RowVoter(cells=cells, relation=relation).fit(own, y, classes=range(int(y.max()) + 1))
             yield Voting(f"{way}, {relation}", voter, lines)
 

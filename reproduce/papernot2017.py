@@ -1,8 +1,9 @@
 """PATE as Papernot et al. 2017 (arXiv:1610.05755) report it: figures 2 to 4, appendices B and C.
 
-``python -m reproduce.papernot2017 [2] [3] [4] [B] [C] [--out FOLDER]`` prints the tables, and writes each
-as JSON and as a figure where a folder is given. The students of figure 4:
+``python -m reproduce.papernot2017 [2] [3] [4] [B] [C] [readings] [--out FOLDER]`` prints the tables, and
+writes each as JSON and as a figure where a folder is given. The students of figure 4:
 ``python -m reproduce.papernot2017_students``.
+``readings``: Diabetes of appendix C under four readings of what is to be told apart.
 Accuracies of noisy labels are exact, not sampled. docs/record/student-reproduction.md says what differs.
 """
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 DELTA, N_CLASSES = 1e-5, 10
-QUICK = {"NOISY": (5,), "SIZES": (5,), "FORESTS": 5, "ASKED": (20,)}
+QUICK = {"NOISY": (5,), "SIZES": (5,), "FORESTS": 5, "ASKED": (20,), "TREES": 5}
 QUICK_ARGUMENTS = ["2", "4"]
 GAMMAS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # the paper's inverse scale of the Laplace noise
 NOISY, SIZES = (10, 100, 250), (5, 10, 25, 50, 100, 250)
@@ -42,6 +43,13 @@ FIRST, MORE, ROUNDS, SEEDS = 200, 100, 3, 2
 LONG = 1500  # steps of a student that learns once
 SURE, POSSIBLE = 0.9, 0.1  # scores of the binary experts
 FORESTS, TREES, N_ASKED, SCALE = 250, 100, 500, 20.0
+PAPERS_ROWS = 34_104, 12_702  # of Diabetes, private and others, balanced
+READINGS: dict[str, tuple[set[str], set[str]]] = {
+    "within thirty days, or not": ({"<30"}, {">30", "NO"}),
+    "within thirty days, or never": ({"<30"}, {"NO"}),
+    "within thirty days, or later": ({"<30"}, {">30"}),
+    "ever, or never": ({"<30", ">30"}, {"NO"}),
+}
 DIABETES = (
     "gender", "age", "admission_type_id", "discharge_disposition_id", "admission_source_id",
     "time_in_hospital", "num_lab_procedures", "num_procedures", "num_medications", "number_outpatient",
@@ -275,17 +283,25 @@ def census() -> tuple[np.ndarray, np.ndarray, int, int]:
     return integers(list(table.T)), np.concatenate([y, y_more]), len(y), 11_282
 
 
-def readmissions() -> tuple[np.ndarray, np.ndarray, int, int]:
-    """The same for readmission within thirty days: as many rows of either class, shuffled."""
+def readmissions(
+    classes: tuple[set[str], set[str]] = ({"<30"}, {">30", "NO"}),
+) -> tuple[np.ndarray, np.ndarray, int, int]:
+    """The same for patients who came back: as many rows of either class, at most as many as the paper has."""
     with gzip.open(folder() / "diabetes130" / "diabetic_data.csv.gz", "rt") as file:
         lines = list(csv.DictReader(file))
-    y = np.array([line["readmitted"] == "<30" for line in lines]).astype(int)
+    told = np.array([line["readmitted"] for line in lines])
     rng = np.random.default_rng(0)
-    few = rng.choice(np.flatnonzero(y == 0), size=y.sum(), replace=False)
-    kept = rng.permutation(np.concatenate([np.flatnonzero(y == 1), few]))
+    sides = [np.flatnonzero(np.isin(told, list(side))) for side in classes]
+    n_each = min(*map(len, sides), sum(PAPERS_ROWS) // 2)
+    kept = rng.permutation(np.concatenate([rng.choice(side, size=n_each, replace=False) for side in sides]))
     columns = [np.array([lines[row][name] for row in kept]) for name in DIABETES]
-    n_train = round(len(kept) * 34_104 / (34_104 + 12_702))
-    return integers(columns), y[kept], n_train, (len(kept) - n_train) // 2
+    n_train = round(len(kept) * PAPERS_ROWS[0] / sum(PAPERS_ROWS))
+    return (
+        integers(columns),
+        np.isin(told[kept], list(classes[0])).astype(int),
+        n_train,
+        (len(kept) - n_train) // 2,
+    )
 
 
 def forests(name: str, table: tuple[np.ndarray, np.ndarray, int, int]) -> dict[str, Any]:
@@ -318,7 +334,9 @@ def forests(name: str, table: tuple[np.ndarray, np.ndarray, int, int]) -> dict[s
         "seconds": time.perf_counter() - start,
     }
     print(
-        f"{name}: " + ", ".join(f"{k} {v:.3f}" for k, v in record.items() if isinstance(v, float)), flush=True
+        f"{name}: {n_train:,} private rows, "
+        + ", ".join(f"{k} {v:.3f}" for k, v in record.items() if isinstance(v, float)),
+        flush=True,
     )
     return record
 
@@ -342,6 +360,10 @@ def main(arguments: list[str] | None = None) -> None:
     if "C" in given.parts:
         records["C"] = {
             name: forests(name, read()) for name, read in (("Adult", census), ("Diabetes", readmissions))
+        }
+    if "readings" in given.parts:
+        records["readings"] = {
+            name: forests(name, readmissions(classes)) for name, classes in READINGS.items()
         }
     if given.out:
         given.out.mkdir(parents=True, exist_ok=True)

@@ -23,6 +23,7 @@ NEEDS = {
     "bench.service_stages": "httptools",
     "bench.teachers": "torch",
     "reproduce.malek2021": "torch",
+    "reproduce.malek2021_posteriors": "torch",
     "reproduce.melis2018_attacks": "torch",
     "reproduce.melis2018_membership": "torch",
     "bench.private_training": "torch",
@@ -64,7 +65,8 @@ LONG = {
     *("bench.private_training", "bench.prompts", "bench.recovery", "bench.rivals"),
     *("bench.scale_out", "bench.sequences", "bench.service", "bench.service_stages"),
     *("bench.slopes", "bench.synth", "bench.table_controls", "bench.tables", "bench.teachers"),
-    *("bench.text", "bench.utility", "reproduce.malek2021", "reproduce.melis2018_attacks"),
+    *("bench.text", "bench.utility", "reproduce.malek2021", "reproduce.malek2021_posteriors"),
+    "reproduce.melis2018_attacks",
     *("reproduce.melis2018_generators", "reproduce.melis2018_membership"),
     *("reproduce.papernot2017", "reproduce.papernot2017_students"),
 }
