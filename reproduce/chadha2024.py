@@ -1,12 +1,14 @@
 """Audits of private prediction as Chadha et al. 2024 (arXiv:2402.09403) report them: figures 3, 4 and 5.
 
-``python -m reproduce.chadha2024 [3] [4] [5] [--data NAME ...] [--trainings N] [--out FOLDER]`` prints
-the tables, and writes each as JSON where a folder is given. Figures 2 and 6: ``python -m bench audit``.
+``python -m reproduce.chadha2024 [3] [4] [5] [--data NAME ...] [--trainings N] [--trials N] [--out FOLDER]``
+prints the tables, and writes each as JSON where a folder is given. Figures 2 and 6: ``python -m bench
+audit``. CIFAR-10 and AG News are the parts at hand: 5,000 and 10,001 rows.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import gzip
 import json
 import time
@@ -17,6 +19,7 @@ import numpy as np
 
 from bench import _data
 from bench._data import folder
+from bench.neighbours import sentences as phrases
 from ostraka import GNMax
 from ostraka.accounting import exact_curve, papernot2018_curve
 from ostraka.audit.adversaries import AdversarialQueries, Worlds, adversarial_queries, mean_leak, measure_leak
@@ -33,7 +36,9 @@ DRAWS = {True: 10_000, False: 3_000}  # pairs of votes of the repeated question,
 ORDERS = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0)
 SHOWN = (2.0, 8.0, 32.0)
 ADVERSARIES = ("Nat-AdvQ", "Pois-AdvQ", "Pois-NatQ", "Pois-PairQ")
-SETS = ("mnist", "fashion_mnist", "sst2")
+SETS = ("mnist", "fashion_mnist", "cifar10", "sst2", "ag_news")
+OF_TEACHERS = {"mnist": (250, 40.0), "fashion_mnist": (250, 40.0), "cifar10": (200, 25.0)}  # and their noise
+OF_NEIGHBOURS = {"fashion_mnist": 30.0, "cifar10": 30.0, "sst2": 20.0, "ag_news": 20.0}  # noise
 N_TEACHERS, N_QUERIES = 250, 1000
 QUICK = {"TRIALS": 1000, "DRAWS": {True: 20, False: 20}, "N_TEACHERS": 10, "N_QUERIES": 20}
 QUICK_ARGUMENTS = ["3", "--trainings=1", "--data=mnist"]
@@ -41,6 +46,14 @@ QUICK_ARGUMENTS = ["3", "--trainings=1", "--data=mnist"]
 
 def images(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Rows and labels to learn from, and a thousand questions with theirs."""
+    if name == "cifar10":
+        with np.load(folder() / "cifar10" / "cifar10_5000_2000.npz") as saved:
+            rows = [
+                (saved[part].reshape(-1, 3072) / 255).astype(np.float32) for part in ("x_train", "x_test")
+            ]
+            own, new = (saved[part].astype(np.int64) for part in ("y_train", "y_test"))
+        mixed = np.random.default_rng(0).permutation(len(new))[:N_QUERIES]  # the file is by classes
+        return rows[0][: _data.MOST_ROWS], own[: _data.MOST_ROWS], rows[1][mixed], new[mixed]
     parts = []
     for part in ("train", "t10k"):
         for kind, offset in (("images-idx3", 16), ("labels-idx1", 8)):
@@ -53,17 +66,34 @@ def images(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     return rows[0], y[:most].astype(np.int64), rows[1], labels[:N_QUERIES].astype(np.int64)
 
 
-def sentences() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """SST-2, its words and pairs of words hashed to 1,024 features: nothing is learnt, nothing downloaded."""
+def sentences(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Words and pairs of words hashed to 1,024 features: nothing is learnt, nothing downloaded."""
     from sklearn.feature_extraction.text import HashingVectorizer
 
     parts = []
-    for name in ("train", "dev"):
-        with gzip.open(folder() / "sst2" / f"{name}.tsv.gz", "rt", encoding="utf-8") as file:
-            lines = [line.rstrip("\n").split("\t") for line in file][1:]
-        vectors = HashingVectorizer(n_features=1024, ngram_range=(1, 2)).transform(line[0] for line in lines)
-        parts += [vectors.toarray().astype(np.float32), np.array([int(line[1]) for line in lines])]
+    for texts, labels in read_sst2() if name == "sst2" else read_ag_news():
+        vectors = HashingVectorizer(n_features=1024, ngram_range=(1, 2)).transform(texts)
+        parts += [vectors.toarray().astype(np.float32), labels]
     return parts[0], parts[1], parts[2][:N_QUERIES], parts[3][:N_QUERIES]
+
+
+def read_sst2() -> list[tuple[list[str], np.ndarray]]:
+    """Phrases, and the development set's sentences."""
+    return [phrases("train"), phrases("dev")]
+
+
+def read_ag_news() -> list[tuple[list[str], np.ndarray]]:
+    """News of four kinds; those asked about are mixed, since the file is by classes."""
+    parts = []
+    for name in ("train", "test"):
+        with gzip.open(folder() / "ag_news" / f"{name}.csv.gz", "rt", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        mixed = np.random.default_rng(0).permutation(len(rows))[: _data.MOST_ROWS]
+        kinds = sorted({row["label"] for row in rows})
+        parts.append(
+            ([rows[at]["text"] for at in mixed], np.array([kinds.index(rows[at]["label"]) for at in mixed]))
+        )
+    return parts
 
 
 def promised(mechanism: GNMax, votes: np.ndarray, price: Curve, n_answers: int) -> dict[str, Curve]:
@@ -78,13 +108,19 @@ def promised(mechanism: GNMax, votes: np.ndarray, price: Curve, n_answers: int) 
 
 
 def row(
-    system: Worlds, adversarial: AdversarialQueries, mechanism: GNMax, price: Curve, *, data_dependent: bool
+    system: Worlds,
+    adversarial: AdversarialQueries,
+    mechanism: GNMax,
+    price: Curve,
+    *,
+    trials: int,
+    data_dependent: bool,
 ) -> dict:
     """One bar of the figures, with its numbers."""
     rng = np.random.default_rng(2)
     models = system.models(adversarial.queries, adversarial.rows, adversarial.labels)
     sampled = not any(len(model.parties) for model in models)
-    trials = TRIALS if sampled else DRAWS[adversarial.repeated]
+    trials = trials if sampled else DRAWS[adversarial.repeated]
     leak = measure_leak(system, adversarial, mechanism, trials=trials, orders=ORDERS, rng=rng)
     votes = system.expected(adversarial.queries)[list(leak.queries)]
     upper = promised(mechanism, votes, price, leak.n_answers)
@@ -143,23 +179,25 @@ def heading() -> None:
     )
 
 
-def teachers(n_trainings: int, wanted: tuple[str, ...], sets: tuple[str, ...]) -> dict[str, Any]:
-    """Figures 3 and 4: PATE and CaPC, 250 teachers, sigma 40, a thousand answers."""
-    mechanism, records = GNMax(sigma=40.0), {}
-    price = mechanism.curve()
-    for data in [each for each in ("mnist", "fashion_mnist") if each in sets]:
+def teachers(n_trainings: int, wanted: tuple[str, ...], sets: tuple[str, ...], trials: int) -> dict[str, Any]:
+    """Figures 3 and 4: PATE and CaPC, a thousand answers."""
+    records = {}
+    for data in [each for each in OF_TEACHERS if each in sets]:
+        n_teachers, sigma = OF_TEACHERS[data]
+        n_teachers, mechanism = min(n_teachers, N_TEACHERS), GNMax(sigma=sigma)
+        price = mechanism.curve()
         X, y, queries, labels = images(data)
         systems: dict[str, TeacherWorlds] = {}
         for name, fixed, many in (("PATE", False, 1), ("CaPC", True, 4)):
-            training = RandomFeatures(X, y, n_teachers=N_TEACHERS, n_classes=10, fixed=fixed)
+            training = RandomFeatures(X, y, n_teachers=n_teachers, n_classes=10, fixed=fixed)
             systems[name] = TeacherWorlds(training, n_trainings=many * n_trainings)
         votes = systems["PATE"].expected(queries)
-        right = votes[np.arange(len(labels)), labels].mean() / N_TEACHERS
+        right = votes[np.arange(len(labels)), labels].mean() / n_teachers
         together = (votes.argmax(axis=1) == labels).mean()
         print(f"\n{data}: a teacher is right {right:.3f}, their plurality {together:.3f}")
         heading()
         scout = TeacherWorlds(
-            RandomFeatures(X, y, n_teachers=N_TEACHERS, n_classes=10, fixed=False), n_trainings=2
+            RandomFeatures(X, y, n_teachers=n_teachers, n_classes=10, fixed=False), n_trainings=2
         )
         for adversary in wanted:
             poison = None
@@ -174,19 +212,18 @@ def teachers(n_trainings: int, wanted: tuple[str, ...], sets: tuple[str, ...]) -
                     adversarial = adversarial_queries(
                         adversary, system, queries, labels, mechanism=mechanism, rng=rng
                     )
-                record = row(system, adversarial, mechanism, price, data_dependent=True)
+                record = row(system, adversarial, mechanism, price, trials=trials, data_dependent=True)
                 records[f"{data} {name} {adversary}"] = record
                 show(f"{name} {adversary} ({time.perf_counter() - start:.0f} s)", record)
     return records
 
 
-def neighbours(sets: tuple[str, ...]) -> dict[str, Any]:
+def neighbours(sets: tuple[str, ...], trials: int) -> dict[str, Any]:
     """Figure 5: Private-kNN, 200 neighbours, sampling rate 0.2, a thousand answers (SST-2: 872)."""
     records = {}
-    for data, sigma in (("fashion_mnist", 30.0), ("sst2", 20.0)):
-        if data not in sets:
-            continue
-        X, y, queries, labels = sentences() if data == "sst2" else images(data)
+    for data in [each for each in OF_NEIGHBOURS if each in sets]:
+        sigma = OF_NEIGHBOURS[data]
+        X, y, queries, labels = images(data) if data in OF_TEACHERS else sentences(data)
         mechanism = GNMax(sigma=sigma)
         system = NeighbourWorlds(X, y, n_classes=int(y.max()) + 1, n_neighbours=200, sampling_rate=0.2)
         votes = system.expected(queries)
@@ -213,7 +250,7 @@ def neighbours(sets: tuple[str, ...]) -> dict[str, Any]:
             )
         for name, adversarial in plots.items():
             records[f"{data} Private-kNN {name}"] = record = row(
-                system, adversarial, mechanism, price, data_dependent=False
+                system, adversarial, mechanism, price, trials=trials, data_dependent=False
             )
             show(f"Private-kNN {name}", record)
     return records
@@ -224,8 +261,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("figures", nargs="*", default=["3", "4", "5"])
     parser.add_argument("--trainings", type=int, default=12)
     parser.add_argument("--data", nargs="+", default=SETS, choices=SETS)
+    parser.add_argument("--trials", type=int, help="of each bar whose votes are fixed")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args(arguments or [])
+    trials = given.trials or TRIALS
     print(
         f"epsilon at delta {DELTA:g}: an illustration where it says seen or model, as if trained anew for "
         "each answer; right: Rényi, certified, the same and trained once"
@@ -233,9 +272,9 @@ def main(arguments: list[str] | None = None) -> None:
     records: dict[str, Any] = {}
     wanted = ADVERSARIES[:2] * ("3" in given.figures) + ADVERSARIES[2:] * ("4" in given.figures)
     if wanted:
-        records |= teachers(given.trainings, wanted, given.data)
+        records |= teachers(given.trainings, wanted, given.data, trials)
     if "5" in given.figures:
-        records |= neighbours(given.data)
+        records |= neighbours(given.data, trials)
     if given.out:
         given.out.mkdir(parents=True, exist_ok=True)
         (given.out / "audits_002.json").write_text(json.dumps(records, indent=1) + "\n")
