@@ -21,7 +21,13 @@ from sklearn.preprocessing import StandardScaler
 
 from bench._data import folder
 from ostraka import Adjacency, Confident, GNMax, LNMax, Private, Threshold
-from ostraka.accounting import calibrate, every_bound, exact_curve, papernot2018_curve
+from ostraka.accounting import (
+    calibrate,
+    every_bound,
+    exact_curve,
+    moments2017_curve,
+    papernot2018_curve,
+)
 from ostraka.core.accounting.bounds import exact_rdp
 from ostraka.core.curve import ORDERS, Curve
 
@@ -29,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SIGMA, TIMES, SEEDS = 40.0, 100, 11
-PARTS = ("side by side", "adult", "once", "plain", "budget", "query", "synthetic", "planning")
+PARTS = ("side by side", "adult", "once", "plain", "budget", "query", "script", "synthetic", "planning")
 QUICK: dict[str, object] = {}
 QUICK_ARGUMENTS = ["once", "synthetic"]
 DELTAS = {"mnist": 1e-5, "svhn": 1e-6}
@@ -67,11 +73,35 @@ def main(arguments: list[str] | None = None) -> None:
         "plain": plain_composition,
         "budget": lambda: budget_limited(counts),
         "query": lambda: query_limited(counts),
+        "script": lambda: script(counts["mnist"]),
         "synthetic": synthetic,
         "planning": planning,
     }
     for part in chosen:
         work[part]()
+
+
+def script(counts: np.ndarray) -> None:
+    """What the authors' script of 2017 says of 100 answers with the parameter it takes, 0.1, and with 1 / 20.
+
+    Its parameter is gamma, which it doubles itself for the price of an answer. Eight moments, delta 1e-5.
+    """
+    print("\n100 answers with Laplace noise, by the formulas of 2017 at up to eight moments, delta 1e-05")
+    moments = np.arange(1, 9)
+    for gamma in (0.1, 1 / 20):
+        price = 2 * gamma
+        anybody = 100 * np.minimum(price**2 * moments * (moments + 1) / 2, price * moments)
+        bounds = {"whatever the votes": anybody}
+        for name, rows in (("high consensus", counts[:5]), ("fifteen histograms", counts)):
+            curve = moments2017_curve(LNMax(scale=1 / gamma), rows)
+            at = [curve.orders.index(float(moment + 1)) for moment in moments]
+            bounds[name] = 100 / len(rows) * moments * np.array(curve.rdp)[at]
+        told = {name: min((each - math.log(1e-5)) / moments) for name, each in bounds.items()}
+        print(
+            f"  gamma {gamma:g}, scale {1 / gamma:g}: "
+            + ", ".join(f"{name} {value:.2f}" for name, value in told.items())
+            + f"; exact, whatever the votes {epsilon(100 * LNMax(scale=1 / gamma).curve(), 1e-5):.2f}"
+        )
 
 
 def side_by_side(counts: dict[str, np.ndarray]) -> None:
