@@ -13,12 +13,14 @@ import contextlib
 import gc
 import hashlib
 import itertools
+import multiprocessing
 import os
 import random
 import re
 import signal
 import socket
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -124,6 +126,35 @@ def same_draws():
 def with_same_draws():
     """The same for a part of a test or for a fixture of a wider scope: ``with with_same_draws(): …``."""
     return _alike
+
+
+def _told(code, folder, said):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "ostraka"]:
+        del sys.modules[name]
+    sys.modules["ostraka"] = None  # importing it fails
+    os.chdir(folder)
+    with said.open("w") as file, contextlib.redirect_stdout(file):
+        exec(code, {"__name__": "__main__"})
+
+
+@pytest.fixture(scope="session")
+def without_the_library(tmp_path_factory):
+    """Run Python code where ostraka cannot be imported, in a folder, and return what it prints.
+
+    In a fork of this process, which has the libraries of others already: loading them takes seconds.
+    """
+
+    def run(code, folder):
+        said = tmp_path_factory.mktemp("said") / "out"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # it does not use the threads that it lacks
+            child = multiprocessing.get_context("fork").Process(target=_told, args=(code, folder, said))
+            child.start()
+        child.join(120)
+        assert child.exitcode == 0
+        return said.read_text()
+
+    return run
 
 
 @pytest.fixture

@@ -68,6 +68,7 @@ def test_a_row_that_is_left_out_has_a_label_of_its_own(tmp_path, monkeypatch):
     assert "two versions" not in (tmp_path / "run" / "model-card.md").read_text()
 
 
+@pytest.mark.slow  # quick: interrupted rounds, test_learn_interrupted.py
 def test_rounds_leave_a_whole_folder_and_pay_for_each_round(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, out, err = learn("--way", "rounds", "--relation", "zero-out", "--epsilon", "3")
@@ -145,6 +146,7 @@ def test_a_choice_is_printed_with_what_each_way_was_expected_to_give(capsys):
     assert not capsys.readouterr().out
 
 
+@pytest.mark.slow  # quick: people by argmax below, and a screen
 def test_digits_by_argmax_leave_a_whole_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, out, err = learn("--way", "argmax")
@@ -245,15 +247,14 @@ def test_a_guess_of_the_private_table_cannot_be_checked_against_the_plan(finishe
     assert json.loads(plan)["private"] == keyed
 
 
-def test_the_student_predicts_rows_by_name_with_the_lines_that_stand_beside_it(finished):
+def test_the_student_predicts_rows_by_name_with_the_lines_that_stand_beside_it(finished, without_the_library):
     run, _, err = finished
     (lines,) = re.findall(r"```python\n(.*?)```", (run / "model-card.md").read_text(), flags=re.DOTALL)
     assert lines.strip() in err
     (run / "rows.csv").write_text("smokes,who,age\nno,x,21\nyes,x,79\n")
-    code = "import sys\nsys.modules['ostraka'] = None\n" + lines
-    told = subprocess.run([sys.executable, "-c", code], cwd=run, check=True, capture_output=True, text=True)
+    said = without_the_library(lines, run)
     (run / "rows.csv").unlink()
-    assert told.stdout.split() == ["['well'", "'sick']"]
+    assert said.split() == ["['well'", "'sick']"]
 
 
 def test_the_model_card_has_both_bounds_and_nothing_of_the_owner(finished):

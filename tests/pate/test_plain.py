@@ -1,8 +1,5 @@
 """What leaves is plain scikit-learn: it predicts the same without this library, by names of columns."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -30,7 +27,13 @@ def answers(n_classes: int) -> np.ndarray:
 
 @pytest.mark.parametrize(
     "kind",
-    ["spreading", "boosting", "self-training", LogisticRegression(max_iter=300), DecisionTreeClassifier()],
+    [
+        "spreading",
+        "boosting",
+        pytest.param("self-training", marks=pytest.mark.slow),
+        LogisticRegression(max_iter=300),
+        DecisionTreeClassifier(),
+    ],
 )
 @pytest.mark.parametrize("n_classes", [2, pytest.param(10, marks=pytest.mark.slow)])
 def test_a_plain_student_predicts_the_same_and_is_of_scikit_learn_alone(kind, n_classes):
@@ -99,7 +102,7 @@ def test_columns_are_selected_by_name_whatever_their_order():
         made.predict(frame.drop(columns="pixel_3"))
 
 
-def test_it_loads_where_this_library_is_not(tmp_path):
+def test_it_loads_where_this_library_is_not(tmp_path, without_the_library):
     labels = answers(10)
     student = Distilled("spreading").fit(X[:400], labels, classes=NAMES)
     skops.io.dump(
@@ -107,13 +110,11 @@ def test_it_loads_where_this_library_is_not(tmp_path):
     )
     np.save(tmp_path / "X.npy", X)
     code = """
-import sys, warnings
-sys.modules["ostraka"] = None  # importing it fails
 import numpy as np, pandas as pd, skops.io
 rows = pd.DataFrame(np.load("X.npy"), columns=[f"pixel_{k}" for k in range(64)])
 np.save("said.npy", skops.io.load("student.skops").predict(rows).astype(str))
 """
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, timeout=120)
+    without_the_library(code, tmp_path)
     np.testing.assert_array_equal(np.load(tmp_path / "said.npy"), student.predict(X))
 
 
