@@ -17,15 +17,19 @@ def test_a_power_cut_loses_no_acknowledged_charge(recorder, mode, images):
     assert found.passed, found
 
 
-@pytest.mark.parametrize("mode", MODES_ALONE)
+# quick for the others: a disk that is full at a commit or in the middle, tests/ledger/test_outages.py
+@pytest.mark.parametrize(
+    "mode", [*(pytest.param(mode, marks=pytest.mark.slow) for mode in ("shared", "owned")), "log"]
+)
 def test_a_disk_that_fails_at_any_call_leaves_no_uncharged_answer(recorder, mode):
     found = faults.find(mode, charges=4, session=4)  # each kind of call, from opening to closing
     assert found.passed, found
 
 
+@pytest.mark.parametrize("n_kills", [6, pytest.param(20, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("mode", MODES_ALONE)
-def test_a_kill_at_any_moment_loses_nothing_and_charges_nothing_twice(mode):
-    found = kills.find(mode, kills=20)
+def test_a_kill_at_any_moment_loses_nothing_and_charges_nothing_twice(mode, n_kills):
+    found = kills.find(mode, kills=n_kills)
     assert found.passed, found
 
 

@@ -7,12 +7,13 @@ import pytest
 from rigs import disk, outages
 
 
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["lock", "disk", "restart"])
-def test_what_passes_stops_nobody_and_every_retry_is_charged_once(kind):
+def test_what_passes_stops_nobody_and_every_retry_is_charged_once(kind, times):
     if kind == "disk" and os.geteuid() != 0:
         pytest.skip("a small file system can be mounted by root only")
     try:
-        found = outages.find(kind, times=2)
+        found = outages.find(kind, times=times)
     except disk.UnavailableError as missing:
         pytest.skip(str(missing))
     assert found.passed, found

@@ -8,12 +8,14 @@ pytest.importorskip("uvloop", reason="the service needs uvloop: pip install '.[s
 from rigs import disk, edges, fuzz, storm
 
 
+@pytest.mark.slow  # quick: a process that stops and the retry, tests/service/test_semantics.py
 def test_whoever_retries_pays_once_and_is_told_the_same():
     found = storm.find(keys=100, kills=1)
     assert found.passed, found
 
 
-def test_no_request_breaks_the_service_and_none_that_is_refused_is_charged():
+@pytest.mark.slow  # quick: numbers at edges and raw bytes below, and tests/service/test_refusals.py
+def test_no_request_breaks_the_service_and_none_that_is_refused_is_charged(requests):
     try:
         found = fuzz.find(requests=300)
     except disk.UnavailableError as missing:
@@ -21,6 +23,7 @@ def test_no_request_breaks_the_service_and_none_that_is_refused_is_charged():
     assert found.passed, found
 
 
-def test_numbers_at_edges_and_raw_bytes_break_nothing():
-    found = edges.find(requests=300)
+@pytest.mark.parametrize("requests", [80, pytest.param(300, marks=pytest.mark.slow)])
+def test_numbers_at_edges_and_raw_bytes_break_nothing(requests):
+    found = edges.find(requests=requests)
     assert found.passed, found

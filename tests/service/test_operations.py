@@ -433,6 +433,7 @@ def test_a_drill_restores_a_service_that_goes_on_and_leaves_nothing(run, tmp_pat
     assert {path.name: path.read_bytes() for path in place.iterdir() if path.name in before} == before
 
 
+@pytest.mark.slow  # quick: the drill above, and other noise in test_bindings.py
 def test_a_drill_says_why_the_copy_does_not_start(run, monkeypatch, capsys):
     monkeypatch.setenv("OSTRAKA_PEPPER", "ab" * 32)
     (run / "result.json").unlink()

@@ -55,7 +55,9 @@ def test_the_measure_of_contrast_sees_text_that_cannot_be_read(browser, pages):
     assert browser.contrasts()[1] == [pytest.approx(2.32, abs=0.01), "Budget and answers"]
 
 
-@pytest.mark.parametrize("width", [320, 390, 768, 1280])
+@pytest.mark.parametrize(
+    "width", [320, pytest.param(390, marks=pytest.mark.slow), pytest.param(768, marks=pytest.mark.slow), 1280]
+)
 @every_page
 def test_the_page_never_scrolls_sideways(browser, pages, name, width):
     browser.open(f"{pages}/{name}", width=width)

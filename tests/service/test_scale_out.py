@@ -208,6 +208,7 @@ def test_a_process_of_teachers_does_not_inherit_the_secrets_of_the_service(split
         assert b"canary7391" not in there
 
 
+@pytest.mark.slow  # the next test kills one, too, is refused without a charge, and has it back
 def test_a_process_of_teachers_that_ends_costs_nothing_and_comes_back(split, tmp_path):
     parts = split[0].ensemble._parts
     with serving(deploy(tmp_path, split[0])) as service:

@@ -29,6 +29,9 @@ def test_a_valid_key_is_served_while_more_strangers_connect_than_there_is_room_f
                 one = connected(narrow)
                 one.sendall(HEALTH)
                 strangers.append(one)
+            stop.wait(
+                0.01
+            )  # hundreds a second are enough: more would wait for a core, and so would the answers
 
     threads = [threading.Thread(target=connect) for _ in range(3)]
     for thread in threads:
