@@ -93,7 +93,7 @@ def test_the_table_of_noise_is_that_of_python_to_a_step_of_two_to_the_minus_126(
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("variance", [0.4, 9.0, 200.0])
+@pytest.mark.parametrize("variance", [0.4, pytest.param(9.0, marks=pytest.mark.slow), 200.0])
 def test_noise_has_the_variance_that_it_says(variance):
     size = 20_000
     drawn = node(f"const main = (v) => Array.from(collect.skellam(v, {size}));\n", variance)
@@ -219,12 +219,14 @@ const main = async ({ url, stage, flips }) => {
     ("stage", "flips", "why"),
     [
         ("mask", -3, "answered"),  # one wrong seal
-        ("mask", 0, "not the inbox of this round"),
+        pytest.param("mask", 0, "not the inbox of this round", marks=pytest.mark.slow),
         ("mask", 19, "no neighbour"),
-        ("mask", None, "the shares of 1 neighbours who survived did not arrive"),
-        ("unmask", 0, "not the survivors of this round"),
+        pytest.param(
+            "mask", None, "the shares of 1 neighbours who survived did not arrive", marks=pytest.mark.slow
+        ),
+        pytest.param("unmask", 0, "not the survivors of this round", marks=pytest.mark.slow),
         ("unmask", 19, "a round needs 8 survivors"),
-        ("unmask", 23, "different clients in order"),
+        pytest.param("unmask", 23, "different clients in order", marks=pytest.mark.slow),
         ("none", 0, "answered"),
     ],
 )
