@@ -84,7 +84,16 @@ def test_the_guess_worsened_by_the_distance_covers_the_votes_at_every_distance(c
 
 
 @pytest.mark.parametrize(
-    "certificate", [SMALL, MANY, PAIR, BIG, replace(BIG, noise=20.0, order=30.0, margin=0.0)]
+    "certificate",
+    [
+        SMALL,
+        MANY,
+        PAIR,
+        *(
+            pytest.param(big, marks=pytest.mark.slow)
+            for big in (BIG, replace(BIG, noise=20.0, order=30.0, margin=0.0))
+        ),
+    ],
 )
 def test_the_bound_satisfies_the_inequality_of_theorem_3(certificate):
     """E exp(-t U(round(N(x - t, noise²)))) <= exp(-t F(x)), t = order - 1, at every whole x, by mpmath."""

@@ -180,7 +180,9 @@ def test_a_censored_gaussian_is_bounded_however_its_tail_is_divided(order, shift
             assert bound <= largest * mp.mpf("1.15") + 1e-13
 
 
-@pytest.mark.parametrize("order", [1.25, 4.0, 16.0])
+@pytest.mark.parametrize(
+    "order", [1.25, pytest.param(4.0, marks=pytest.mark.slow), pytest.param(16.0, marks=pytest.mark.slow)]
+)
 def test_one_outcome_of_a_pure_mechanism_bounds_every_such_mechanism(order):
     """Theorem 6 against random laws whose ratios stay within e^±pure."""
     rng, pure = np.random.default_rng(8), 0.3

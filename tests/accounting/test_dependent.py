@@ -67,7 +67,9 @@ def assert_just_above(curve, oracle):
         assert rdp <= want * (1 + mp.mpf("3e-9")) + mp.mpf("1e-300")
 
 
-@pytest.mark.parametrize("sigma", [1.0, 5.0, 40.0, 200.0])
+@pytest.mark.parametrize(
+    "sigma", [1.0, 40.0, *(pytest.param(more, marks=pytest.mark.slow) for more in (5.0, 200.0))]
+)
 @pytest.mark.parametrize(
     "row", [[250, 0], [150, 100], [126, 124], [125, 125], [200, 30, 20], [26] + [25] * 9, [2000, 1, 0]]
 )
@@ -92,10 +94,23 @@ def test_lnmax_is_theorem_3_of_2017_rounded_up(row, scale):
         assert_just_above(moments2017_curve(LNMax(scale=scale), [row], n_moments=12), oracle)
 
 
-@pytest.mark.parametrize("screen", [Threshold(at=200, sigma=150.0), Threshold(at=200, sigma=10.0)])
-@pytest.mark.parametrize("row", [[240, 10], [150, 100], [201, 49], [10, 10]])
-def test_confident_gnmax_pays_the_screen_always_and_the_argmax_when_asked(row, screen):
-    argmax = GNMax(sigma=40.0)
+@pytest.mark.parametrize(
+    ("row", "sigma"),
+    [
+        ([240, 10], 150.0),
+        ([201, 49], 10.0),
+        *(
+            pytest.param(row, sigma, marks=pytest.mark.slow)
+            for row, sigma in (
+                ([240, 10], 10.0),
+                ([201, 49], 150.0),
+                *(([half, rest], sigma) for half, rest in ((150, 100), (10, 10)) for sigma in (10.0, 150.0)),
+            )
+        ),
+    ],
+)
+def test_confident_gnmax_pays_the_screen_always_and_the_argmax_when_asked(row, sigma):
+    screen, argmax = Threshold(at=200, sigma=sigma), GNMax(sigma=40.0)
     with mp.workdps(DIGITS):
         answer = mp.ncdf((max(row) - mp.mpf(screen.at)) / screen.sigma)
         log_q1, log_q2 = mp.log(min(answer, 1 - answer)), mp.log(q_gaussian(row, argmax.sigma))

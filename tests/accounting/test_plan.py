@@ -43,7 +43,9 @@ def test_what_was_calibrated_fits_the_ledger_that_pays_for_it(epsilon):
         assert min(epsilon, 30.5) < ledger.epsilon() * (1 + 1e-5) <= epsilon * (1 + 1e-5)
 
 
-@pytest.mark.parametrize("goal", GOALS)
+@pytest.mark.parametrize(
+    "goal", [GOALS[0], *(pytest.param(goal, marks=pytest.mark.slow) for goal in GOALS[1:])]
+)
 def test_calibrated_laplace_noise_fits_and_a_little_less_does_not(goal):
     n, epsilon, delta = goal
     scale = calibrate(LNMax, n_answers=n, epsilon=epsilon, delta=delta)
@@ -179,6 +181,7 @@ def test_more_budget_more_rows_and_easier_tasks_promise_more():
     )
 
 
+@pytest.mark.slow  # quick: a target is met or refused, tests/cli/test_plan.py
 def test_a_target_finds_the_smallest_of_the_budgets_that_reaches_it():
     known = {"n_rows": 30_000, "n_classes": 2, "delta": 1e-6, "learning_curves": [TASK]}
     plan = propose(target_accuracy=0.78, **known)

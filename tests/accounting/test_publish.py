@@ -39,7 +39,11 @@ def adult(data_dir):
 
 
 @pytest.mark.parametrize(
-    ("n_answers", "prototype", "goal"), [(100, 1.05, 0.70), (500, 1.7, 1.31), (1000, 2.3, 1.81)]
+    ("n_answers", "prototype", "goal"),
+    [
+        (1000, 2.3, 1.81),
+        *(pytest.param(*few, marks=pytest.mark.slow) for few in ((100, 1.05, 0.70), (500, 1.7, 1.31))),
+    ],
 )
 def test_published_epsilon_of_adult_answers(adult, n_answers, prototype, goal):
     votes = private(adult[:n_answers])
@@ -80,10 +84,10 @@ def test_many_classes_have_a_valid_route(data_dir):
         (GNMAX, 2, {}),
         pytest.param(GNMAX, 5, {}, marks=pytest.mark.slow),
         (LNMax(scale=40.0), 2, {}),
-        (LNMax(scale=40.0), 5, {}),
+        pytest.param(LNMax(scale=40.0), 5, {}, marks=pytest.mark.slow),
         (Threshold(at=200, sigma=20.0), 5, {}),
         (PAIR, 5, {"answered": np.arange(400) % 3 > 0}),
-        (GNMAX, 5, {"method": "smooth"}),
+        pytest.param(GNMAX, 5, {"method": "smooth"}, marks=pytest.mark.slow),
         pytest.param(
             PAIR, 5, {"method": "smooth", "answered": np.arange(400) % 3 > 0}, marks=pytest.mark.slow
         ),

@@ -227,6 +227,7 @@ def test_a_strategy_and_clients_of_flower_see_what_our_own_do(tmp_path, runs, fl
     assert party.updates == pytest.approx(runs[0].updates[:-1], abs=1e-6)
 
 
+@pytest.mark.slow  # it starts Ray; quick: the clients above
 @pytest.mark.filterwarnings("ignore")
 def test_clients_in_flowers_own_simulation_are_recorded_from_its_ray_workers(tmp_path, runs, flower):
     pytest.importorskip("ray", reason="ray is not installed, which Flower's simulation needs")

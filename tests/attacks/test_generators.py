@@ -162,7 +162,7 @@ def memorised():
     return rows, included, settings
 
 
-@pytest.mark.parametrize("kind", ["gan", "vae"])
+@pytest.mark.parametrize("kind", [pytest.param("gan", marks=pytest.mark.slow), "vae"])
 def test_a_small_generator_remembers_its_rows_and_gives_samples(memorised, kind):
     rows, included, settings = memorised
     target = TargetGenerator(kind, random_state=0, **settings).fit(rows[included])

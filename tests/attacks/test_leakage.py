@@ -73,7 +73,7 @@ def test_maximum_likelihood_reaches_the_bound_where_it_is_valid():
     assert 0.85 < ratio < 1.15
 
 
-@pytest.mark.parametrize("n_answers", [300, 10_000])
+@pytest.mark.parametrize("n_answers", [300, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_the_meter_says_on_average_what_the_best_attack_reaches(n_answers):
     questions = np.array(
         [

@@ -54,19 +54,24 @@ def test_a_property_that_moves_a_feature_is_found_in_single_batches():
 
 
 @pytest.mark.parametrize(
-    "settings", [{"rule": "averaging", "local_steps": 2}, {"defence": SharedFraction(share=0.5)}]
+    "settings",
+    [
+        pytest.param({"rule": "averaging", "local_steps": 2}, marks=pytest.mark.slow),
+        {"defence": SharedFraction(share=0.5)},
+    ],
 )
 def test_it_is_found_under_averaging_and_where_half_is_shared(settings):
     run, attack = world(effect=1.0, **settings)
     assert attack.scores(run).auc() > 0.85
 
 
+@pytest.mark.slow  # quick: what changes nothing is not found, below
 def test_more_parties_hide_it_better():
     aucs = [attack.scores(run).auc() for run, attack in (world(effect=0.5, n_others=n) for n in (0, 6))]
     assert aucs[0] > aucs[1] + 0.05
 
 
-@pytest.mark.parametrize("n_others", [0, 2])
+@pytest.mark.parametrize("n_others", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_property_that_changes_nothing_is_not_found(n_others):
     ranks, weights = 0.0, 0.0
     for seed in range(3):

@@ -129,14 +129,15 @@ def test_the_divergence_of_coins_grows_as_they_part():
     assert (grown[:, p >= q] >= -1e-12).all()
 
 
-def test_no_laws_within_boxes_are_closer_than_said():
+@pytest.mark.parametrize("points", [600, pytest.param(3000, marks=pytest.mark.slow)])
+def test_no_laws_within_boxes_are_closer_than_said(points):
     rng = np.random.default_rng(7)
     for n in (2, 3, 6):
         p, q = rng.dirichlet(np.ones(n)), rng.dirichlet(np.ones(n))
         width = rng.uniform(0, 0.05, size=(4, n))
         boxes = (np.maximum(0, p - width[0]), p + width[1], np.maximum(0, q - width[2]), q + width[3])
         said = between_boxes(*boxes, np.array([*ORDERS, math.inf]))
-        for _ in range(3000):
+        for _ in range(points):
             # a random point of the boxes that sums to one, along a random direction
             a, b = (
                 mid + inside(rng, mid, low, high) for mid, low, high in ((p, *boxes[:2]), (q, *boxes[2:]))

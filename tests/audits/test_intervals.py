@@ -35,7 +35,9 @@ def test_clopper_pearson_is_no_wider_than_it_must_be():
     np.testing.assert_allclose(scipy.stats.binom.sf(HITS[1:] - 1, TRIALS, low), 0.05, rtol=1e-6)
 
 
-@pytest.mark.parametrize("p", [0.01, 0.3, 0.5])
+@pytest.mark.parametrize(
+    "p", [pytest.param(0.01, marks=pytest.mark.slow), 0.3, pytest.param(0.5, marks=pytest.mark.slow)]
+)
 def test_a_confidence_sequence_holds_at_every_number_of_trials_at_once(p):
     # exact: walk along all paths, drop the mass that is outside at some time (ends beside it: Ville)
     steps, error = 300, 0.05

@@ -222,7 +222,11 @@ def test_natural_questions_are_audited_together():
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("times", [[1, 2], [40, 30]], ids=["by release", "by the outcome map"])
+@pytest.mark.parametrize(
+    "times",
+    [[1, 2], pytest.param([40, 30], marks=pytest.mark.slow)],
+    ids=["by release", "by the outcome map"],
+)
 def test_worlds_that_differ_by_chance_only_are_seldom_said_to_leak(times):
     """150 runs at confidence 0.9: more than 41 claims have probability below 1e-9."""
     rng, claims = np.random.default_rng(3), 0

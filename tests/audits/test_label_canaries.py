@@ -210,7 +210,7 @@ def coverage(steps, *, epsilon, n_candidates, confidence):
     return float(law[above].sum())
 
 
-@pytest.mark.parametrize("n_candidates", [2, 5])
+@pytest.mark.parametrize("n_candidates", [5, pytest.param(2, marks=pytest.mark.slow)])
 def test_dependent_guesses_of_one_run_do_not_fool_it(n_candidates):
     rng, worst = np.random.default_rng(8), 0.0
     shapes = [np.ones(12), -np.ones(12), *rng.choice([-1.0, 0.0, 1.0], size=(40, 12))]
@@ -260,10 +260,11 @@ def test_a_model_that_knows_nothing_shows_nothing(n_decoys):
 
 
 @pytest.mark.statistical
-def test_the_best_of_several_uncorrected_cuts_would_be_detected():
+@pytest.mark.parametrize("runs", [100, pytest.param(400, marks=pytest.mark.slow)])
+def test_the_best_of_several_uncorrected_cuts_would_be_detected(runs):
     """What the bound would be without paying for its cuts: too large, too often."""
     rng, found, paid = np.random.default_rng(3), [], []
-    for _ in range(400):
+    for _ in range(runs):
         sure, right = rng.random(400), rng.random(400) < 0.5
         scores = Scores.of(members=np.where(right, sure, 0.0), others=np.where(right, 0.0, sure))
         cuts = np.linspace(0.01, 0.97, 25)
@@ -274,7 +275,14 @@ def test_the_best_of_several_uncorrected_cuts_would_be_detected():
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize(("epsilon", "part"), [(0.5, 0.5), (1.0, 0.75), (2.0, 0.9), (4.0, 0.93), (6.0, 0.9)])
+@pytest.mark.parametrize(
+    ("epsilon", "part"),
+    [
+        (1.0, 0.75),
+        (4.0, 0.93),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((0.5, 0.5), (2.0, 0.9), (6.0, 0.9))),
+    ],
+)
 def test_randomised_response_is_found_from_below(epsilon, part):
     found = bounds(RandomizedResponse(n_classes=10, epsilon=epsilon), runs=100)
     assert never_above(found, epsilon)
@@ -282,7 +290,14 @@ def test_randomised_response_is_found_from_below(epsilon, part):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize(("epsilon", "part"), [(0.5, 0.5), (1.0, 0.6), (2.0, 0.7), (4.0, 0.7), (6.0, 0.65)])
+@pytest.mark.parametrize(
+    ("epsilon", "part"),
+    [
+        (1.0, 0.6),
+        (4.0, 0.7),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((0.5, 0.5), (2.0, 0.7), (6.0, 0.65))),
+    ],
+)
 def test_laplace_rows_are_found_from_below(epsilon, part):
     found = bounds(OneHotLaplace(n_classes=10, scale=2 / epsilon), runs=100, n_decoys=1)
     assert never_above(found, epsilon)

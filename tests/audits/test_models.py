@@ -70,7 +70,11 @@ def test_votes_of_parties_have_their_means():
     assert np.abs(present - absent).sum(axis=1).max() == 2
 
 
-@pytest.mark.parametrize("mechanism", [GNMax(sigma=6.0), LNMax(scale=6.0)], ids=["gaussian", "laplace"])
+@pytest.mark.parametrize(
+    "mechanism",
+    [GNMax(sigma=6.0), pytest.param(LNMax(scale=6.0), marks=pytest.mark.slow)],
+    ids=["gaussian", "laplace"],
+)
 def test_draws_certify_most_of_the_leak_and_never_more(mechanism):
     model = VoteModel.random_shards(LAW, ONE, n_teachers=40)
     orders = (2.0, 8.0, 32.0)

@@ -95,7 +95,9 @@ def test_randomised_response_is_found_from_below(epsilon):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("epsilon", [2.0, 4.0, 8.0])
+@pytest.mark.parametrize(
+    "epsilon", [2.0, pytest.param(4.0, marks=pytest.mark.slow), pytest.param(8.0, marks=pytest.mark.slow)]
+)
 def test_a_claimed_gaussian_curve_is_certified_from_below(epsilon):
     """1,000 canaries, an eighth guessed. The peer's figures at confidence 0.95: 0.96, 1.97, 4.16."""
     mu = gaussian_mu(epsilon)

@@ -46,7 +46,13 @@ def test_the_best_strategy_comes_within_one_percent_of_epsilon(n, points):
 
 @pytest.mark.parametrize(
     ("n", "least", "most"),
-    [(30, 0.5, 0.5645), (100, 1.0665, 1.072), (250, 1.76, 1.768), (500, 2.59, 2.602), (1000, 3.84, 3.87)],
+    [
+        (30, 0.5, 0.5645),
+        pytest.param(100, 1.0665, 1.072, marks=pytest.mark.slow),
+        pytest.param(250, 1.76, 1.768, marks=pytest.mark.slow),
+        pytest.param(500, 2.59, 2.602, marks=pytest.mark.slow),
+        (1000, 3.84, 3.87),
+    ],
 )
 def test_figures_of_the_prototype(n, least, most):
     assert least <= (n * GNMax(sigma=40.0).curve(bound="exact")).epsilon(delta=DELTA) <= most

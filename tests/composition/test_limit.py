@@ -92,7 +92,9 @@ def test_beyond_the_answers_that_are_followed_a_repeated_question_stays_below_an
     assert told_by_repeats(p, q, n, 0.99 * table.epsilon(1e-5)) > 1e-5
 
 
-@pytest.mark.parametrize("sigma", [9.0, 16.0, 40.0])
+@pytest.mark.parametrize(
+    "sigma", [9.0, pytest.param(16.0, marks=pytest.mark.slow), pytest.param(40.0, marks=pytest.mark.slow)]
+)
 def test_epsilon_rises_with_every_answer_and_has_no_cliff(sigma):
     counts = [62, 63, 64, 65, 66, 67, 510, 511, 512, 513, 514, 515]
     epsilons = np.array([(n * GNMax(sigma=sigma).curve(bound="exact")).epsilon(DELTA) for n in counts])
@@ -113,7 +115,9 @@ def exact(question):
     return question.screen.curve(bound="exact") + question.argmax.curve(bound="exact")
 
 
-@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize(
+    "n", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)]
+)
 def test_no_adaptive_strategy_of_confident_questions_exceeds_delta(n):
     counts = [[i, j, 5 - i - j] for i in range(6) for j in range(6 - i)]
     pairs = laws_of(QUESTION, counts)[:: 1 if n < 3 else 3]
@@ -162,7 +166,9 @@ def test_confident_costs_less_than_its_renyi_price_and_more_than_its_answers():
     assert (200 * argmax.curve(bound="exact")).epsilon(DELTA) < total.epsilon(DELTA) < 0.94 * renyi
 
 
-@pytest.mark.parametrize("n", [20, 100, 400])
+@pytest.mark.parametrize(
+    "n", [20, pytest.param(100, marks=pytest.mark.slow), pytest.param(400, marks=pytest.mark.slow)]
+)
 def test_two_families_in_turn_cost_hardly_more_than_one(n):
     one, other = GNMax(sigma=40.0).curve(), GNMax(sigma=40.0 * (1 + 1e-9)).curve()
     alone, both = (2 * n * one).epsilon(DELTA), (n * (one + other)).epsilon(DELTA)

@@ -130,7 +130,7 @@ class TestThePrice:
             (1.482, (2, -1, 1)),
             (3.0, (4, -3)),
             (4.505, (1, -1)),
-            (2.5, (1, -1, 1, -1)),
+            pytest.param(2.5, (1, -1, 1, -1), marks=pytest.mark.slow),
         ],
     )
     def test_covers_the_exact_divergence_of_every_move_tried_and_hardly_more(self, sigma, shift):

@@ -73,7 +73,7 @@ def test_stages_answer_by_their_own_laws_and_the_advice(labels):
         assert binomtest(right, 6000, chance).pvalue < FALSE_ALARM
 
 
-@pytest.mark.parametrize("sharp", [SHARP, SHARP[:1] * 3])
+@pytest.mark.parametrize("sharp", [SHARP, pytest.param(SHARP[:1] * 3, marks=pytest.mark.slow)])
 def test_the_whole_costs_one_epsilon_and_not_less(sharp):
     """Over all pairs of neighbours and all answers, with advice that hangs on answers."""
     curve = one_then(2).curve()

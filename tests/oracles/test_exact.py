@@ -86,7 +86,7 @@ def test_two_classes_agree_with_the_closed_form_from_a_tie_to_certainty(kind, sc
             assert_exact(costs, worst(law, row, SOME_ORDERS), relative=2e-10)
 
 
-@pytest.mark.parametrize("relation", ["replace-one", "add-or-remove"])
+@pytest.mark.parametrize("relation", [pytest.param("replace-one", marks=pytest.mark.slow), "add-or-remove"])
 @pytest.mark.parametrize(
     ("kind", "counts", "scale"),
     [

@@ -146,7 +146,10 @@ def laplace_renyi(scale, order):
     return mp.log(tails + mp.quad(integrand, [0, mp.mpf(1) / 2, 1])) / (a - 1)
 
 
-@pytest.mark.parametrize("scale", [0.05, 0.4, 1.0, 7.0, 1e4])
+@pytest.mark.parametrize(
+    "scale",
+    [0.05, pytest.param(0.4, marks=pytest.mark.slow), 1.0, pytest.param(7.0, marks=pytest.mark.slow), 1e4],
+)
 def test_the_curve_of_laplace_rows_is_the_divergence_of_two_entries(scale):
     curve = OneHotLaplace(n_classes=5, scale=scale).curve()
     rdp = dict(zip(curve.orders, curve.rdp, strict=True))

@@ -19,7 +19,7 @@ def exact(curve, delta):
 @pytest.mark.parametrize(
     ("sigma", "rate", "steps", "interval"),
     [
-        (1.0, 0.0017, 1000, 1e-4),
+        pytest.param(1.0, 0.0017, 1000, 1e-4, marks=pytest.mark.slow),
         (1.5, 0.01, 600, 1e-4),
         pytest.param(1.0, 0.1, 100, 1e-4, marks=pytest.mark.slow),
         (5.0, 0.5, 50, 1e-4),

@@ -122,7 +122,14 @@ def largest(mechanism):
     return np.array(found)
 
 
-@pytest.mark.parametrize("chain", CHAINS, ids=lambda chain: "-".join(wrap.__name__ for wrap in chain))
+@pytest.mark.parametrize(
+    "chain",
+    [
+        pytest.param(chain, marks=[pytest.mark.slow] if len(chain) == 3 and n % 3 else [])
+        for n, chain in enumerate(CHAINS)
+    ],
+    ids=lambda chain: "-".join(wrap.__name__ for wrap in chain),
+)
 def test_every_pair_and_triple_of_wrappers_is_priced_above_all_divergences_or_refused(chain):
     for base in BASES:
         if some_are_refused(chain) or (screened in chain and base is BASES[2]):
