@@ -6,25 +6,26 @@ import torch
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
-from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
 from ostraka.core.diverged import TrainingDiverged
 from ostraka.nets.devices import device, threads
 from ostraka.networks import TorchClassifier
+from tests.students.conftest import checks_of_scikit_learn
 
 DIGITS = load_digits()
 X, X_TEST, Y, Y_TEST = train_test_split(DIGITS.data / 16, DIGITS.target, random_state=0)
 QUICK = {"epochs": 12, "batch_size": 32, "learning_rate": 0.01, "random_state": 0}
 
 
-@parametrize_with_checks([TorchClassifier(epochs=20, learning_rate=0.02, batch_size=16, random_state=0)])
+@checks_of_scikit_learn(TorchClassifier(epochs=20, learning_rate=0.02, batch_size=16, random_state=0))
 def test_it_is_a_scikit_learn_classifier(estimator, check):
     check(estimator)
 
 
 @pytest.mark.parametrize(
-    ("module", "least"), [("perceptron", 0.94), ("convolutional", 0.95), ("wide-resnet", 0.9)]
+    ("module", "least"),
+    [("perceptron", 0.94), pytest.param("convolutional", 0.95, marks=pytest.mark.slow), ("wide-resnet", 0.9)],
 )
 def test_the_named_networks_learn_digits(module, least):
     epochs = 2 if module == "wide-resnet" else 12

@@ -9,7 +9,6 @@ import pytest
 import torch
 from sklearn.base import clone
 from sklearn.datasets import load_digits
-from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
 from ostraka import Budget, Ledger
@@ -19,6 +18,7 @@ from ostraka.ledger import LedgerError
 from ostraka.mechanisms import OneHotGaussian, OneHotLaplace, PriorResponse, RandomizedResponse
 from ostraka.networks import TorchClassifier
 from ostraka.students import ALIBI
+from tests.students.conftest import checks_of_scikit_learn
 
 pytestmark = pytest.mark.usefixtures("same_draws")  # what is learned from noisy labels is a matter of luck
 
@@ -41,7 +41,7 @@ def failing(*_, **__):
     raise KeyboardInterrupt
 
 
-@parametrize_with_checks([ALIBI(network(batch_size=8, learning_rate=0.01), epsilon=MOST)])
+@checks_of_scikit_learn(ALIBI(network(batch_size=8, learning_rate=0.01), epsilon=MOST))
 def test_it_is_a_scikit_learn_classifier(estimator, check):
     check(estimator)
 

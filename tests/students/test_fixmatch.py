@@ -7,7 +7,6 @@ import pytest
 from scipy.special import log_softmax, softmax
 from sklearn.base import clone
 from sklearn.datasets import load_digits, load_iris, make_blobs
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
 
@@ -16,6 +15,7 @@ from ostraka.core.diverged import TrainingDiverged  # noqa: E402  (needs torch)
 from ostraka.learn.students.fixmatch import _Match  # noqa: E402
 from ostraka.networks import TorchClassifier  # noqa: E402  (needs torch)
 from ostraka.students import FixMatch, ImageAugment, TableAugment  # noqa: E402
+from tests.students.conftest import checks_of_scikit_learn  # noqa: E402
 
 X, Y = load_iris(return_X_y=True)
 NAMES = np.array(["setosa", "versicolor", "virginica"])
@@ -40,8 +40,8 @@ class Marked:
         return rows + self.far
 
 
-@parametrize_with_checks(
-    [FixMatch(network(epochs=15))],
+@checks_of_scikit_learn(
+    FixMatch(network(epochs=15)),
     expected_failed_checks=lambda _: {"check_classifiers_classes": "-1 means unanswered"},
 )
 @pytest.mark.filterwarnings("ignore:.*:RuntimeWarning:sklearn")
@@ -168,6 +168,7 @@ def test_unlabelled_rows_are_worth_more_than_the_few_labels_alone():
     assert taught.score(rows[15:], labels[15:]) > alone.score(rows[15:], labels[15:]) + 0.02
 
 
+@pytest.mark.slow  # quick: drawings of any range, below
 def test_images_of_digits():
     rows, labels = load_digits(return_X_y=True)
     rows = (rows / 16).astype(np.float32)
@@ -320,7 +321,7 @@ def test_nothing_is_said_while_it_trains():
         FixMatch().set_params(network=network(epochs=1)).fit(X, ANSWERS)
 
 
-@pytest.mark.parametrize("brightest", [1.0, 255.0])
+@pytest.mark.parametrize("brightest", [pytest.param(1.0, marks=pytest.mark.slow), 255.0])
 def test_settings_for_images_learn_from_drawings_of_any_range(brightest):
     images, labels = load_digits(return_X_y=True)
     images = images / 16 * brightest

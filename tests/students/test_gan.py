@@ -10,7 +10,6 @@ torch = pytest.importorskip("torch", reason="pip install '.[torch]'")
 from sklearn.base import clone  # noqa: E402
 from sklearn.datasets import load_digits, load_iris  # noqa: E402
 from sklearn.exceptions import NotFittedError  # noqa: E402
-from sklearn.utils.estimator_checks import parametrize_with_checks  # noqa: E402
 from torch import nn  # noqa: E402
 
 from ostraka import ABSTAIN, PATEClassifier  # noqa: E402
@@ -26,6 +25,7 @@ from ostraka.nets.generative import (  # noqa: E402
 )
 from ostraka.networks import TorchClassifier  # noqa: E402
 from ostraka.students import Distilled, FeatureMatchingGAN  # noqa: E402
+from tests.students.conftest import checks_of_scikit_learn  # noqa: E402
 
 X, Y = load_iris(return_X_y=True)
 NAMES = np.array(["setosa", "versicolor", "virginica"])
@@ -62,8 +62,8 @@ def test_its_generator_of_images_has_the_layers_of_a_dcgan_and_refuses_other_row
         clone(own).set_params(generator="flow").fit(images, answers)
 
 
-@parametrize_with_checks(
-    [FeatureMatchingGAN(network(epochs=2, batch_size=64, hidden=(8,)), generator=(4,))],
+@checks_of_scikit_learn(
+    FeatureMatchingGAN(network(epochs=2, batch_size=64, hidden=(8,)), generator=(4,)),
     expected_failed_checks=lambda _: {"check_classifiers_classes": "-1 means unanswered"},
 )
 @pytest.mark.filterwarnings("ignore:.*:RuntimeWarning:sklearn")
@@ -214,7 +214,8 @@ class TestNetworks:
 
 
 class TestStudent:
-    def test_unanswered_digits_teach_it_what_two_answers_a_class_do_not(self):
+    @pytest.mark.parametrize("epochs", [16, pytest.param(40, marks=pytest.mark.slow)])
+    def test_unanswered_digits_teach_it_what_two_answers_a_class_do_not(self, epochs):
         rows, labels = load_digits(return_X_y=True)
         order = np.random.default_rng(0).permutation(len(labels))
         rows, labels = rows[order] / 16, labels[order]
@@ -222,8 +223,8 @@ class TestStudent:
         answers = np.full(1200, ABSTAIN)
         answers[few] = labels[few]
         settings = {"hidden": (64, 64), "schedule": "cosine", "random_state": 0}
-        gan = FeatureMatchingGAN(network(epochs=40, batch_size=100, **settings), generator=(64,))
-        alone = network(epochs=480, batch_size=20, **settings)  # as many steps
+        gan = FeatureMatchingGAN(network(epochs=epochs, batch_size=100, **settings), generator=(64,))
+        alone = network(epochs=12 * epochs, batch_size=20, **settings)  # as many steps
         with_others = gan.fit(rows[:1200], answers).score(rows[1200:], labels[1200:])
         assert with_others > alone.fit(rows[few], labels[few]).score(rows[1200:], labels[1200:]) + 0.03
 
@@ -250,10 +251,10 @@ class TestStudent:
         assert fitted.predict_proba(X[:1]).tolist() == [[0, 0, 1]]
 
     def test_the_scale_of_a_column_does_not_matter(self):
-        fitted = student().fit(X * [1, 1e-3, 1e4, 1] + [0, 0, 5e4, 0], ANSWERS)
+        fitted = student(epochs=15).fit(X * [1, 1e-3, 1e4, 1] + [0, 0, 5e4, 0], ANSWERS)
         np.testing.assert_allclose(
             fitted.predict_proba(X * [1, 1e-3, 1e4, 1] + [0, 0, 5e4, 0]),
-            student().fit(X, ANSWERS).predict_proba(X),
+            student(epochs=15).fit(X, ANSWERS).predict_proba(X),
             atol=0.05,
         )
 

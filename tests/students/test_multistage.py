@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from ostraka import Budget, Ledger
 from ostraka.core.diverged import TrainingDiverged
@@ -15,6 +14,7 @@ from ostraka.learn.students import labels as multistage
 from ostraka.mechanisms import PriorResponse, RandomizedResponse
 from ostraka.networks import TorchClassifier
 from ostraka.students import MultiStage
+from tests.students.conftest import checks_of_scikit_learn
 
 pytestmark = pytest.mark.usefixtures("same_draws")  # what is learned from noisy labels is a matter of luck
 
@@ -32,7 +32,7 @@ def book(epsilon=4.0, where=":memory:"):
     return Ledger(where, budget=Budget(epsilon=epsilon, delta=1e-6, adaptive=False))
 
 
-@parametrize_with_checks([MultiStage(network(batch_size=8, learning_rate=0.01), epsilon=MOST)])
+@checks_of_scikit_learn(MultiStage(network(batch_size=8, learning_rate=0.01), epsilon=MOST))
 def test_it_is_a_scikit_learn_classifier(estimator, check):
     check(estimator)
 

@@ -58,7 +58,11 @@ def test_the_students_seed_reaches_the_network(kind):
     assert not np.array_equal(one, three)
 
 
-@pytest.mark.parametrize("kind", [STUDENTS["by name"], STUDENTS["FixMatch"]], ids=["by name", "FixMatch"])
+@pytest.mark.parametrize(
+    "kind",
+    [STUDENTS["by name"], pytest.param(STUDENTS["FixMatch"], marks=pytest.mark.slow)],
+    ids=["by name", "FixMatch"],
+)
 def test_a_network_is_the_student_of_private_teachers_and_says_what_it_is_unsure_of(kind, same_draws):
     model = PATEClassifier(
         n_teachers=10,

@@ -75,7 +75,7 @@ def dask_cluster():
         yield client
 
 
-@pytest.fixture(params=["ray", "dask"])
+@pytest.fixture(params=[pytest.param("ray", marks=pytest.mark.slow), "dask"])
 def engine(request, in_time):
     request.getfixturevalue(f"{request.param}_cluster")
     return request.param

@@ -43,7 +43,9 @@ def same(one, other):
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
-@pytest.mark.parametrize("n_classes", [2, 3, 7])
+@pytest.mark.parametrize(
+    "n_classes", [pytest.param(2, marks=pytest.mark.slow), 3, pytest.param(7, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("whole", [False, True], ids=["floats", "whole numbers"])
 def test_solutions_are_those_of_scikit_learn(estimator, n_classes, whole):
     shards = [shard(n_classes, n_rows=20 + k, seed=k, spread=10.0**k) for k in range(4)]

@@ -74,6 +74,7 @@ def test_what_the_work_raises_is_raised_here(engine):
         spread(wrong, ITEMS, engine=engine, n_jobs=1)
 
 
+@pytest.mark.slow  # quick: a killed worker, above
 @pytest.mark.cluster
 @pytest.mark.usefixtures("in_time")
 def test_a_killed_node_delays_and_nothing_else(ray_cluster, tmp_path):

@@ -43,7 +43,7 @@ def linear(ensemble: TeacherEnsemble) -> LinearTeachers | None:
     )
 
 
-@pytest.mark.parametrize("n_classes", [2, 4])
+@pytest.mark.parametrize("n_classes", [pytest.param(2, marks=pytest.mark.slow), 4])
 @pytest.mark.parametrize(
     "estimator",
     [
@@ -74,7 +74,7 @@ def one_by_one(ensemble: TeacherEnsemble, X: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("n_classes", "n_features"), [(2, 1), (2, 7), (3, 5), (10, 16)])
-@pytest.mark.parametrize("size", [1e-6, 1.0, 1e9])
+@pytest.mark.parametrize("size", [pytest.param(1e-6, marks=pytest.mark.slow), 1.0, 1e9])
 def test_votes_are_those_of_the_ensemble(n_classes, n_features, size):
     ensemble = fitted(n_classes, n_features)
     X = np.random.default_rng(1).normal(size=(12, n_features)) * size
@@ -111,7 +111,7 @@ def alone_in(together: LinearTeachers) -> list[int]:
 
 
 @pytest.mark.parametrize("estimator", BY_SCORES, ids=str)
-@pytest.mark.parametrize("place", [0.0, 1e6])
+@pytest.mark.parametrize("place", [pytest.param(0.0, marks=pytest.mark.slow), 1e6])
 def test_rows_of_few_whole_numbers_tie_and_go_where_the_teacher_itself_puts_them(estimator, place):
     rng = np.random.default_rng(5)
     X = rng.integers(0, 3, size=(120, 4)) + place  # some classes are missing, some features constant

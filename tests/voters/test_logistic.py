@@ -21,7 +21,7 @@ def fitted(estimator, shards):
 
 @pytest.mark.parametrize("n_classes", [2, 3, 7])
 @pytest.mark.parametrize("options", [{}, {"C": 1e-3}, {"C": 100.0}, {"fit_intercept": False}], ids=str)
-@pytest.mark.parametrize("spread", [1.0, 10.0])
+@pytest.mark.parametrize("spread", [pytest.param(1.0, marks=pytest.mark.slow), 10.0])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_solutions_are_those_of_scikit_learn(n_classes, options, spread):
     shards = [shard(n_classes, n_rows=20 + k, seed=k, spread=spread) for k in range(9)]

@@ -356,7 +356,7 @@ MECHANISMS = [
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=str)
-@pytest.mark.parametrize("rate", [0.15, 0.6])
+@pytest.mark.parametrize("rate", [0.15, pytest.param(0.6, marks=pytest.mark.slow)])
 def test_no_row_added_or_removed_costs_more_than_the_sampled_price(mechanism, rate):
     # exact: every sample of 8 rows, every outcome, every order, both directions
     rows, labels = few(8, 11)
@@ -416,7 +416,16 @@ def test_a_row_that_is_replaced_costs_no_more_than_the_plain_price(mechanism):
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=str)
-@pytest.mark.parametrize(("k", "rate"), [(1, 0.3), (2, 0.6), (3, 0.4), (20, 0.7), (3, 0.95)])
+@pytest.mark.parametrize(
+    ("k", "rate"),
+    [
+        pytest.param(1, 0.3, marks=pytest.mark.slow),
+        (2, 0.6),
+        pytest.param(3, 0.4, marks=pytest.mark.slow),
+        pytest.param(20, 0.7, marks=pytest.mark.slow),
+        (3, 0.95),
+    ],
+)
 def test_the_exact_cost_is_the_largest_divergence_over_neighbours_and_directions(mechanism, k, rate):
     # by enumeration of every sample: every unit left out, one of each class put in at every distance
     rows, labels = np.arange(7.0)[:, None], np.array([0, 1, 1, 0, 0, 1, 0])

@@ -272,8 +272,8 @@ def test_finished_stacks_are_not_trained_again(tmp_path, monkeypatch, plain):
     ("optimizer", "stop", "missing"),
     [
         (torch.optim.SGD, 2, [2, 3, 4, 5, 0, 1, 2, 3, 4, 5]),
-        (torch.optim.SGD, 7, [1, 2, 3, 4, 5]),
-        (torch.optim.Adam, 2, [1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5]),
+        pytest.param(torch.optim.SGD, 7, [1, 2, 3, 4, 5], marks=pytest.mark.slow),
+        pytest.param(torch.optim.Adam, 2, [1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5], marks=pytest.mark.slow),
         (torch.optim.Adam, 9, [2, 3, 4, 5]),
     ],
 )

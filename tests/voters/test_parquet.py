@@ -54,7 +54,9 @@ ESTIMATORS = [LogisticRegression(), GaussianNB(), DecisionTreeClassifier(), KNei
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
-@pytest.mark.parametrize("at_once", [1, 600, 10**9])
+@pytest.mark.parametrize(
+    "at_once", [pytest.param(1, marks=pytest.mark.slow), 600, pytest.param(10**9, marks=pytest.mark.slow)]
+)
 def test_votes_and_manifest_are_those_of_the_rows_in_memory(estimator, at_once, table, folder, monkeypatch):
     monkeypatch.setattr(_voting, "_NUMBERS_A_PART", at_once)  # one shard at a time; some; all
     monkeypatch.setattr(_voting, "_NUMBERS_AT_ONCE", max(1, at_once // 3))

@@ -5,7 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_iris
 from sklearn.naive_bayes import GaussianNB
@@ -22,6 +22,7 @@ from ostraka.secure.rounds import PartyError
 X, Y = load_iris(return_X_y=True)
 
 
+@settings(max_examples=20)
 @given(
     votes=st.lists(st.integers(0, 3), min_size=3, max_size=7),
     n_rows=st.integers(1, 5),
@@ -238,7 +239,12 @@ def test_noisy_votes_are_taken_by_their_own_mechanism_only(ensemble):
 
 @pytest.mark.statistical
 @pytest.mark.parametrize(
-    ("colluding", "left_out", "variance"), [(0, 0, 6 * 9 / 5), (2, 0, 6 * 9 / 3), (0, 1, 9.0)]
+    ("colluding", "left_out", "variance"),
+    [
+        pytest.param(0, 0, 6 * 9 / 5, marks=pytest.mark.slow),
+        pytest.param(2, 0, 6 * 9 / 3, marks=pytest.mark.slow),
+        (0, 1, 9.0),
+    ],
 )
 def test_the_noise_has_the_agreed_variance_whoever_is_missing(ensemble, colluding, left_out, variance):
     parties = ensemble(

@@ -113,7 +113,7 @@ class TestTeachers:
 
 
 class TestOneBallot:
-    @pytest.mark.parametrize("n_shots", [1, 3])
+    @pytest.mark.parametrize("n_shots", [1, pytest.param(3, marks=pytest.mark.slow)])
     def test_whatever_a_row_says_it_moves_one_ballot_at_most(self, model, n_shots):
         def moody(prompt):
             if "explode" in prompt:

@@ -182,7 +182,7 @@ PromptEnsemble(
 print("all votes are there")
 """
 
-    @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+    @pytest.mark.parametrize("how", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL])
     def test_an_interrupted_vote_goes_on_and_pays_for_nothing_twice(self, server, model, tmp_path, how):
         queries = [*QUERIES, *PUBLIC[:10]]
         gate = threading.Event()

@@ -73,7 +73,7 @@ class TestSensitivity:
             )
             yield np.linalg.norm(gone.open() - base.open()), base.adjacency.l2
 
-    @pytest.mark.parametrize("kind", ["spread", "clusters"])
+    @pytest.mark.parametrize("kind", ["spread", pytest.param("clusters", marks=pytest.mark.slow)])
     def test_one_row_moves_the_table_no_further_than_stated(self, kind, request):
         cells = request.getfixturevalue(kind)
         spare = list(zip(IMAGES[500:540], DIGITS[500:540], strict=True))

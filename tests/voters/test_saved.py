@@ -52,7 +52,7 @@ def folder(tmp_path):
         LogisticRegression(),
         KNeighborsClassifier(1),
         DecisionTreeClassifier(splitter="random"),
-        RandomForestClassifier(n_estimators=3),
+        pytest.param(RandomForestClassifier(n_estimators=3), marks=pytest.mark.slow),
     ],
     ids=lambda estimator: type(estimator).__name__,
 )

@@ -172,7 +172,7 @@ def told(view):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("units", [0, 4])
+@pytest.mark.parametrize("units", [pytest.param(0, marks=pytest.mark.slow), 4])
 def test_holder_and_asker_see_what_their_simulators_draw(units):
     """The holder's knows sizes only, whatever question and models; the asker's also the argmax."""
     seen = []

@@ -151,7 +151,7 @@ def alike(view, rng):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("units", [0, 4])
+@pytest.mark.parametrize("units", [pytest.param(0, marks=pytest.mark.slow), 4])
 def test_a_party_sees_what_its_simulator_draws_whatever_the_question(units):
     parties, rng = secret_parties(hidden_units=units, max_rows=N_ROWS), np.random.default_rng(0)
     views = [parts_of(parties, rows)[0] for rows in (LOW, HIGH, HIGH)]
@@ -164,7 +164,7 @@ def test_a_party_sees_what_its_simulator_draws_whatever_the_question(units):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("units", [0, 4])
+@pytest.mark.parametrize("units", [pytest.param(0, marks=pytest.mark.slow), 4])
 def test_an_asker_sees_what_its_simulator_draws_whatever_the_models(units):
     rng = np.random.default_rng(0)
     views = [
@@ -232,7 +232,7 @@ def drawn_by_dealers_simulator(parties, seen):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("reveals", ["counts", "argmax"])
+@pytest.mark.parametrize("reveals", [pytest.param("counts", marks=pytest.mark.slow), "argmax"])
 def test_a_dealer_sees_what_its_simulator_draws_whatever_questions_and_models(reveals):
     digests, keys = [], []
     for seed, rows in ((0, LOW[:3]), (1, HIGH[:3])):

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.datasets import load_iris
@@ -151,6 +151,7 @@ def usual_ballots(estimator):
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda model: type(model).__name__)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_whatever_one_person_brings_one_ballot_moves_in_each_query(estimator, data):
     person = data.draw(st.integers(0, 29))
