@@ -57,7 +57,15 @@ def options(command: object) -> set[str]:
     }
 
 
-LONG_PAGES = {"label-privacy.md", "noisy-counts.md", "parties.md", "publishing-epsilon.md", "quickstart.md"}
+LONG_PAGES = {
+    "collaboration.md",
+    "label-privacy.md",
+    "ledger.md",
+    "noisy-counts.md",
+    "parties.md",
+    "publishing-epsilon.md",
+    "quickstart.md",
+}
 
 
 @pytest.mark.parametrize("name", sorted(LONG_PAGES))

@@ -61,7 +61,7 @@ def test_steps_are_those_of_torch(widths, optimizer, absent):
     module = layers(widths)
     row_weights = np.float32(np.random.default_rng(2).dirichlet(np.ones(SIZE)))
     rows, rates = given(absent, row_weights), np.linspace(0.02, 0.001, 20)
-    network = state(module, decay=optimizer(module.parameters()).defaults["weight_decay"])
+    network = state(module, decay=float(optimizer(module.parameters()).defaults["weight_decay"]))
     module.double()  # the oracle rounds a billion times less
     by_torch, numbers, want = optimizer(module.parameters()), batches(20), []
     wide = rows._replace(rows=rows.rows.astype(np.float64))

@@ -158,11 +158,11 @@ def _one_by_one(found, own):
         ("perceptron", {"schedule": "cosine"}),
         ("perceptron", {"patience": 1, "epochs": 5}),
         ("perceptron", {"optimizer": torch.optim.SGD}),
-        ("normalised", {"patience": 1, "epochs": 5}),
+        pytest.param("normalised", {"patience": 1, "epochs": 5}, marks=pytest.mark.slow),
         ("normalised", {}),
         ("dropping", {}),
         ("residual", {"schedule": "cosine"}),
-        ("convolutional", {}),
+        pytest.param("convolutional", {}, marks=pytest.mark.slow),
     ],
     ids=str,
 )

@@ -189,14 +189,15 @@ def rows(tmp_path):
     return ["adversaries", tmp_path / "private.csv", "--label", "side"]
 
 
-def test_every_adversary_is_played_against_both_kinds_of_teachers(capfd, rows, tmp_path):
+@pytest.mark.parametrize("enough", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_every_adversary_is_played_against_both_kinds_of_teachers(capfd, rows, tmp_path, enough):
     few = [
         "--teachers",
-        "10",
+        "10" if enough else "6",
         "--trainings",
-        "4",
+        "4" if enough else "2",
         "--questions",
-        "3",
+        "3" if enough else "2",
         "--teacher",
         "neighbour",
         "--sigma",
@@ -217,7 +218,7 @@ def test_every_adversary_is_played_against_both_kinds_of_teachers(capfd, rows, t
         assert all(("anew_lower" in measure) == dealt_anew for measure in found["measures"])
     poisoned = record["findings"][5]["measures"]
     assert all(m["lower"] <= m["upper"] for m in poisoned)
-    assert poisoned[0]["lower"] > 0
+    assert poisoned[0]["lower"] > 0 or not enough
     assert "illustration" in poisoned[-1]["what"]
     assert "adversaries played: 8" in err
     assert (tmp_path / "a.svg").exists()

@@ -52,6 +52,7 @@ def start():
         process.communicate()
 
 
+@pytest.mark.slow  # quick: clients over HTTP below; keepers in one process, tests/collect/test_keepers.py
 def test_a_round_with_keepers_each_role_a_process(start, tmp_path):
     public = collect("key", tmp_path / "me").out.strip()
     keys = [collect("key", tmp_path / f"keeper{k}", "--keeper").out.strip() for k in range(2)]

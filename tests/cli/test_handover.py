@@ -69,7 +69,13 @@ TABLES = {  # columns, how they are written, options
 }
 
 
-@pytest.fixture(params=TABLES)
+# quick for codes and sentences: what becomes of them is tested in test_data.py
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=[pytest.mark.slow] if name in {"codes", "sentences"} else [], id=name)
+        for name in TABLES
+    ]
+)
 def task(request, tmp_path, monkeypatch):
     """Tables in the current folder, as a run reads them."""
     monkeypatch.chdir(tmp_path)

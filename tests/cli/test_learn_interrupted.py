@@ -14,7 +14,14 @@ from tests.cli.learning import COMMON, charges, csv, interrupt_at, learn, person
 pytestmark = pytest.mark.usefixtures("same_draws")  # noise may spoil a student, though seldom
 
 
-@pytest.mark.parametrize(("stage", "at"), [("teachers", 3), ("answers", 12), ("student", 1)])
+@pytest.mark.parametrize(
+    ("stage", "at"),
+    [
+        pytest.param("teachers", 3, marks=pytest.mark.slow),
+        ("answers", 12),
+        pytest.param("student", 1, marks=pytest.mark.slow),
+    ],
+)
 def test_an_interrupted_run_goes_on_and_pays_nothing_twice(folder, monkeypatch, stage, at):
     with monkeypatch.context() as patched:
         interrupt_at(patched, stage, at)

@@ -152,7 +152,7 @@ ROWS = {
 }
 
 
-QUICK = {"semicolon", "missing", "text", "sparse"}
+QUICK = {"semicolon", "sparse"}
 
 
 @pytest.mark.parametrize(

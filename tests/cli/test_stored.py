@@ -52,7 +52,11 @@ def test_manifest_votes_and_labels_are_those_of_one_file(place, with_same_draws)
 
 @pytest.mark.parametrize(
     ("way", "unit"),
-    [("counts", ("--person", "who")), ("filter", ("--person", "who")), ("rounds", ("--drop", "who"))],
+    [
+        ("counts", ("--person", "who")),
+        pytest.param("filter", ("--person", "who"), marks=pytest.mark.slow),
+        pytest.param("rounds", ("--drop", "who"), marks=pytest.mark.slow),
+    ],
 )
 def test_noisy_counts_are_those_of_one_file(place, with_same_draws, way, unit):
     more = ("--label", "ill", "--epsilon", "3", *unit, "--public", "public.parquet", "--way", way)

@@ -57,7 +57,9 @@ def uses(entries):
 
 @pytest.mark.usefixtures("same_draws")
 @pytest.mark.parametrize("name", FACTS["fits"])
-@pytest.mark.parametrize("moved", [False, True], ids=["in its place", "moved"])
+@pytest.mark.parametrize(
+    "moved", [pytest.param(False, marks=pytest.mark.slow), True], ids=["in its place", "moved"]
+)
 def test_an_interrupted_fit_goes_on_and_nothing_is_paid_twice(
     golden, data, tmp_path, monkeypatch, *, name, moved
 ):

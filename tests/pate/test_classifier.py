@@ -240,8 +240,16 @@ def resumable(path) -> dict:
     }
 
 
-@pytest.mark.parametrize("screen", [None, Threshold(at=20, sigma=10.0)])
-@pytest.mark.parametrize("batch", [0, 2, 5])
+@pytest.mark.parametrize(
+    ("batch", "screen"),
+    [
+        (0, None),
+        (2, Threshold(at=20, sigma=10.0)),
+        pytest.param(0, Threshold(at=20, sigma=10.0), marks=pytest.mark.slow),
+        pytest.param(5, Threshold(at=20, sigma=10.0), marks=pytest.mark.slow),
+        *(pytest.param(batch, None, marks=pytest.mark.slow) for batch in (2, 5)),
+    ],
+)
 def test_an_interrupted_fit_goes_on_and_pays_nothing_twice(tmp_path, monkeypatch, batch, screen):
     choices = {**resumable(tmp_path / "ledger"), "screen": screen, "epsilon": 6.0}
     sizes = []
@@ -414,7 +422,14 @@ def test_declared_classes_need_not_appear_and_are_no_note():
 
 @pytest.mark.usefixtures("same_draws")
 @pytest.mark.parametrize(
-    "student", ["auto", "boosting", LogisticRegression(), LinearSVC(), Distilled("self-training")]
+    "student",
+    [
+        "auto",
+        "boosting",
+        LogisticRegression(),
+        LinearSVC(),
+        pytest.param(Distilled("self-training"), marks=pytest.mark.slow),
+    ],
 )
 def test_any_student_learns_from_the_answers(student):
     model = fitted(student=student, random_state=0)

@@ -262,7 +262,14 @@ def test_a_student_that_guesses_has_learned_nothing():
     assert learned_nothing(Result(kind="learn", settings={"n_classes": 3})) == ""
 
 
-@pytest.mark.parametrize("make", [sparse.csr_matrix, sparse.csr_array, sparse.coo_array])
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(sparse.csr_matrix, marks=pytest.mark.slow),
+        sparse.csr_array,
+        pytest.param(sparse.coo_array, marks=pytest.mark.slow),
+    ],
+)
 def test_a_sparse_matrix_is_learned_from_as_the_same_dense_one(make):
     X, y = load_digits(return_X_y=True)
     model = PATEClassifier(way="counts", epsilon=3.0, delta=1e-4, random_state=0)

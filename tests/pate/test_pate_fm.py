@@ -170,6 +170,7 @@ def test_the_same_fit_under_the_same_ledger_pays_once_on_however_many_cores(tmp_
     assert again.ledger_.epsilon() == spent
 
 
+@pytest.mark.slow  # quick: every way is interrupted, test_every_way.py
 def test_an_interrupted_fit_goes_on_within_a_budget_for_one(tmp_path):
     def stop(stage, done, _total):
         if stage == "answers" and done:

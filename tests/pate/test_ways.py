@@ -80,6 +80,7 @@ class TestCounts:
         assert model.result_.settings["student"] == "spreading"
         np.testing.assert_array_equal(model.to_sklearn().predict(X[NEW]), model.predict(X[NEW]))
 
+    @pytest.mark.slow  # quick: tests/cli/test_learn.py has it with a sixth of the steps
     def test_fixmatch_learns_from_counts_and_leaves_as_plain_scikit_learn(self, monkeypatch):
         students = pytest.importorskip("ostraka.learn.students.fixmatch", exc_type=ImportError)
         settings = students.FixMatch.of_images
@@ -147,18 +148,18 @@ class TestLeftOut:
         replaced = NoisyCounts(sigma=plans["zero-out"].mechanism.sigma, l2=far).curve().epsilon(1e-4)
         assert 1.4 < replaced < 1.6
 
-    def test_features_of_each_rows_own_get_half_of_the_noise_whatever_the_classes(self):
+    @pytest.mark.parametrize("n_classes", [2, pytest.param(3, marks=pytest.mark.slow)])
+    def test_features_of_each_rows_own_get_half_of_the_noise_whatever_the_classes(self, n_classes):
         rows, _ = embeddings(600)
-        for n_classes in (2, 3):
-            facts = {"n_units": 19_000, "n_classes": n_classes, "n_public": 500, "X_public": rows[:500]}
-            noise = [
-                PATEClassifier(way="counts", cells=FeatureCells(), relation=each, epsilon=1.0, delta=1e-6)
-                .plan(**facts)
-                .mechanism
-                for each in ("replace-one", "zero-out")
-            ]
-            assert noise[1].sigma == pytest.approx(noise[0].sigma / 2, rel=1e-3)
-            assert noise[1].l2 == noise[0].l2 / 2
+        facts = {"n_units": 19_000, "n_classes": n_classes, "n_public": 500, "X_public": rows[:500]}
+        noise = [
+            PATEClassifier(way="counts", cells=FeatureCells(), relation=each, epsilon=1.0, delta=1e-6)
+            .plan(**facts)
+            .mechanism
+            for each in ("replace-one", "zero-out")
+        ]
+        assert noise[1].sigma == pytest.approx(noise[0].sigma / 2, rel=1e-3)
+        assert noise[1].l2 == noise[0].l2 / 2
 
     def test_features_can_be_heard_with_fewer_rows(self):
         rows, _ = embeddings(1200)
@@ -252,7 +253,7 @@ class TestFeatures:
         assert model.result_.settings["student"] == "linear model of public features"
         assert not model.expected_
 
-    @pytest.mark.parametrize("way", ["counts", "auto"])
+    @pytest.mark.parametrize("way", ["counts", pytest.param("auto", marks=pytest.mark.slow)])
     def test_of_several_cells_the_best_on_public_rows_is_chosen_and_the_others_are_stated(self, way):
         rows, labels = embeddings()
         choose = PATEClassifier(
@@ -322,7 +323,7 @@ class TestFeatures:
             (1000, 19_000, False, 101),
             (999, 19_000, False, 60),
             (1000, 500, False, 60),
-            (1000, 19_000, True, 60),
+            pytest.param(1000, 19_000, True, 60, marks=pytest.mark.slow),
         ],
     )
     def test_are_the_default_where_public_facts_say_so(self, n_public, n_units, grouped, n_cells):
@@ -406,8 +407,8 @@ class TestChoice:
         ("settings", "way"),
         [
             ({}, "filter"),
-            ({"way": "auto"}, "filter"),
-            ({"cells": Spectrum()}, "filter"),
+            pytest.param({"way": "auto"}, "filter", marks=pytest.mark.slow),
+            pytest.param({"cells": Spectrum()}, "filter", marks=pytest.mark.slow),
             ({"cells": QuantileCells()}, "counts"),
         ],
     )

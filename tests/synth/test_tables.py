@@ -74,7 +74,7 @@ def test_the_number_of_rows_is_noisy_and_near():
 
 @pytest.mark.statistical
 @every_method
-@pytest.mark.parametrize("target", ["ill", None])
+@pytest.mark.parametrize("target", ["ill", pytest.param(None, marks=pytest.mark.slow)])
 def test_noisy_counts_are_off_by_their_standard_error(target, method):
     real, away = SCHEMA.encode(people(300)), []
     for seed in range(6):
@@ -213,7 +213,7 @@ def wide(width, n):
     ],
     ids=["one column", "a target alone", "50 rows", "60 columns"],
 )
-@pytest.mark.parametrize("epsilon", [0.1, 1.0])
+@pytest.mark.parametrize("epsilon", [pytest.param(0.1, marks=pytest.mark.slow), 1.0])
 def test_a_table_of_an_odd_shape_has_a_copy(schema, rows, target, epsilon):
     made = TableGenerator(schema, target=target, epsilon=epsilon).fit(rows)
     sample = made.sample(20, random_state=0)
