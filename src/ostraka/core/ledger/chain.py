@@ -158,7 +158,7 @@ class Seal:
         self, rows: Sequence[Fields], previous: Sequence[bytes], priced: Sequence[bytes]
     ) -> list[bytes | None]:
         """The same of many entries: the digests before them, and those of their prices, beside them."""
-        digest, digests = self._digest, []
+        digest, digests = self._digest, list[bytes | None]()
         for fields, before, of_price in zip(rows, previous, priced, strict=True):
             (
                 seq, kind, account, key, _, uses, protects, simulation, epsilon,
