@@ -16,6 +16,7 @@ from ostraka import GNMax, PATEClassifier
 from ostraka.core import compiled as _compiled
 from ostraka.core.compiled import Kernel, kernel
 from ostraka.core.kernels import draws
+from ostraka.secure import comparison
 
 ROOT = Path(__file__).resolve().parents[1]
 KERNELS = [
@@ -67,6 +68,8 @@ def test_machine_code_is_left_aside_where_the_processor_lacks_an_instruction(lac
 def test_other_sources_have_other_machine_code(tmp_path, monkeypatch):
     here = Path(_compiled.__file__).parent
     there = shutil.copytree(here, tmp_path / "core", ignore=lambda *_: {"__pycache__", "ledger"})
+    (tmp_path / "secure").mkdir()
+    shutil.copy2(comparison.__file__, tmp_path / "secure")
     monkeypatch.setattr(_compiled, "__file__", str(there / "compiled.py"))
     before = _compiled.machine_name()
     source = there / "kernels" / "noise.py"
@@ -86,7 +89,9 @@ def test_where_nothing_can_be_cached_kernels_are_compiled_all_the_same(monkeypat
     assert Kernel(lambda x: x + 1.0, (), {})(1.0) == 2.0
 
 
-def test_every_kernel_that_a_run_calls_is_in_the_wheel(monkeypatch):
+@pytest.fixture
+def called(monkeypatch):
+    """The kernels that were called, by name and types of arguments; each call must be in the wheel."""
     called = {}
     run = Kernel.__call__
 
@@ -96,6 +101,13 @@ def test_every_kernel_that_a_run_calls_is_in_the_wheel(monkeypatch):
         return run(self, *arguments)
 
     monkeypatch.setattr(Kernel, "__call__", noted)
+    yield called
+    assert called
+    for (name, types), each in called.items():
+        assert types in {_compiled._types(signature) for signature in each.signatures}, (name, types)
+
+
+def test_every_kernel_that_a_run_calls_is_in_the_wheel(called):
     rng = np.random.default_rng(0)
     X, public = rng.normal(size=(120, 2)), rng.normal(size=(30, 2))
     y = (X[:, 0] > 0).astype(int)
@@ -105,9 +117,20 @@ def test_every_kernel_that_a_run_calls_is_in_the_wheel(monkeypatch):
     model.fit(X, y, X_public=public)
     new = rng.normal(size=(20, 2))
     model.evaluate(new, (new[:, 0] > 0).astype(int), X_private=X, y_private=y)
-    assert called
-    for (name, types), each in called.items():
-        assert types in {_compiled._types(signature) for signature in each.signatures}, (name, types)
+    assert len(called) > 3
+
+
+def test_every_kernel_of_a_secret_comparison_is_in_the_wheel(called):
+    key, rng, n = bytes(16), np.random.default_rng(0), 9
+    roots = np.stack([comparison.seeds(rng.integers(0, 2**64, 2 * n, dtype=np.uint64)) for _ in range(2)])
+    points, alphas = rng.integers(0, 2**comparison.BITS, (2, n), dtype=np.uint64)
+    betas = np.ones(n, dtype=np.uint64)
+    words = comparison.deal(key, roots, alphas, betas)
+    shares = [comparison.evaluate(key, roots[i], words, points, second=bool(i)) for i in range(2)]
+    assert ((shares[0] + shares[1]) % comparison.MODULUS == (points < alphas)).all()
+    matrix = rng.integers(0, 2**64, (3, 3), dtype=np.uint64)
+    assert (comparison.multiply(matrix, matrix) == matrix @ matrix).all()
+    assert len(called) == 5
 
 
 def test_signatures_are_what_numba_compiles():
@@ -121,7 +144,7 @@ def test_signatures_are_what_numba_compiles():
                 if isinstance(name, numba.types.Array):
                     assert (f"{np.dtype(str(name.dtype)).str}{name.ndim}", name.layout) == (said, "C")
                 else:
-                    assert said in {"b1", "f8", "i8"}
+                    assert said in {"b1", "f8", "i8", "u8"}
 
 
 @pytest.mark.skipif(_compiled.machine_code() is None, reason="no machine code: type make machine")

@@ -42,12 +42,13 @@ MODULES = (
     "core.kernels.noise",
     "core.kernels.outcome",
     "core.kernels.particles",
+    "secure.comparison",
 )
 # the processor, in LLVM's spelling, for which machine code is made; "" is any of its architecture
 PROCESSOR = "x86-64-v3" if platform.machine().lower() in {"x86_64", "amd64"} else ""
 # what x86-64-v3 has beyond any x86-64, in NumPy's spelling; the others are not known to every NumPy
 _NEEDED, _NEEDED_IF_KNOWN = ("AVX2", "FMA3"), ("BMI", "BMI2", "F16C", "LZCNT", "MOVBE")
-_SCALARS = {bool: "b1", float: "f8", int: "i8", np.float64: "f8", np.int64: "i8"}
+_SCALARS = {bool: "b1", float: "f8", int: "i8", np.float64: "f8", np.int64: "i8", np.uint64: "u8"}
 
 
 def machine_name() -> str:

@@ -118,7 +118,7 @@ _SEED = np.uint64(0xFFFFFFFFFFFFFF00)
 _ONE, _LOW, _FOUR = np.uint64(1), np.uint64(15), np.uint64(4)
 
 
-@kernel()
+@kernel("u8[:,::1], u8[:,::1], u8[::1], u8[::1], u8[:,::1], u8[::1], u8, u8")
 def advance(blocks, hashed, bits, sums, words, points, shift, sign):
     """One level of an evaluation: follow each point's bit, and prepare the blocks of the next level.
 
@@ -142,7 +142,7 @@ def advance(blocks, hashed, bits, sums, words, points, shift, sign):
         blocks[i, 1] = high
 
 
-@kernel()
+@kernel("u8[:,::1], u8[:,::1], u8[::1], u8[::1], u8[:,::1], u8[::1], u8")
 def opened_leaf(blocks, hashed, bits, sums, words, points, sign):
     """The last step of an evaluation: the four bits of the leaf, of 32 in a block."""
     for i in range(len(bits)):
@@ -156,7 +156,7 @@ def opened_leaf(blocks, hashed, bits, sums, words, points, sign):
         sums[i] = (sums[i] + value * sign) & _LOW
 
 
-@kernel()
+@kernel("u8[:,:,:,::1], u8[:,:,:,::1], u8[:,::1], u8[::1], u8[:,::1], u8[::1], u8[::1], u8")
 def deal_level(blocks, hashed, bits, path, words, alphas, betas, shift):
     """One level of a deal: the correction word of each instance, and both holders' next blocks.
 
@@ -201,7 +201,7 @@ def deal_level(blocks, hashed, bits, path, words, alphas, betas, shift):
             blocks[holder, 1, i, 0], blocks[holder, 1, i, 1] = low | _ONE, high
 
 
-@kernel()
+@kernel("u8[:,:,::1], u8[:,:,::1], u8[:,::1], u8[::1], u8[:,::1], u8[::1], u8[::1]")
 def leaves(blocks, hashed, bits, path, words, alphas, betas):
     """The last correction: 32 leaves of four bits, which differ by the payload below the secret point."""
     for i in range(len(path)):
@@ -221,7 +221,7 @@ def leaves(blocks, hashed, bits, path, words, alphas, betas):
             words[i, half] = word
 
 
-@kernel()
+@kernel("u8[:,::1], u8[:,::1]")
 def multiply(rows, columns):
     """The product of two matrices modulo 2^64."""
     out = np.zeros((rows.shape[0], columns.shape[1]), dtype=np.uint64)
