@@ -233,7 +233,7 @@ def deployment(
     Example: ostraka audit deployment https://a.example https://b.example --question row.json
     --claimed-epsilon 3 --delta 1e-5
     """
-    from ostraka.secure.wire import Deployment
+    from ostraka.audit.deployment import Deployment
 
     n_trials = _whole(trials, until)
     if n_trials < 2 * _PILOT or batch < 1 or (rate is not None and not rate > 0):
