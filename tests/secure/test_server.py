@@ -367,6 +367,9 @@ def test_a_greeting_in_pieces_costs_no_handshake_until_it_is_whole(tmp_path):
         with pytest.raises(ssl.SSLWantReadError):
             tls.do_handshake()
         hello = goes.read()
+        until = time.monotonic() + PATIENCE
+        while not server.open and time.monotonic() < until:  # a busy machine
+            time.sleep(0.01)
         for piece in (hello[:1], hello[1:5], hello[5:200]):
             sock.sendall(piece)
             time.sleep(0.02)

@@ -126,13 +126,8 @@ class Log:
             raise LogError(f"{self.path} is open elsewhere: stop the other program first") from None
         sqlite.make_durable(self._db, Path(self.path))
         sqlite.settle(self._db, self.path)
-        self._anchor = Anchor(f"{self.path}.end", Seal(None))
+        anchor = self._anchor = Anchor(f"{self.path}.end", Seal(None))
         self._db.execute("BEGIN IMMEDIATE")  # so that no other process begins the log meanwhile
-        self._check_end(self._anchor)
-        self._db.execute("ROLLBACK")
-
-    def _check_end(self, anchor: Anchor) -> None:
-        """Read the whole log; refuse one that lacks an entry which was acknowledged."""
         end = anchor.read()
         self._follow()
         if end is None and self.count:
@@ -143,6 +138,7 @@ class Log:
                 "or another log: put the newest copy of both back"
             )
         anchor.write(self.count, self._head)
+        self._db.execute("ROLLBACK")
 
     def append(self, *bodies: bytes) -> int:
         """Add entries without a key durably, in one transaction; return the number of the last."""
@@ -218,7 +214,9 @@ class Log:
             self._check_usable()
             self._trouble, self._before = _IN_DOUBT, (self.count, self._head)
             try:
-                self._checkpoint()
+                with contextlib.suppress(FileNotFoundError):
+                    if self._lock is not None and Path(f"{self.path}-wal").stat().st_size > CHECKPOINT_BYTES:
+                        sqlite.checkpoint(self._db)
                 self._db.execute("BEGIN IMMEDIATE")
                 self._follow()
                 self._before = self.count, self._head
@@ -236,11 +234,6 @@ class Log:
             self._trouble = "was removed or replaced while it was open: put the newest copy back"
         if self._trouble:
             raise LogError(f"{self.path} {self._trouble}")
-
-    def _checkpoint(self) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            if self._lock is not None and Path(f"{self.path}-wal").stat().st_size > CHECKPOINT_BYTES:
-                sqlite.checkpoint(self._db)
 
     def _roll_back(self, error: BaseException) -> None:
         """Roll a transaction back that failed. Where surely nothing was written the log goes on."""

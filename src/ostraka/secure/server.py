@@ -370,7 +370,7 @@ class Server:
         """Serve until :meth:`stop`."""
         self.loop = asyncio.get_running_loop()
         self.socket.setblocking(False)
-        self.loop.add_reader(self.socket.fileno(), self._accept)
+        self._listen()
         watch = self.loop.create_task(self._watch())
         try:
             await self._stopped.wait()
@@ -689,7 +689,11 @@ class _Conversation(asyncio.Protocol):
         )
         pieces = b"transfer-encoding" in headers
         n_bytes = limits.most_body if pieces else int(headers.get(b"content-length", b"0"))
-        self._admit(request, has_body=n_bytes > 0)
+        if self._server.application.admit(request) and not self._known:
+            self._known = True
+            self._server.strangers.left(self)
+        if n_bytes and request.refused is not None:  # it ends the connection, and its body is not read
+            raise request.refused
         if n_bytes > limits.most_body:
             raise self._too_large()
         self._body_seconds = n_bytes / limits.least_rate
@@ -697,14 +701,6 @@ class _Conversation(asyncio.Protocol):
             self._hurry()
             if headers.get(b"expect", b"").lower() == b"100-continue":
                 self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-
-    def _admit(self, request: Request, *, has_body: bool) -> None:
-        """Let the application look at the head. A request with a body ends the connection if refused."""
-        if self._server.application.admit(request) and not self._known:
-            self._known = True
-            self._server.strangers.left(self)
-        if has_body and request.refused is not None:
-            raise request.refused
 
     def on_body(self, body: bytes) -> None:
         if self._ending:
@@ -744,6 +740,7 @@ class _Conversation(asyncio.Protocol):
         self._task = server.loop.create_task(self._answer(request))
 
     async def _answer(self, request: Request) -> None:
+        """Answer a request, by a reply that is written in one piece; then go on, or end."""
         name = os.urandom(8).hex()
         REQUEST.set(name)
         try:
@@ -754,11 +751,8 @@ class _Conversation(asyncio.Protocol):
         self._task = None
         self._server.working.discard(self)
         self._give_back(request)
-        if not (self._late or self.transport.is_closing()):
-            self._write(request, reply, name)
-
-    def _write(self, request: Request, reply: Reply, name: str) -> None:
-        """Write a reply in one piece; then go on, or end."""
+        if self._late or self.transport.is_closing():
+            return
         keep = request.keep and not (self._ending and not self._queue)
         if keep and not self._known and not self._queue and self._server.strangers.crowded:
             keep = False

@@ -386,32 +386,28 @@ class Remote:
 
         ``again``: the message counts once however often it arrives, so it is sent until it is answered.
         """
-        kind = {"Content-Type": "application/octet-stream"}
-        return self._ask("POST", f"/v1/{verb}", body, kind, most, again=again)
+        return self._ask("POST", f"/v1/{verb}", body, most, again=again)
 
     def page(self, path: str, most: int) -> bytes:
         """The content that is served at a path, of at most ``most`` bytes; PartyError as :meth:`ask`."""
-        return self._ask("GET", path, None, {}, most, again=True)
+        return self._ask("GET", path, None, most, again=True)
 
-    def _ask(
-        self, method: str, path: str, body: bytes | None, headers: dict[str, str], most: int, *, again: bool
-    ) -> bytes:
+    def _ask(self, method: str, path: str, body: bytes | None, most: int, *, again: bool) -> bytes:
+        headers = {} if body is None else {"Content-Type": "application/octet-stream"}
         how: dict[str, Any] = {"seconds": self._timeout, "most": max(most, 2048), "fresh": True}
+        too_long = self._failed(f"{self._name} sent more than {most} bytes", "refused")
         try:
-            if again:
-                answer = self._line.insist(method, path, body, headers, tries=_TRIES, **how)
-            else:
-                answer = self._line.ask(method, path, body, headers, **how)
+            answer = self._line.insist(method, path, body, headers, tries=_TRIES if again else 1, **how)
         except Late as late:
             if late.kind == TooLong.__name__:
-                raise self._failed(f"{self._name} sent more than {most} bytes", "refused") from None
+                raise too_long from None
             advice = f"; {str(late).partition(': ')[2]}" if again and late.sent else ""
             raise self._failed(f"{self._name} does not answer ({late.kind}){advice}", "unreachable") from None
         if answer.status != 200:
             code, words = words_of(answer.body) or ("", f"{self._name} answers with status {answer.status}")
             raise self._failed(words, next((name for name in _STATUS if name == code), "refused"))
         if len(answer.body) > most:
-            raise self._failed(f"{self._name} sent more than {most} bytes", "refused")
+            raise too_long
         return answer.body
 
     def _failed(self, words: str, code: Code) -> PartyError:

@@ -13,7 +13,6 @@ import os
 import secrets
 import threading
 import time
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -29,7 +28,7 @@ from ostraka.secure.wire import Late, Line
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from ostraka.core.ledger.witness import Witness
 
@@ -118,18 +117,17 @@ class Register:
                 sqlite.create(Path(path), _fill)
             self._db, self._lock = sqlite.connect(self.path), sqlite.FileLock(self.path)
             try:
-                self._open()
+                if self._db.execute("PRAGMA application_id").fetchone() != (APPLICATION,):
+                    raise LedgerError(  # noqa: TRY301  (its file is closed)
+                        f"{self.path} is no file of a witness: move it away, or name another folder"
+                    )
+                self._lock.take(alone=True)
+                sqlite.make_durable(self._db, Path(self.path))
+                sqlite.settle(self._db, self.path)
+                self._db.execute("PRAGMA wal_autocheckpoint = 1000")  # one connection: see sqlite.py
             except BaseException:
                 self.close()
                 raise
-
-    def _open(self) -> None:
-        if self._db.execute("PRAGMA application_id").fetchone() != (APPLICATION,):
-            raise LedgerError(f"{self.path} is no file of a witness: move it away, or name another folder")
-        self._lock.take(alone=True)
-        sqlite.make_durable(self._db, Path(self.path))
-        sqlite.settle(self._db, self.path)
-        self._db.execute("PRAGMA wal_autocheckpoint = 1000")  # one connection: see sqlite.py
 
     @property
     def answers(self) -> dict[str, Callable[[bytes], bytes]]:
@@ -357,7 +355,9 @@ class FolderWitness:
     ) -> list[Head]:
         """Replace the file durably; see :class:`~ostraka.core.ledger.witness.Witness`."""
         path = self._folder / f"{ledger}.head"
-        with self._locked():
+        handle = os.open(self._folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
             try:
                 record, heads = _updated(
                     self._secret, ledger, path.read_bytes() if path.exists() else None, head, instead
@@ -366,16 +366,9 @@ class FolderWitness:
                 raise LedgerError(f"the witness {path} is damaged ({error})") from None
             if record is not None:
                 files.write(path, record, private=True)
-        return list(heads)
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        handle = os.open(self._folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
         finally:
             os.close(handle)
+        return list(heads)
 
     def close(self) -> None:
         """Do nothing: no file stays open."""

@@ -101,7 +101,11 @@ class Application:
 
     def admit(self, request: Request) -> bool:
         """Find the route and the holder of the key; return whether there is one."""
-        who = self._holder(bearer(request.headers))
+        credential, tokens = bearer(request.headers), self._tokens
+        if tokens is not None and credential.count(b".") == 2:  # a provider's token: three parts
+            who = self.deployment.keys.owner(tokens.subject(credential))
+        else:
+            who = self.deployment.keys.holder(credential)
         try:
             if who is None:
                 self._slow_down(request)
@@ -110,7 +114,7 @@ class Application:
             if route.roles and request.who.role not in route.roles:
                 raise Refused(403, "forbidden")
             unproved = self._owner_certificates and request.certificate != request.who.name
-            if self._tokens is not None and request.who.role == OWNER and not request.who.subject:
+            if tokens is not None and request.who.role == OWNER and not request.who.subject:
                 raise Refused(403, "no_token")
             if request.who.role == OWNER and unproved:
                 raise Refused(403, "no_certificate")
@@ -142,12 +146,6 @@ class Application:
                 "%s %s", place or "no route", reply.status, extra={"fields": fields, "event": "request"}
             )
         return reply
-
-    def _holder(self, credential: bytes) -> Holder | None:
-        """Who shows a key, or a provider's token, which is three parts with dots between them."""
-        if self._tokens is None or credential.count(b".") != 2:
-            return self.deployment.keys.holder(credential)
-        return self.deployment.keys.owner(self._tokens.subject(credential))
 
     def _slow_down(self, request: Request) -> None:
         """Refuse a request without a valid key from an address that has sent too many."""

@@ -29,7 +29,7 @@ from ostraka.serve.grants import Grants
 from ostraka.serve.keys import CLIENT, Holder, Keyring, secret_in
 from ostraka.serve.metrics import AnswersLeft, Metrics, Readiness
 from ostraka.serve.owner import Checkpoint, RunningCounts
-from ostraka.serve.requests import Buckets, Rows, known_texts
+from ostraka.serve.requests import Buckets, Rows, entry_at, known_texts
 from ostraka.serve.server import keep_alive
 
 if TYPE_CHECKING:
@@ -298,12 +298,9 @@ class Deployment:
 
     def receipt(self, who: Holder, number: str) -> dict[str, Any] | None:
         """Return a receipt that ``who`` may see; None if it is missing or another client's."""
-        if not (number.isascii() and number.isdigit() and len(number) <= 18 and int(number) >= 1):
+        entry = entry_at(self.ledger, number)
+        if entry is None or entry.answer is None:
             return None
-        entries = self.ledger.entries(after=int(number) - 1, limit=1)
-        if not entries or entries[0].answer is None or entries[0].seq != int(number):
-            return None
-        entry = entries[0]
         if who.role == CLIENT and entry.account != who.name:
             return None
         return {

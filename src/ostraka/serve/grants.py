@@ -11,7 +11,7 @@ from ostraka.core.ledger.budget import KeyConflict
 from ostraka.core.ledger.chain import ChargeRequest
 from ostraka.serve.answering import Reserved
 from ostraka.serve.keys import CLIENT
-from ostraka.serve.requests import Refused, strict
+from ostraka.serve.requests import Refused, entry_at, strict
 
 if TYPE_CHECKING:
     from ostraka.core.ledger.ledger import Ledger
@@ -63,28 +63,13 @@ class Grants:
 
     def approve(self, who: Holder, number: str) -> dict[str, Any]:
         """Set the cap that another owner proposed."""
-        proposal = self._proposal(number)
-        if proposal is None:
+        entry = entry_at(self._ledger, number)
+        form = _PROPOSAL.fullmatch(entry.key or "") if entry is not None and entry.kind == "note" else None
+        if form is None:
             raise Refused(404, "not_found", "there is no such proposal")
-        epsilon, client, proposer = proposal
+        epsilon, client, proposer = float(form[1]), form[2], form[3]
         if proposer.partition("[")[0] == who.name:
             raise Refused(403, "same_owner")
-        if not self._first(number):
-            raise Refused(409, "proposal_ended")
-        seq = self._ledger.grant(client, budget_epsilon=epsilon, by=f"{proposer} and {who.actor}")
-        return {"seq": seq, "client": client, "epsilon": epsilon, "by": [proposer, who.actor]}
-
-    def _proposal(self, number: str) -> tuple[float, str, str] | None:
-        if not (number.isascii() and number.isdigit() and len(number) <= 18 and int(number) >= 1):
-            return None
-        for entry in self._ledger.entries(after=int(number) - 1, limit=1):
-            form = _PROPOSAL.fullmatch(entry.key or "")
-            if entry.kind == "note" and entry.seq == int(number) and form:
-                return float(form[1]), form[2], form[3]
-        return None
-
-    def _first(self, number: str) -> bool:
-        """Use the proposal up; return whether nobody did before."""
         once = ChargeRequest(
             account=self._account,
             key=f"proposal {int(number)}",
@@ -94,8 +79,9 @@ class Grants:
             answer=0,
         )
         (outcome,) = self._ledger.charge_each([once], unit=self._unit)
-        if isinstance(outcome, KeyConflict):
-            return False
+        if isinstance(outcome, KeyConflict):  # it was used up before
+            raise Refused(409, "proposal_ended")
         if isinstance(outcome, Exception):
             raise outcome
-        return True
+        seq = self._ledger.grant(client, budget_epsilon=epsilon, by=f"{proposer} and {who.actor}")
+        return {"seq": seq, "client": client, "epsilon": epsilon, "by": [proposer, who.actor]}

@@ -148,7 +148,13 @@ class Keyring:
         self._path, self._pepper = path, pepper
         self._check = path.with_name(CHECK)
         if self._check.exists() or not path.exists():
-            self._require_pepper()
+            value = hmac.digest(pepper, b"ostraka/pepper/1\x00", "sha256").hex().encode()
+            if not hmac.compare_digest(files.create(self._check, value), value):
+                raise ValueError(
+                    f"{PEPPER} is not the one that the keys beside {self._check} were made with, so no key "
+                    "would be valid: load it from where it was kept when the service was set up. To begin "
+                    f"with another, remove {self._check.name} and {self._path.name}, and hand out new keys"
+                )
         self._stamp: tuple[int, int] | None = None
         self._holders: dict[bytes, tuple[bytes, Holder]] = {}
         self._owners: dict[str, Holder] = {}  # by subject
@@ -256,24 +262,6 @@ class Keyring:
         records[name] = replace(records[name], keys=keys, by=by)
         return key
 
-    def _hand_over(self) -> None:
-        """Give files that root has written to the owner of the folder, the user of the service."""
-        if os.geteuid() == 0:
-            owner = self._path.parent.stat()
-            for path in (self._path, self._check, self._path.with_suffix(".lock")):
-                with contextlib.suppress(FileNotFoundError):
-                    os.chown(path, owner.st_uid, owner.st_gid)
-
-    def _require_pepper(self) -> None:
-        """Write the check value, or raise unless it is that of this pepper."""
-        value = hmac.digest(self._pepper, b"ostraka/pepper/1\x00", "sha256").hex().encode()
-        if not hmac.compare_digest(files.create(self._check, value), value):
-            raise ValueError(
-                f"{PEPPER} is not the one that the keys beside {self._check} were made with, so no key would "
-                "be valid: load it from where it was kept when the service was set up. To begin with another "
-                f"one, remove {self._check.name} and {self._path.name}, and hand out new keys"
-            )
-
     def _mac(self, key: bytes) -> bytes:
         return hmac.digest(self._pepper, b"ostraka/key/1\x00" + key, "sha256")
 
@@ -287,7 +275,13 @@ class Keyring:
             yield records
             listed = {name: asdict(record) for name, record in records.items()}
             files.write(self._path, json.dumps(listed, indent=2), private=True)
-            self._hand_over()
+            if (
+                os.geteuid() == 0
+            ):  # what root has written belongs to the owner of the folder, the service's user
+                owner = self._path.parent.stat()
+                for path in (self._path, self._check, self._path.with_suffix(".lock")):
+                    with contextlib.suppress(FileNotFoundError):
+                        os.chown(path, owner.st_uid, owner.st_gid)
         finally:
             os.close(lock)
         self.refresh()

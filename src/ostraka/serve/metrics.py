@@ -5,6 +5,7 @@ Public quantities only: no label, no row, no question.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import os
@@ -191,18 +192,12 @@ class Readiness:
             problems.append("the thread that answers has ended")
         if not self._keys.readable:
             problems.append("the file of keys cannot be read")
-        if self._space() < _LEAST_SPACE:
-            problems.append("the disk of the ledger is almost full")
+        with contextlib.suppress(OSError):  # a database elsewhere
+            disk = os.statvfs(Path(self._ledger.path).parent)
+            if disk.f_bavail * disk.f_frsize < _LEAST_SPACE:
+                problems.append("the disk of the ledger is almost full")
         try:
             self._ledger.probe()
         except LedgerError as error:
             problems.append(f"the ledger cannot be charged ({type(error).__name__})")
         return problems
-
-    def _space(self) -> float:
-        path = Path(self._ledger.path)
-        try:
-            disk = os.statvfs(path.parent)
-        except OSError:  # a database elsewhere
-            return float("inf")
-        return disk.f_bavail * disk.f_frsize

@@ -18,6 +18,8 @@ from ostraka.secure import server
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from ostraka.core.ledger.chain import Entry
+    from ostraka.core.ledger.ledger import Ledger
     from ostraka.secure.server import Headers
     from ostraka.voters.saved import SavedTeachers
 
@@ -156,6 +158,14 @@ def idempotency_key(headers: dict[bytes, bytes]) -> str:
             "digits, '.', '_', ':' or '-'",
         )
     return key
+
+
+def entry_at(ledger: Ledger, number: str) -> Entry | None:
+    """The entry whose number stands in a path; None where it is no number, or of no entry."""
+    if not (number.isascii() and number.isdigit() and len(number) <= 18 and int(number) >= 1):
+        return None
+    entries = ledger.entries(after=int(number) - 1, limit=1)
+    return entries[0] if entries and entries[0].seq == int(number) else None
 
 
 def require_json(headers: dict[bytes, bytes]) -> None:

@@ -228,7 +228,9 @@ class PostgresStore(Store):
         """A new connection to the ledger with this budget and secret."""
         with self._explained(), self._timed():
             require_tls(self._pg, self._where)
-            self._db = db = self._pg.connect(self._where, autocommit=True, **self._options())
+            parameters = self._pg.conninfo.conninfo_to_dict(self._where)
+            options = {name: value for name, value in CONNECTING.items() if name not in parameters}
+            self._db = db = self._pg.connect(self._where, autocommit=True, **options)
             db.add_notice_handler(lambda notice: self._warned.append(notice.message_primary or "a warning"))
             try:
                 require_tls(self._pg, self._where, db)
@@ -242,11 +244,6 @@ class PostgresStore(Store):
                 db.close()
                 raise
         return db
-
-    def _options(self) -> dict[str, int]:
-        """Return connection options: timeouts for an address that does not set them."""
-        parameters = self._pg.conninfo.conninfo_to_dict(self._where)
-        return {name: value for name, value in CONNECTING.items() if name not in parameters}
 
     def _reconnect(self) -> None:
         """Replace a lost connection, and take the writer lock again."""
@@ -319,12 +316,6 @@ class PostgresStore(Store):
             "give the ledger witnesses"
         )
 
-    def _look_at_standbys(self) -> None:
-        """Refuse to write beside a new standby for which commits do not wait."""
-        if self._looked < time.monotonic() - _STANDBY_LOOK and (standby := self._standby()):
-            self._looked = 0.0
-            raise LedgerUnavailable(standby)
-
     def _check_lineage(self) -> None:
         """Refuse a server that is not the one, on the timeline, that the owner adopted last."""
         (table,) = self._execute("SELECT to_regclass('ostraka_lineage')").fetchone()
@@ -385,7 +376,9 @@ class PostgresStore(Store):
                 lock = f"SELECT {HERE} FROM ostraka_budget FOR UPDATE"  # noqa: S608  (names of our own)
                 if (row := self._execute(lock).fetchone()) is not None:  # else damage, which is found below
                     self._expect_lineage(row)
-                self._look_at_standbys()
+                if self._looked < time.monotonic() - _STANDBY_LOOK and (standby := self._standby()):
+                    self._looked = 0.0
+                    raise LedgerUnavailable(standby)  # noqa: TRY301  (it rolls back)
                 yield self
             except BaseException:
                 self._roll_back()
