@@ -223,8 +223,8 @@ MUTANTS = [
     Mutant(
         "a question may state less than all rounds cost",
         TASK,
-        '("series", self.rounds * one)',
-        '("series", one)',
+        '("series", self.rounds * curve)',
+        '("series", curve)',
         BY_QUESTION + "test_a_question_cannot_understate_the_price_of_a_round_or_of_all_rounds",
     ),
     Mutant(

@@ -228,7 +228,7 @@ MUTANTS = [
     ),
     Mutant(
         "an object store's head is written over another's",
-        "secure/objects.py",
+        "secure/witness.py",
         '            "if-none-match": "*",\n',
         "",
         "secure/test_objects.py::test_of_two_programs_the_second_hears_what_the_first_wrote",

@@ -11,8 +11,7 @@ from torch import nn
 
 from ostraka.nets import perceptrons, stacks, vectorised
 from ostraka.nets import vectorised as planning
-from ostraka.nets.predictions import TrainedNetwork, predict_classes
-from ostraka.nets.stacks import retry_with_half
+from ostraka.nets.stacks import TrainedNetwork, predict_classes, retry_with_half
 from ostraka.nets.training import TrainingSet, _split
 from ostraka.nets.vectorised import CannotVectoriseError, plan, train_stack
 from ostraka.networks import TorchClassifier

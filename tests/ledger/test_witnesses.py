@@ -13,10 +13,10 @@ from ostraka.core.ledger import witness as quorum
 from ostraka.core.ledger.budget import LedgerMoved, LedgerUnavailable
 from ostraka.core.ledger.witness import Head
 from ostraka.ledger import Ledger, LedgerError
-from ostraka.secure.objects import Bucket
 from ostraka.secure.rounds import PartyError
 from ostraka.secure.wire import PartyServer
 from ostraka.secure.witness import (
+    Bucket,
     FolderWitness,
     ObjectWitness,
     PostgresWitness,

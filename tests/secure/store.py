@@ -8,7 +8,7 @@ import threading
 from base64 import b64encode
 from urllib.parse import parse_qsl, urlsplit
 
-from ostraka.secure.objects import signed
+from ostraka.secure.witness import signed
 
 WHO = ("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")
 ENVIRONMENT = {"AWS_ACCESS_KEY_ID": WHO[0], "AWS_SECRET_ACCESS_KEY": WHO[1]}

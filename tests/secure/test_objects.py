@@ -7,9 +7,8 @@ import pytest
 
 from ostraka.core.ledger.budget import LedgerError
 from ostraka.core.ledger.witness import Head
-from ostraka.secure.objects import Bucket, signed
 from ostraka.secure.wire import Late
-from ostraka.secure.witness import ObjectWitness
+from ostraka.secure.witness import Bucket, ObjectWitness, signed
 from tests.secure.store import ENVIRONMENT, WHO, running
 
 SECRET = b"s" * 32

@@ -66,7 +66,7 @@ class Guesses:
 
 def label_guesses(runs: list[Scores], *, at: Any, guesses: Any) -> Guesses:
     """The guesses of a game about labels, as :class:`ostraka.audit.attacks.Canaries` scores it."""
-    # Canaries, and candidates of each
+    # canaries, and candidates of each
     if not runs:
         raise ValueError("scores must be those of one training or more, got none")
     games = [(int(scores.members.sum()), int(scores.others.sum())) for scores in runs]

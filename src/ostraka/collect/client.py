@@ -384,11 +384,11 @@ def send(
     if task.trust == "keepers":
         remote.ask("report", client.report(value), limit, again=True)
         return task.sha256
-    own, until = bytes.fromhex(client.key), time.monotonic() + timeout
+    client_key, until = bytes.fromhex(client.key), time.monotonic() + timeout
     remote.ask("message", client.join(), limit, again=True)
     last = b""
     for stage in ("share", "mask", *(("confirm",) if task.lying else ()), "unmask"):
-        while (message := remote.ask("outbox", own, limit, again=True)) in (b"", last):
+        while (message := remote.ask("outbox", client_key, limit, again=True)) in (b"", last):
             if time.monotonic() > until:
                 raise PartyError(
                     "the round did not go on in time", code="unreachable", parties=("the tally",)
@@ -475,7 +475,7 @@ class Masking:
     def written(self) -> bytes:
         """Return all of it, for a client that is another process at the next exchange. It is secret."""
         peers = {str(peer): entry.write().hex() for peer, entry in self._peers.items()}
-        shares = {str(peer): [part.hex() for part in both] for peer, both in self._shares.items()}
+        shares = {str(peer): [part.hex() for part in pair] for peer, pair in self._shares.items()}
         secrets = (self._secret, self._share_secret, self._identity.secret, self._ticket, self._seed)
         state = {
             "secrets": [secret.hex() for secret in secrets],
@@ -515,8 +515,10 @@ class Masking:
     def join(self, certificate: bytes = b"") -> bytes:
         """First exchange: return public keys, with the enrolment's signature where the task asks for one."""
         self._enter("join", "share")
-        shown = b"" if self.task.enrolment is None else certificate
-        return kind_of("join", self.task.transcript("join", round=self.round_)) + self._entry.write() + shown
+        signature = b"" if self.task.enrolment is None else certificate
+        return (
+            kind_of("join", self.task.transcript("join", round=self.round_)) + self._entry.write() + signature
+        )
 
     def share(self, message: bytes) -> bytes:
         """Second exchange: return shares of both secrets, sealed for each neighbour."""

@@ -122,9 +122,9 @@ def sums(task: Task, aggregate: Any, *, n_clients: int) -> Private:
     if not task.least <= n_clients <= task.limit:
         raise ValueError(f"a round has {task.least} to {task.limit:,} clients, got {n_clients:,}")
     total = np.atleast_1d(np.asarray(aggregate, dtype=np.int64))
-    most = n_clients * _exact(task).encoding.largest
+    largest = n_clients * _exact(task).encoding.largest
     counts = not isinstance(task.encoding, Sum)
-    if total.shape != (task.encoding.cells,) or total.min() < 0 or total.max() > most:
+    if total.shape != (task.encoding.cells,) or total.min() < 0 or total.max() > largest:
         raise ValueError("the aggregate is not the sum of so many answers")
     if counts and total.sum() != n_clients:
         raise ValueError("the counts of all cells must add up to the number of clients")
@@ -133,10 +133,10 @@ def sums(task: Task, aggregate: Any, *, n_clients: int) -> Private:
 
 def _exact(task: Task) -> Task:
     encoding = task.encoding
-    one = isinstance(encoding, Histogram | Sum) or (
+    one_cell = isinstance(encoding, Histogram | Sum) or (
         isinstance(encoding, Grid) and not isinstance(encoding, Visits) and encoding.at_most == 1
     )
-    if task.noise != "tally" or task.rounds != 1 or not one:
+    if task.noise != "tally" or task.rounds != 1 or not one_cell:
         raise ValueError(
             "DAP takes a task with noise='tally' and one round, and a Histogram, a Sum or a Grid with "
             "at_most=1"

@@ -406,7 +406,7 @@ class Histograms(_Marks):
         if not isinstance(value, list | tuple | np.ndarray) or len(value) != len(self.parts):
             raise ValueError(f"the value must be a list of {len(self.parts)} numbers")
         return np.concatenate(
-            [Histogram(*part).encode(one) for part, one in zip(self.parts, value, strict=True)]
+            [Histogram(*part).encode(number) for part, number in zip(self.parts, value, strict=True)]
         )
 
 
@@ -605,8 +605,8 @@ def _grid_for(cells: int) -> int:
 def _rounded(scaled: np.ndarray, take: Callable[[int], bytes]) -> np.ndarray:
     """Round each number to one of both nearest whole numbers, up with a probability of what it is above."""
     words = np.frombuffer(take(16 * -(-len(scaled) // 4)), dtype="<u4")[: len(scaled)]  # whole blocks of AES
-    whole = np.floor(scaled)
-    return np.asarray(whole + (words < (scaled - whole) * _WORD))
+    floors = np.floor(scaled)
+    return np.asarray(floors + (words < (scaled - floors) * _WORD))
 
 
 @registered(

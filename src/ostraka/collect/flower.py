@@ -97,15 +97,15 @@ class MaskedMod:
 
     def _masking(self, context: Any, stage: str, round_: int) -> Masking:
         """Return this node's part in a round: a new one for a later round than before, else its own."""
-        kept = context.state.get(_RECORD)
+        state = context.state.get(_RECORD)
         if stage == "join":
-            if kept is not None and kept["round"] >= round_:
+            if state is not None and state["round"] >= round_:
                 raise refused("the client", "it has answered this round: a value is reported once")
             return Masking(self.task, round_=round_, secret=new_secret())
-        if kept is None or kept["round"] != round_:
+        if state is None or state["round"] != round_:
             raise refused("the client", "it has not joined this round")
         masking = Masking(self.task, round_=round_, secret=new_secret())
-        masking.resume(kept["masking"])
+        masking.resume(state["masking"])
         return masking
 
 
@@ -259,8 +259,8 @@ class MaskedFedAvg:
     def _message(self, tally: Tally, stage: str, node: int, body: bytes, content: Any) -> Any:
         app = check.require("flwr.app", extra="flower")
         order = {"task": self.task.sha256, "round": tally.round, "stage": stage, "message": body}
-        whole = app.RecordDict({**dict(content.items()), _RECORD: app.ConfigRecord(order)})
-        return app.Message(content=whole, message_type=_TRAIN, dst_node_id=node)
+        record = app.RecordDict({**dict(content.items()), _RECORD: app.ConfigRecord(order)})
+        return app.Message(content=record, message_type=_TRAIN, dst_node_id=node)
 
     def _received(self, tally: Tally, replies: Iterable[Any]) -> dict[int, bytes]:
         """Give the tally each reply; what it refuses, or what is an error, is as if it had not come."""

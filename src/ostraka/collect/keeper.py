@@ -211,12 +211,12 @@ class Keeper(HoldsSecrets):
     def _checked_sum(self, closing: Closing) -> np.ndarray:
         """The sum of this keeper's shares of the reports that are answers, from all that were opened."""
         task, opened = self.task, self._sketched(closing.round_)
-        kept = set(closing.keys)
-        if not kept <= set(opened.keys) or self._log.get(f"answer verdict {closing.round_}") is None:
+        answers = set(closing.keys)
+        if not answers <= set(opened.keys) or self._log.get(f"answer verdict {closing.round_}") is None:
             raise ValueError("reports that were not checked cannot be summed")
         check = self._check(opened, opened.digest(task))
         total = check.total.copy()
-        refused = (key for key in opened.keys if key not in kept)
+        refused = (key for key in opened.keys if key not in answers)
         for masks in self._masks(opened.round_, refused):
             total += masks[: len(total)]
         sums = check.weights.form.summed(total % PRIME).astype(np.int64)

@@ -342,8 +342,8 @@ def invented(encoding: Encoding, n_clients: int, rng: np.random.Generator) -> li
         ]
     if isinstance(encoding, Histograms):
         return [
-            list(one)
-            for one in zip(
+            list(person)
+            for person in zip(
                 *(invented(Histogram(*part), n_clients, rng) for part in encoding.parts), strict=True
             )
         ]

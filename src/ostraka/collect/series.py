@@ -117,8 +117,8 @@ class Series(HoldsSecrets):
     @property
     def outcomes(self) -> list[str | None]:
         """What became of each round: "released", "missed", "failed", or None for one that is to come."""
-        kept = [self._log.get(f"round {number}") for number in range(self.task.rounds)]
-        return [None if outcome is None else outcome.decode() for outcome in kept]
+        outcomes = [self._log.get(f"round {number}") for number in range(self.task.rounds)]
+        return [None if outcome is None else outcome.decode() for outcome in outcomes]
 
     @property
     def answers(self) -> dict[str, Callable[[bytes], bytes]]:
@@ -175,7 +175,7 @@ class Series(HoldsSecrets):
             The ledger does not pay for the next round. Those before are released.
         """
         for round_, outcome in enumerate(self.outcomes):
-            begins, ends = (self.start + (round_ + more) * self.every for more in (0, 1))
+            begins, ends = (self.start + (round_ + step) * self.every for step in (0, 1))
             if outcome is not None:
                 continue
             if self._clock() >= ends and self.ledger.entry_of(self.key(round_)) is None:
@@ -183,10 +183,12 @@ class Series(HoldsSecrets):
                 continue
             sleep(max(0.0, begins - self._clock()))
             tally = self.open(round_)
-            left = max(0.0, ends - self._clock())
+            seconds_left = max(0.0, ends - self._clock())
             try:
                 run_exchanges(
-                    tally, n_clients=n_clients, seconds=left if seconds is None else min(seconds, left)
+                    tally,
+                    n_clients=n_clients,
+                    seconds=seconds_left if seconds is None else min(seconds, seconds_left),
                 )
             except PartyError:
                 self._log.once(f"round {round_}", b"failed")

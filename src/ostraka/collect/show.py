@@ -151,8 +151,8 @@ def mean(collected: Collected, *, total: bool = False) -> Answer:
     range_ = f"with 95 % probability it lies between {low[0]:.6g} and {high[0]:.6g}"
     sentences = [f"The {name} is {value[0]:.6g}{unit_behind}; {range_}."]
     if isinstance(encoding, Sum):
-        whole = (encoding.high - encoding.low) * (collected.n if total else 1)
-        if high[0] - low[0] > _VAGUE * whole:
+        span = (encoding.high - encoding.low) * (collected.n if total else 1)
+        if high[0] - low[0] > _VAGUE * span:
             sentences.append(_USELESS.format(name))
     else:
         sentences = [f"The {name} of {collected.n} vectors has {len(value):,} entries."]
@@ -162,9 +162,9 @@ def mean(collected: Collected, *, total: bool = False) -> Answer:
     ]
 
     def draw(axes: Any) -> None:
-        some = slice(0, _MOST_BARS)
-        places = np.arange(len(value[some]))
-        axes.errorbar(places, value[some], (high - low)[some] / 2, fmt="o", color=BLUE, ecolor="#868c95")
+        first = slice(0, _MOST_BARS)
+        places = np.arange(len(value[first]))
+        axes.errorbar(places, value[first], (high - low)[first] / 2, fmt="o", color=BLUE, ecolor="#868c95")
         axes.set(xlabel="entry", ylabel=unit or name)
 
     is_number = isinstance(encoding, Sum)
@@ -206,7 +206,7 @@ def shares(collected: Collected, language: str = "en") -> Answer:
         for name, count, below, above in zip(names, counts, low, high, strict=True)
     ]
     first = int(np.argmax(counts))
-    most = (
+    outcome = (
         f"{counts[first]:.0f} of {collected.n} people, with 95 % probability between {low[first]:.0f} and "
         f"{high[first]:.0f}"
     )
@@ -220,7 +220,7 @@ def shares(collected: Collected, language: str = "en") -> Answer:
 
     return Answer(
         title="The answers",
-        sentences=(f"The most frequent answer is {names[first]}: {most}.",),
+        sentences=(f"The most frequent answer is {names[first]}: {outcome}.",),
         columns=("answer", "people", "from", "to", "share"),
         rows=tuple(rows),
         values={"answers": names, "people": counts.tolist(), "low": low.tolist(), "high": high.tolist()},
@@ -241,10 +241,10 @@ def forecast(rounds: Sequence[Collected], *, alpha: float = 0.7) -> Answer:
     ``rounds`` are in order, the oldest first, of one encoding.
     """
     newest = rounds[-1]
-    if any(one.task.encoding != newest.task.encoding for one in rounds):
+    if any(collected.task.encoding != newest.task.encoding for collected in rounds):
         raise ValueError("a forecast needs rounds of one encoding: name the files of one series")
-    variance = max(one.variance for one in rounds)
-    past = np.stack([one.sums for one in rounds])
+    variance = max(collected.variance for collected in rounds)
+    past = np.stack([collected.sums for collected in rounds])
     value, low, high = (
         np.maximum(part, 0.0) for part in estimate.forecast(past, alpha=alpha, variance=variance)
     )
@@ -275,18 +275,18 @@ def similar(collected: Collected, items: Sequence[int], *, n: int = 10) -> Answe
         axes.invert_yaxis()
         axes.set(xlabel="likelihood beside the given items, in sum")
 
-    given = ", ".join(str(item) for item in items) or "nothing"
+    basket = ", ".join(str(item) for item in items) or "nothing"
     return Answer(
         title="Similar items",
-        sentences=(f"Who has {given} is likeliest to want item {best[0]}.",),
+        sentences=(f"Who has {basket} is likeliest to want item {best[0]}.",),
         columns=("place", "item", "likelihood"),
         rows=tuple(
-            (f"{k + 1}", f"{item}", f"{one:.3f}")
-            for k, (item, one) in enumerate(zip(best, score, strict=True))
+            (f"{k + 1}", f"{item}", f"{chance:.3f}")
+            for k, (item, chance) in enumerate(zip(best, score, strict=True))
         ),
         values={"items": best.tolist(), "likelihood": score.tolist()},
         draw=draw,
-        alt=f"Bars: {'; '.join(f'item {item}: {one:.3f}' for item, one in zip(best, score, strict=True))}.",
+        alt=f"Bars: {'; '.join(f'item {item}: {chance:.3f}' for item, chance in zip(best, score, strict=True))}.",
     )
 
 

@@ -284,7 +284,7 @@ class Gathering:
         """Return the sum of the survivors' vectors, uint32; PartyError names survivors who did not answer."""
         if self.stage != "unmask":
             raise refused("the tally", f"the round is at the exchange '{self.stage}'")
-        failed, total, added, own = 0, self.total.copy(), list[bytes](), list[bytes]()
+        failed, total, added, subtracted = 0, self.total.copy(), list[bytes](), list[bytes]()
         roster = self._known_roster
 
         def committed(seed: bytes) -> bytes:
@@ -293,10 +293,10 @@ class Gathering:
         for place in sorted(self._sealed):
             try:
                 if place in self.masked:
-                    own.append(self._recovered(place, committed, self._commitments[place]))
+                    subtracted.append(self._recovered(place, committed, self._commitments[place]))
                 else:
                     for peer, key in self.keys_of_missing(place):
-                        (own if peer < place else added).append(key)
+                        (subtracted if peer < place else added).append(key)
             except ValueError:
                 failed += 1
         if failed:
@@ -307,7 +307,7 @@ class Gathering:
                 code="unreachable",
                 parties=silent,
             )
-        add_masks(total, added, minus=own)
+        add_masks(total, added, minus=subtracted)
         return total
 
     def _recovered(self, place: int, public: Callable[[bytes], Any], known: Any) -> bytes:
@@ -470,8 +470,8 @@ class Tally(HoldsSecrets):
             for key, record in self._log.entries():
                 if key in {_CLOSED, _SKETCHED}:
                     closing = Closing.read(record[KEY_BYTES:], self.task)
-                    keys, some = closing.keys, key == _CLOSED and self.task.checked
-                    if not (set(keys) <= self._reports.keys() if some else keys == sorted(self._reports)):
+                    keys, is_part = closing.keys, key == _CLOSED and self.task.checked
+                    if not (set(keys) <= self._reports.keys() if is_part else keys == sorted(self._reports)):
                         raise ValueError(
                             f"{self._log.path} does not name the clients whose reports are in it"
                         )
@@ -679,10 +679,10 @@ class Tally(HoldsSecrets):
         form = self.task.form
         if self.task.checked and form is not None:
             answers = np.sum([share[: form.cells] for share in self._shares.values()], axis=0) % PRIME
-            whole = form.summed(answers)
+            total_of_answers = form.summed(answers)
             for part in sums.values():
-                whole = (whole + part.astype(np.uint64)) % PRIME
-            return self._plausible(signed(whole))
+                total_of_answers = (total_of_answers + part.astype(np.uint64)) % PRIME
+            return self._plausible(signed(total_of_answers))
         total = self._total.copy()
         for part in sums.values():
             total -= part
@@ -715,10 +715,10 @@ class Tally(HoldsSecrets):
 
     def _keep(self, keys: list[bytes]) -> None:
         """Forget the reports of all other clients: they are no answers."""
-        kept = set(keys)
-        self.n_refused = len(self._reports) - len(kept)
-        self._reports = {key: report for key, report in self._reports.items() if key in kept}
-        self._shares = {key: share for key, share in self._shares.items() if key in kept}
+        valid = set(keys)
+        self.n_refused = len(self._reports) - len(valid)
+        self._reports = {key: report for key, report in self._reports.items() if key in valid}
+        self._shares = {key: share for key, share in self._shares.items() if key in valid}
 
     def end(self) -> None:
         """Close the files of the round, and so the round; what they hold is kept."""

@@ -323,8 +323,8 @@ class Task:
         n = question.n_choices
         if n and encoding != Histogram(0, n, cells=n):
             raise ValueError(f"a question with {n} choices needs the encoding Histogram(0, {n}, cells={n})")
-        one = self.mechanism.curve()
-        for name, cost in (("epsilon", one), ("series", self.rounds * one)):
+        curve = self.mechanism.curve()
+        for name, cost in (("epsilon", curve), ("series", self.rounds * curve)):
             stated, price = getattr(question, name), cost.epsilon(delta=question.delta)
             if not price <= stated:
                 raise ValueError(f"the question states {name} = {stated:g}, and the price is {price:.6g}")

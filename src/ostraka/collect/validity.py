@@ -99,11 +99,11 @@ class Form:
             entries = vector.astype(np.uint32).view(np.int32).astype(np.int64)
             heights = entries + (1 << (self.bits - 1))  # above the lowest that bits can say
             bits = heights[:, None] >> np.arange(self.bits) & 1
-            rest = self.bound**2 - (entries * entries).sum()
-            rest_bits = rest >> np.arange(self.rest_bits) & 1
+            slack = self.bound**2 - (entries * entries).sum()
+            rest_bits = slack >> np.arange(self.rest_bits) & 1
             return np.concatenate([entries % PRIME, bits.ravel(), rest_bits]).astype(np.uint64)
-        whole = vector.astype(np.uint64)
-        return whole[0] >> np.arange(self.cells, dtype=np.uint64) & np.uint64(1) if self.binary else whole
+        cells = vector.astype(np.uint64)
+        return cells[0] >> np.arange(self.cells, dtype=np.uint64) & np.uint64(1) if self.binary else cells
 
     def summed(self, total: np.ndarray) -> np.ndarray:
         """Return the cells of the encoding that belong to a sum of answers modulo p."""
@@ -145,8 +145,8 @@ def words_for(size: int) -> int:
 
 def signed(total: np.ndarray) -> np.ndarray:
     """Return numbers modulo p as whole numbers next to 0, int64."""
-    whole = total.astype(np.int64)
-    return np.where(whole > PRIME // 2, whole - PRIME, whole)
+    numbers = total.astype(np.int64)
+    return np.where(numbers > PRIME // 2, numbers - PRIME, numbers)
 
 
 def proved(form: Form, vector: np.ndarray, key: bytes) -> np.ndarray:
@@ -242,10 +242,10 @@ def _drawn(form: Form, digest: bytes) -> tuple[np.ndarray, ...]:
         constant += _P - of_sum.sum(axis=1) % _P
     if form.fanout:  # a parent less its children, which is 0
         for start, above, size_below in zip(form.starts, form.sizes, form.sizes[1:], strict=False):
-            own = parents[:, start : start + above]
-            linear[:, start : start + above] += own
+            of_parents = parents[:, start : start + above]
+            linear[:, start : start + above] += of_parents
             children = np.arange(size_below) // form.fanout
-            linear[:, start + above : start + above + size_below] += _P - own[:, children]
+            linear[:, start + above : start + above + size_below] += _P - of_parents[:, children]
     n = form.entries  # their squares are one sum, which is looked at with one weight
     weights[:, :n], of_square[:, :n] = weights[:, :1], of_square[:, :1]
     squares = weights * weights % _P
@@ -253,12 +253,12 @@ def _drawn(form: Form, digest: bytes) -> tuple[np.ndarray, ...]:
         # each entry is what its bits say, which ``parents`` weigh; no norm is too long: one weight of squares
         norm = of_square[:, :1] * squares[:, :1] % _P
         powers = np.uint64(1) << np.arange(form.bits, dtype=np.uint64)
-        rest = np.uint64(1) << np.arange(form.rest_bits, dtype=np.uint64)
+        powers_of_rest = np.uint64(1) << np.arange(form.rest_bits, dtype=np.uint64)
         of_entries = parents[:, :n]
         of_bits = (_P - of_entries[:, :, None] * powers % _P).reshape(TIMES, -1)
         constant = of_entries.sum(axis=1) % _P * powers[-1] % _P  # bits say what an entry is above the lowest
         constant += _P - norm[:, 0] * np.uint64(form.bound**2) % _P
-        linear = np.concatenate([of_entries, of_bits, norm * rest % _P], axis=1)
+        linear = np.concatenate([of_entries, of_bits, norm * powers_of_rest % _P], axis=1)
         squares[:, :n] = 0
     of_marks = np.stack([weights, squares, linear % _P])
     return of_marks, of_square, of_copy, constant % _P

@@ -107,8 +107,7 @@ class ImageAugment:
         check.finite(low=low, high=high, fill=self.fill)
         if not low <= self.fill <= high or low == high:
             raise ValueError(f"span must go from low to high with fill={self.fill} in it, got {self.span}")
-        for name in ("shift", "strength"):
-            _require_share(getattr(self, name), name=name)
+        check.share(zero=True, one=True, shift=self.shift, strength=self.strength)
         for operation in self.operations:
             check.one_of(allowed=OPERATIONS, operations=operation)
         check.integer(n_operations=self.n_operations)
@@ -148,7 +147,14 @@ class ImageAugment:
         on = {name: order[:, place] < self.n_operations for place, name in enumerate(self.operations)}
         images = self._moved(images, on)
         images = self._shaded(images, on)
-        return self._cut(images).flatten(1)
+        # a square hole, at most half the side wide, at any place; part of it may lie outside
+        _, height, width = self.shape
+        uniform = torch.rand(3, len(images), 1, device=images.device)
+        half = uniform[0] * (_CUT * self.strength * min(height, width) / 2)
+        down = (torch.arange(height, device=images.device) + 0.5 - uniform[1] * height).abs() < half
+        right = (torch.arange(width, device=images.device) + 0.5 - uniform[2] * width).abs() < half
+        hole = (down[:, :, None] & right[:, None, :])[:, None]
+        return torch.where(hole, self.fill, images).flatten(1)
 
     def _images(self, rows: torch.Tensor) -> torch.Tensor:
         wide = math.prod(self.shape)
@@ -212,16 +218,6 @@ class ImageAugment:
         unit = torch.where(unit > 1 - self._shade(images, on, "solarize", 1.0), 1 - unit, unit)
         return unit * (high - low) + low
 
-    def _cut(self, images: torch.Tensor) -> torch.Tensor:
-        """Cut a square hole, at most half the side wide, at any place; part of it may lie outside."""
-        _, height, width = self.shape
-        uniform = torch.rand(3, len(images), 1, device=images.device)
-        half = uniform[0] * (_CUT * self.strength * min(height, width) / 2)
-        down = (torch.arange(height, device=images.device) + 0.5 - uniform[1] * height).abs() < half
-        right = (torch.arange(width, device=images.device) + 0.5 - uniform[2] * width).abs() < half
-        hole = (down[:, :, None] & right[:, None, :])[:, None]
-        return torch.where(hole, self.fill, images)
-
     def _shade(
         self, images: torch.Tensor, on: dict[str, torch.Tensor], name: str, largest: float
     ) -> torch.Tensor:
@@ -275,7 +271,7 @@ class TableAugment:
     def __post_init__(self) -> None:
         check.finite(jitter=self.jitter)
         check.nonnegative(jitter=self.jitter)
-        _require_share(self.swapped, name="swapped")
+        check.share(zero=True, one=True, swapped=self.swapped)
 
     def weak(self, rows: torch.Tensor) -> torch.Tensor:
         """Add independent noise to each cell."""
@@ -288,9 +284,3 @@ class TableAugment:
         others = torch.randint(len(rows), rows.shape, device=rows.device)
         swap = torch.rand(rows.shape, device=rows.device) < self.swapped
         return torch.where(swap, rows.gather(0, others), rows)
-
-
-def _require_share(value: float, *, name: str) -> None:
-    check.finite(**{name: value})
-    if not 0 <= value <= 1:
-        raise ValueError(f"{name} must be from 0 to 1, got {value!r}")

@@ -145,7 +145,20 @@ class _Learner(nn.Module):
         for epoch in range(begin, end, at_once):
             if self.failed or (patience is not None and int(self.epochs_waited) >= patience):
                 break
-            self._train(range(epoch, epoch + at_once))
+            epochs = range(epoch, epoch + at_once)
+            steps = int(self.batches.steps[self.number])
+            order = np.stack([self.batches.order(self.number, epoch) for epoch in epochs])
+            rates = np.full((len(epochs), steps), self.network.learning_rate)
+            schedule, first_step = self.network.rate_schedule(), epochs[0] * steps
+            if schedule is not None:
+                total = self.network.epochs * steps
+                rates *= np.reshape(
+                    [schedule((first_step + step) / total) for step in range(rates.size)], rates.shape
+                )
+            losses = compiled.train(self._examples(), self._perceptron(), order, rates, first_step)
+            diverged = np.isinf(losses)
+            self.losses.numpy()[epochs.start : epochs.stop] = np.where(diverged, 0.0, losses)
+            self.failed.fill_(bool(diverged.any()))
             if patience is not None:
                 self._validate()
         self.epoch.fill_(end)
@@ -159,19 +172,6 @@ class _Learner(nn.Module):
             for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
         }
         return named, bool(self.failed) or not all(bool(edge.isfinite()) for edge in last.aminmax())
-
-    def _train(self, epochs: range) -> None:
-        steps = int(self.batches.steps[self.number])
-        order = np.stack([self.batches.order(self.number, epoch) for epoch in epochs])
-        rates = np.full((len(epochs), steps), self.network.learning_rate)
-        schedule, begin = self.network.rate_schedule(), epochs[0] * steps
-        if schedule is not None:
-            total = self.network.epochs * steps
-            rates *= np.reshape([schedule((begin + step) / total) for step in range(rates.size)], rates.shape)
-        losses = compiled.train(self._examples(), self._perceptron(), order, rates, begin)
-        diverged = np.isinf(losses)
-        self.losses.numpy()[epochs.start : epochs.stop] = np.where(diverged, 0.0, losses)
-        self.failed.fill_(bool(diverged.any()))
 
     def _validate(self) -> None:
         """Keep the weights if the held-out loss is the lowest so far. Without held-out rows, always keep."""

@@ -413,7 +413,19 @@ class PrivateTraining:
         norms = [part.norms.numpy() for of_module in parts for part in of_module]
         clip = self.noisy_clip(np.concatenate(norms) if norms else np.zeros(0))
         for of_module, k, module in zip(parts, range(len(parts)), self.modules, strict=True):
-            summed = _compensated_sum([part.weighted_sum(_weights(part.norms, clip)) for part in of_module])
+            # the sum of few sums, each with what its rounding lost carried along (Knuth's two-sum)
+            total: dict[str, torch.Tensor] = {}
+            lost: dict[str, torch.Tensor] = {}
+            for part in of_module:
+                for name, summand in part.weighted_sum(_weights(part.norms, clip)).items():
+                    before = total.get(name, torch.zeros_like(summand))
+                    after = before + summand
+                    back = after - before
+                    lost[name] = lost.get(name, torch.zeros_like(summand)) + (
+                        (before - (after - back)) + (summand - back)
+                    )
+                    total[name] = after
+            summed = {name: value + lost[name] for name, value in total.items()}
             public = {} if self.public_gradient is None else self.public_gradient(module)
             for name, parameter in module.named_parameters():
                 gradient = public.get(name, torch.zeros(()))
@@ -439,19 +451,3 @@ def _weights(norms: torch.Tensor, clip: float) -> torch.Tensor:
     """Return the factor that shortens each gradient to ``clip``; 0 if a gradient is not finite."""
     shortened = (clip / norms.clamp_min(1e-12)).clamp_max(1.0)
     return torch.where(torch.isfinite(norms), shortened * (1 - _SLACK), torch.zeros_like(norms))
-
-
-def _compensated_sum(parts: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-    """The sum of few sums, each with what its rounding lost carried along (Knuth's two-sum)."""
-    total: dict[str, torch.Tensor] = {}
-    lost: dict[str, torch.Tensor] = {}
-    for part in parts:
-        for name, summand in part.items():
-            before = total.get(name, torch.zeros_like(summand))
-            after = before + summand
-            back = after - before
-            lost[name] = lost.get(name, torch.zeros_like(summand)) + (
-                (before - (after - back)) + (summand - back)
-            )
-            total[name] = after
-    return {name: value + lost[name] for name, value in total.items()}

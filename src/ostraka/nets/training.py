@@ -233,19 +233,16 @@ class _Run:
         with torch.random.fork_rng():  # the caller's random numbers stay as they are
             reseed(seed)
             for step, batch in enumerate(self.batches(torch.Generator().manual_seed(seed))):
-                self._set_rates((epoch + step / self.steps) / self.epochs)
+                if self.schedule is not None:
+                    share = self.schedule((epoch + step / self.steps) / self.epochs)
+                    for objective, rates in zip(self.objectives, self.rates, strict=True):
+                        for group, rate in zip(objective.groups, rates, strict=True):
+                            group["lr"] = rate * share
                 values = [self._step(objective, batch, epoch, step) for objective in self.objectives]
                 total += values[0]
                 if self.after_step is not None:
                     self.after_step()
         return total / self.steps
-
-    def _set_rates(self, progress: float) -> None:
-        if self.schedule is not None:
-            share = self.schedule(progress)
-            for objective, rates in zip(self.objectives, self.rates, strict=True):
-                for group, rate in zip(objective.groups, rates, strict=True):
-                    group["lr"] = rate * share
 
     def _step(self, objective: Objective, batch: Any, epoch: int, step: int) -> float:
         if objective.optimizer is not None:

@@ -159,7 +159,10 @@ class _StackTrainer(nn.Module):
             return
         ends = (int(self.steps_done) % self.batches.steps == 0) & self._running.cpu().numpy()
         if ends.any():
-            self._keep(self._improved(ends))
+            # copy the present weights of these networks
+            chosen = torch.as_tensor(self._improved(ends), device=self._running.device)
+            for best, tensor in zip(self.kept, self.stack.tensors(), strict=True):
+                best.data = torch.where(_broadcast(chosen, tensor), tensor.detach(), best.data)
             self._update_running()
 
     def results(self) -> tuple[list[Weights], np.ndarray]:
@@ -233,12 +236,6 @@ class _StackTrainer(nn.Module):
         self.epochs_waited.copy_(torch.as_tensor(np.where(better, 0, self.epochs_waited.numpy() + ends)))
         self.stopped |= self.epochs_waited >= self.network.patience
         return better
-
-    def _keep(self, improved: np.ndarray) -> None:
-        """Copy the present weights of these networks."""
-        chosen = torch.as_tensor(improved, device=self._running.device)
-        for best, tensor in zip(self.kept, self.stack.tensors(), strict=True):
-            best.data = torch.where(_broadcast(chosen, tensor), tensor.detach(), best.data)
 
     def _update_running(self) -> None:
         """Recompute which networks still train; this is also needed after a checkpoint was read."""
@@ -457,21 +454,17 @@ def _size(alone: TrainingPlan, rows: torch.Tensor) -> int:
     if rows.device.type != "cpu":
         return sys.maxsize
     weights = sum(parameter.numel() for parameter in alone.module.parameters())
-    return max(
-        1, _IN_CACHE // (_PER_WEIGHT * weights + _PER_ACTIVATION * _activations(alone.module, rows[0]))
-    )
-
-
-def _activations(module: nn.Module, rows: torch.Tensor) -> int:
-    """Number of activations of one network, for one batch."""
+    # activations of one network, for one batch
     numbers: list[int] = []
 
     def count(_layer: nn.Module, _rows: Any, out: Any) -> None:
         numbers.append(out.numel() if isinstance(out, torch.Tensor) else 0)
 
-    hooks = [layer.register_forward_hook(count) for layer in module.modules() if not list(layer.children())]
+    hooks = [
+        layer.register_forward_hook(count) for layer in alone.module.modules() if not list(layer.children())
+    ]
     with torch.no_grad():
-        module(rows)
+        alone.module(rows[0])
     for hook in hooks:
         hook.remove()
-    return sum(numbers)
+    return max(1, _IN_CACHE // (_PER_WEIGHT * weights + _PER_ACTIVATION * sum(numbers)))

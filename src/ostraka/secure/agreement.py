@@ -200,7 +200,13 @@ class Agreement:
             raise ValueError(f"members must be {_LEAST_PARTIES} to {_MOST_PARTIES:,}, got {len(members)}")
         quorum = len(members) if self.quorum is None else self.quorum
         object.__setattr__(self, "members", members)
-        object.__setattr__(self, "classes", _classes(self.classes))
+        # plain values of one type, sorted as votes' columns are
+        values = [value.item() if hasattr(value, "item") else value for value in self.classes]
+        if {type(value) for value in values} not in ({int}, {str}):
+            raise ValueError("classes must be all whole numbers or all text")
+        if len(set(values)) < len(values) or not 2 <= len(values) <= 1000:
+            raise ValueError(f"classes must be 2 to 1,000 different ones, got {len(values)}")
+        object.__setattr__(self, "classes", tuple(sorted(values)))
         object.__setattr__(self, "quorum", quorum)
         check.integer(n_features=self.n_features, max_rows=self.max_rows, least=1)
         check.integer(colluding=self.colluding)
@@ -208,14 +214,6 @@ class Agreement:
         check.one_of(noise=self.noise, allowed=("aggregator", "parties"))
         for name, kind in (("n_features", int), ("max_rows", int), ("colluding", int), ("sigma", float)):
             object.__setattr__(self, name, kind(getattr(self, name)))  # one way to write each number
-        self._check_quorum(quorum)
-        if self.noise == "parties":
-            self._check_noise()
-        if self.secret is not None:
-            self._check_secret(self.secret)
-        object.__setattr__(self, "sha256", hashlib.sha256(self.to_json().encode()).hexdigest())
-
-    def _check_quorum(self, quorum: int) -> None:
         check.integer(quorum=quorum, least=_LEAST_PARTIES)
         if quorum > len(self.members):
             raise ValueError(f"quorum must be at most {len(self.members)} members, got {quorum}")
@@ -225,14 +223,16 @@ class Agreement:
             )
         if self.colluding >= quorum:
             raise ValueError(f"colluding must be below the quorum of {quorum}, got {self.colluding}")
-
-    def _check_noise(self) -> None:
-        SkellamMax(sigma=self.sigma)
-        if len(self.members) * len(self.classes) * 2 * (largest_draw(self.share) + 1) > _DRAWS:
-            raise ValueError(
-                f"noise='parties' needs tables too long for {len(self.members)} parties, "
-                f"{len(self.classes)} classes and sigma={self.sigma!r}: use a smaller sigma"
-            )
+        if self.noise == "parties":
+            SkellamMax(sigma=self.sigma)
+            if len(self.members) * len(self.classes) * 2 * (largest_draw(self.share) + 1) > _DRAWS:
+                raise ValueError(
+                    f"noise='parties' needs tables too long for {len(self.members)} parties, "
+                    f"{len(self.classes)} classes and sigma={self.sigma!r}: use a smaller sigma"
+                )
+        if self.secret is not None:
+            self._check_secret(self.secret)
+        object.__setattr__(self, "sha256", hashlib.sha256(self.to_json().encode()).hexdigest())
 
     def _check_secret(self, secret: SecretQuestions) -> None:
         if self.noise != "parties":
@@ -310,13 +310,3 @@ def _fields(version: int) -> list[str]:
 def canonical(value: Any) -> str:
     """JSON in one canonical form: sorted keys, no spaces."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
-def _classes(classes: Any) -> tuple[Any, ...]:
-    """Plain values of one type, sorted as votes' columns are."""
-    values = [value.item() if hasattr(value, "item") else value for value in classes]
-    if {type(value) for value in values} not in ({int}, {str}):
-        raise ValueError("classes must be all whole numbers or all text")
-    if len(set(values)) < len(values) or not 2 <= len(values) <= 1000:
-        raise ValueError(f"classes must be 2 to 1,000 different ones, got {len(values)}")
-    return tuple(sorted(values))

@@ -6,35 +6,200 @@ make up an entry. Whoever operates one can put it back to an older state; that i
 
 from __future__ import annotations
 
+import base64
+import datetime as dt
 import fcntl
+import hashlib
 import hmac
 import json
 import os
+import re
 import secrets
 import threading
 import time
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, quote, urlsplit
 
 from ostraka.core import check, files
 from ostraka.core.ledger import sqlite
 from ostraka.core.ledger.budget import LedgerError
 from ostraka.core.ledger.postgres import CONNECTING, require_tls, shown
 from ostraka.core.ledger.witness import Head, successor
-from ostraka.secure.objects import Bucket
 from ostraka.secure.rounds import PartyError
-from ostraka.secure.wire import Late, Line
+from ostraka.secure.wire import Late, Line, is_loopback
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ostraka.core.ledger.witness import Witness
+
+_FORM = "s3://BUCKET/PREFIX?region=REGION&endpoint=https://…&days=N"
+_PLACE = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._/-]*)?")
+_KEY = re.compile(rb"<Key>([^<>&]+)</Key>")  # names that this class has made need no entities
+_MOST_ANSWER = 2**16  # bytes of an answer
+_EXISTS = {409, 412}  # another writer is at it, or was first
+_LOCK = "x-amz-object-lock-mode"
+
+
+class Bucket:
+    """Objects under a prefix, each written once and kept for a number of days.
+
+    Parameters
+    ----------
+    address : str
+        ``s3://BUCKET/PREFIX``, with ``region``, ``days`` (default 365) and, unless it is that of AWS,
+        ``endpoint``.
+    environment : mapping of str to str
+        Holds ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY`` and, for roles, ``AWS_SESSION_TOKEN``.
+
+    Raises
+    ------
+    ValueError
+        Another form of address, an endpoint in the clear that is not on this machine, or no credentials.
+
+    Guarantees
+    ----------
+    :meth:`put` writes with ``If-None-Match: *``: the first writer of a name wins, on a store that knows that
+    condition. Objects are locked in compliance mode until their day: on a bucket with object lock nobody can
+    delete or replace them before, the account's owner included.
+    """
+
+    def __init__(self, address: str, environment: Mapping[str, str]) -> None:
+        place, _, query = address.removeprefix("s3://").partition("?")
+        options = dict(parse_qsl(query))
+        days = options.get("days", "365")
+        plain = _PLACE.fullmatch(place) and "region" in options and days.isdecimal() and int(days) > 0
+        if not plain or not set(options) <= {"region", "endpoint", "days"}:
+            raise ValueError(f"the address of an object store must be {_FORM}")
+        region = options["region"]
+        parts = urlsplit(options.get("endpoint", f"https://s3.{region}.amazonaws.com"))
+        if parts.scheme != "https" and not is_loopback(parts.hostname or ""):
+            raise ValueError("the endpoint of an object store must be an https:// address")
+        bucket, _, prefix = place.partition("/")
+        self.name, self._root, self._prefix = f"s3://{place}", f"/{bucket}", prefix.rstrip("/")
+        self._host, self._region, self._days = parts.netloc, region, int(days)
+        self._line = Line(f"{parts.scheme}://{parts.netloc}", direct=False)
+        try:
+            self._who = environment["AWS_ACCESS_KEY_ID"], environment["AWS_SECRET_ACCESS_KEY"]
+        except KeyError as missing:
+            raise ValueError(f"{self.name} needs {missing.args[0]} in the environment") from None
+        self._session = environment.get("AWS_SESSION_TOKEN", "")
+
+    def put(self, name: str, content: bytes, *, seconds: float) -> bool:
+        """Write an object; return whether its name was free. Late: it is not known whether it was written."""
+        until = dt.datetime.now(dt.UTC) + dt.timedelta(days=self._days)
+        lock = {
+            "content-md5": base64.b64encode(hashlib.md5(content, usedforsecurity=False).digest()).decode(),
+            "if-none-match": "*",
+            _LOCK: "COMPLIANCE",
+            "x-amz-object-lock-retain-until-date": until.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        status, *_ = self._asked("PUT", self._path(name), seconds, headers=lock, content=content)
+        if status not in {200, *_EXISTS}:
+            raise Late(f"status {status}", sent=True)
+        return status == 200
+
+    def get(self, name: str, *, seconds: float) -> bytes | None:
+        """An object, or None. ValueError: it is not locked."""
+        status, headers, content = self._asked("GET", self._path(name), seconds)
+        if status == 404:
+            return None
+        if status != 200:
+            raise Late(f"status {status}", sent=False)
+        if headers.get(_LOCK) != "COMPLIANCE":
+            raise ValueError(f"{self.name} does not lock what is written: make a bucket with object lock")
+        return content
+
+    def first(self, folder: str, *, seconds: float) -> str | None:
+        """The name that comes first of those that begin with ``folder``, or None."""
+        start = f"{self._prefix}/" if self._prefix else ""
+        query = [("list-type", "2"), ("max-keys", "1"), ("prefix", start + folder)]
+        status, _, content = self._asked("GET", self._root, seconds, query=query)
+        if status != 200:
+            raise Late(f"status {status}", sent=False)
+        key = _KEY.search(content)
+        return key[1].decode("ascii").removeprefix(start) if key else None
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._line.close()
+
+    def _path(self, name: str) -> str:
+        return "/".join(part for part in (self._root, self._prefix, name) if part)
+
+    def _asked(
+        self,
+        method: str,
+        path: str,
+        seconds: float,
+        *,
+        query: Sequence[tuple[str, str]] = (),
+        headers: Mapping[str, str] = MappingProxyType({}),
+        content: bytes = b"",
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        """Send a signed request; status, headers and content of the answer."""
+        session = {"x-amz-security-token": self._session} if self._session else {}
+        complete = signed(
+            method,
+            path,
+            query,
+            {"host": self._host, **headers, **session},
+            content,
+            who=self._who,
+            region=self._region,
+            now=dt.datetime.now(dt.UTC),
+        )
+        target = f"{path}?{_encoded(query)}" if query else path
+        body = content if method == "PUT" else None
+        answer = self._line.insist(
+            method, target, body, complete, seconds=seconds, most=_MOST_ANSWER, tries=2
+        )
+        return answer.status, {name.lower(): value for name, value in answer.headers.items()}, answer.body
+
+
+def signed(
+    method: str,
+    path: str,
+    query: Sequence[tuple[str, str]],
+    headers: Mapping[str, str],
+    content: bytes,
+    *,
+    who: tuple[str, str],
+    region: str,
+    now: dt.datetime,
+) -> dict[str, str]:
+    """The headers of a request and its signature: AWS Signature Version 4, for the service s3.
+
+    ``headers`` have names in small letters; all of them are signed. ``path`` is encoded already.
+    """
+    day, moment = now.strftime("%Y%m%d"), now.strftime("%Y%m%dT%H%M%SZ")
+    digest = hashlib.sha256(content).hexdigest()
+    complete = {**headers, "x-amz-content-sha256": digest, "x-amz-date": moment}
+    names = ";".join(sorted(complete))
+    lines = [f"{name}:{complete[name].strip()}" for name in sorted(complete)]
+    canonical = "\n".join([method, path, _encoded(query), *lines, "", names, digest])
+    scope = f"{day}/{region}/s3/aws4_request"
+    text = "\n".join(["AWS4-HMAC-SHA256", moment, scope, hashlib.sha256(canonical.encode()).hexdigest()])
+    key = b"AWS4" + who[1].encode()
+    for part in (*scope.split("/"), text):
+        key = hmac.digest(key, part.encode(), "sha256")
+    credential = f"Credential={who[0]}/{scope}, SignedHeaders={names}, Signature={key.hex()}"
+    return {**complete, "authorization": f"AWS4-HMAC-SHA256 {credential}"}
+
+
+def _encoded(query: Sequence[tuple[str, str]]) -> str:
+    return "&".join(
+        f"{quote(name, safe='-_.~')}={quote(value, safe='-_.~')}" for name, value in sorted(query)
+    )
+
 
 APPLICATION = 0x6F737477  # "ostw" in SQLite's header
 PATH = "/v1/head"
 _TABLE = "CREATE TABLE head (ledger TEXT PRIMARY KEY, kept BLOB NOT NULL) STRICT"
+_REMOTE_TABLE = "CREATE TABLE IF NOT EXISTS ostraka_witness (ledger text PRIMARY KEY, kept bytea NOT NULL)"
 _MAC, _MOST = 32, 2**20  # bytes
 _NEWEST_FIRST = 10**15 - 1
 _Kept = dict[str, Any]
@@ -222,7 +387,15 @@ class PostgresWitness:
         """Upsert the row; see :class:`~ostraka.core.ledger.witness.Witness`."""
         try:
             if self._db is None:
-                self._db = self._connected(seconds)
+                require_tls(self._pg, self._where)
+                self._notices: list[str] = []
+                db = self._pg.connect(self._where, autocommit=True, **CONNECTING)
+                db.execute(f"SET lock_timeout = '{seconds}s'")
+                db.execute(f"SET statement_timeout = '{seconds}s'")
+                db.execute("SET synchronous_commit = on")
+                db.execute(_REMOTE_TABLE)
+                db.add_notice_handler(lambda notice: self._notices.append(notice.message_primary or ""))
+                self._db = db
             with self._db.transaction():
                 self._db.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (ledger,))
                 query = "SELECT kept FROM ostraka_witness WHERE ledger = %s"
@@ -241,19 +414,6 @@ class PostgresWitness:
             self.close()
             raise LedgerError(f"the witness {self.name} did not confirm a commit")
         return list(heads)
-
-    def _connected(self, seconds: float) -> Any:
-        require_tls(self._pg, self._where)
-        self._notices: list[str] = []
-        db = self._pg.connect(self._where, autocommit=True, **CONNECTING)
-        db.execute(f"SET lock_timeout = '{seconds}s'")
-        db.execute(f"SET statement_timeout = '{seconds}s'")
-        db.execute("SET synchronous_commit = on")
-        db.execute(
-            "CREATE TABLE IF NOT EXISTS ostraka_witness (ledger text PRIMARY KEY, kept bytea NOT NULL)"
-        )
-        db.add_notice_handler(lambda notice: self._notices.append(notice.message_primary or ""))
-        return db
 
     def close(self) -> None:
         """Close the connection."""

@@ -84,7 +84,7 @@ def predict(
     teachers: Sequence[Teacher], X: Any, *, n_classes: int, on_progress: Callable[[int, int], object]
 ) -> list[Predictions]:
     """Every teacher's predictions in one pass: its fallback where a logit is not finite."""
-    from ostraka.nets.predictions import predict_classes  # noqa: PLC0415
+    from ostraka.nets.stacks import predict_classes  # noqa: PLC0415
 
     X = _dense(X)
     plans = [teacher.model.plan for teacher in teachers if teacher.model is not None]
@@ -109,7 +109,7 @@ def _of_stack(
 ) -> list[Teacher]:
     """Train one stack, or its networks one after another if the module cannot be trained in stacks."""
     from ostraka.nets import vectorised  # noqa: PLC0415
-    from ostraka.nets.predictions import TrainedNetwork  # noqa: PLC0415
+    from ostraka.nets.stacks import TrainedNetwork  # noqa: PLC0415
     from ostraka.nets.training import TrainingSet  # noqa: PLC0415
 
     training_sets = [

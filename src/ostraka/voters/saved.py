@@ -540,8 +540,7 @@ def _plan_of(listed: dict[str, Any], network: TorchClassifier | None) -> Trainin
 def _network(arrays: Mapping[str, np.ndarray], number: int, plan: TrainingPlan) -> Teacher:
     import torch  # noqa: PLC0415
 
-    from ostraka.nets.predictions import TrainedNetwork  # noqa: PLC0415
-    from ostraka.nets.stacks import weights_of  # noqa: PLC0415
+    from ostraka.nets.stacks import TrainedNetwork, weights_of  # noqa: PLC0415
 
     present, fallback, trained = (arrays[f"{number}/{name}"] for name in _OF_TEACHER)
     start = f"{number}/weights/"

@@ -85,7 +85,7 @@ def tables(
         z = (nodes - counts[:, None]) / scale
         cdf, density = ndtr(z), np.exp(-(z**2) / 2) / (scale * math.sqrt(2 * math.pi))
     else:
-        # gauss-Legendre between kinks, which lie at counts; wider panels where no count can be
+        # Gauss-Legendre between kinks, which lie at counts; wider panels where no count can be
         tails = np.arange(1, 13) * scale * 1.5
         between = max(1, math.ceil((counts[1] - counts[0]) / scale))
         inner = np.linspace(counts[0], counts[-1], between * (len(counts) - 1) + 1)
