@@ -276,17 +276,18 @@ def similar(collected: Collected, items: Sequence[int], *, n: int = 10) -> Answe
         axes.set(xlabel="likelihood beside the given items, in sum")
 
     basket = ", ".join(str(item) for item in items) or "nothing"
+    rows = tuple(
+        (f"{k + 1}", f"{item}", f"{chance:.3f}")
+        for k, (item, chance) in enumerate(zip(best, score, strict=True))
+    )
     return Answer(
         title="Similar items",
         sentences=(f"Who has {basket} is likeliest to want item {best[0]}.",),
         columns=("place", "item", "likelihood"),
-        rows=tuple(
-            (f"{k + 1}", f"{item}", f"{chance:.3f}")
-            for k, (item, chance) in enumerate(zip(best, score, strict=True))
-        ),
+        rows=rows,
         values={"items": best.tolist(), "likelihood": score.tolist()},
         draw=draw,
-        alt=f"Bars: {'; '.join(f'item {item}: {chance:.3f}' for item, chance in zip(best, score, strict=True))}.",
+        alt=f"Bars: {'; '.join(f'item {item}: {chance}' for _, item, chance in rows)}.",
     )
 
 
