@@ -391,7 +391,11 @@ class _Ask(NamedTuple):
             elif has_laws:
                 p, q = model.outcome_laws(self.mechanism)
                 exact += n * np.maximum(of_laws(p, q, order), of_laws(q, p, order))
-                counts = (self.rng.multinomial(trials, law) for law in _few(p, q))
+                if p.size > MOST_OUTCOMES:  # the rarest outcomes are merged before any trial
+                    rank = np.argsort(-(p + q))
+                    common, rare = rank[: MOST_OUTCOMES - 1], rank[MOST_OUTCOMES - 1 :]
+                    p, q = (np.append(law[common], law[rare].sum()) for law in (p, q))
+                counts = (self.rng.multinomial(trials, law) for law in (p, q))
                 bound = renyi_lower_bound(*counts, **settings)
             else:
                 bound = model.lower_bound(self.mechanism, n_draws=trials, rng=self.rng, **settings)
@@ -540,15 +544,6 @@ def _judged(measures: list[Measure], leak: Leak, adversarial: AdversarialQueries
     return "consistent", "".join(words)
 
 
-def _few(p: np.ndarray, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Laws of twelve outcomes at most. The rarest outcomes are merged before any trial."""
-    if p.size <= MOST_OUTCOMES:
-        return p, q
-    rank = np.argsort(-(p + q))
-    common, rare = rank[: MOST_OUTCOMES - 1], rank[MOST_OUTCOMES - 1 :]
-    return np.append(p[common], p[rare].sum()), np.append(q[common], q[rare].sum())
-
-
 _CHUNK = 100
 _NEVER = 1e-15  # chance below which a row is taken to be out of reach
 
@@ -639,19 +634,18 @@ class NeighbourWorlds:
     def _near(self, queries: np.ndarray) -> list[_Near]:
         name = np.ascontiguousarray(queries).tobytes()
         if self._cache is None or self._cache[0] != name:
-            starts = range(0, len(queries), _CHUNK)
-            chunks = (self._distances(np.asarray(queries[start : start + _CHUNK])) for start in starts)
-            self._cache = name, [self._nearest_rows(distances) for chunk in chunks for distances in chunk]
+            cache = []
+            for start in range(0, len(queries), _CHUNK):
+                for distances in self._distances(np.asarray(queries[start : start + _CHUNK])):
+                    near = np.argpartition(distances, self._enough - 1)[: self._enough]
+                    near = near[np.argsort(distances[near], kind="stable")]
+                    votes, last = (
+                        np.bincount(self._y[near], weights=weights[: near.size], minlength=self._n_classes)
+                        for weights in (self._reached, self._last)
+                    )
+                    cache.append(_Near(votes=votes, last=last, distances=distances[near]))
+            self._cache = name, cache
         return self._cache[1]
-
-    def _nearest_rows(self, distances: np.ndarray) -> _Near:
-        near = np.argpartition(distances, self._enough - 1)[: self._enough]
-        near = near[np.argsort(distances[near], kind="stable")]
-        votes, last = (
-            np.bincount(self._y[near], weights=weights[: near.size], minlength=self._n_classes)
-            for weights in (self._reached, self._last)
-        )
-        return _Near(votes=votes, last=last, distances=distances[near])
 
     def _distances(self, queries: np.ndarray) -> np.ndarray:
         """Squared, shape (n_queries, n_rows)."""

@@ -555,10 +555,21 @@ class Repeated:
 
 def repeated(model: VoteModel, mechanism: BallotMechanism, *, n_answers: int) -> Repeated | None:
     """The exact law of ``n_answers`` answers to one question, or None where it has too many cells."""
-    votes, chances = _shared(model)
-    possible = np.flatnonzero((model.present > 0) | (model.absent > 0))
-    if not len(votes):
+    n_classes = model.law.size
+    size = math.comb(model.n + n_classes - 1, n_classes - 1)
+    if size > _CELLS // 100 or (len(model.parties) and n_classes > 2):
         return None
+    # every possible value of the part that both worlds share, with its probability
+    votes = _compositions(model.n, n_classes)
+    with np.errstate(divide="ignore"):
+        log_ballot = np.maximum(np.log(model.law), -1e300)
+    chances = np.exp(gammaln(model.n + 1) - gammaln(votes + 1).sum(axis=1) + votes @ log_ballot)
+    for ballot in model.parties:
+        chances = np.convolve(chances, ballot[::-1])
+    if len(model.parties):
+        votes = _compositions(model.n + len(model.parties), n_classes)
+    votes, chances = votes[chances > 0] + model.fixed, chances[chances > 0]
+    possible = np.flatnonzero((model.present > 0) | (model.absent > 0))
     n_outcomes = np.asarray(mechanism.log_outcomes(votes[:1])).shape[1]
     n_counts = math.comb(n_answers + n_outcomes - 1, n_outcomes - 1)
     if len(votes) * n_counts > _CELLS:
@@ -572,24 +583,6 @@ def repeated(model: VoteModel, mechanism: BallotMechanism, *, n_answers: int) ->
         laws[0] += model.present[move] * table
         laws[1] += model.absent[move] * table
     return Repeated(chances=chances, present=laws[0], absent=laws[1])
-
-
-def _shared(model: VoteModel) -> tuple[np.ndarray, np.ndarray]:
-    """Every possible value of the part that both worlds share, with its probability; none if too many."""
-    n_classes = model.law.size
-    size = math.comb(model.n + n_classes - 1, n_classes - 1)
-    if size > _CELLS // 100 or (len(model.parties) and n_classes > 2):
-        return np.empty((0, n_classes)), np.empty(0)
-    votes = _compositions(model.n, n_classes)
-    with np.errstate(divide="ignore"):
-        log_law = np.maximum(np.log(model.law), -1e300)
-    chances = np.exp(gammaln(model.n + 1) - gammaln(votes + 1).sum(axis=1) + votes @ log_law)
-    for ballot in model.parties:
-        chances = np.convolve(chances, ballot[::-1])
-    if len(model.parties):
-        votes = _compositions(model.n + len(model.parties), n_classes)
-    keep = chances > 0
-    return votes[keep] + model.fixed, chances[keep]
 
 
 def _compositions(n: int, parts: int) -> np.ndarray:

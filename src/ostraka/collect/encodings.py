@@ -357,7 +357,11 @@ class Visits(Grid):
 
 @registered(
     "histograms:LOW,HIGH,CELLS:LOW,HIGH,CELLS…",
-    lambda *parts: {"parts": tuple(_part_fields(*part.split(",")) for part in parts)},
+    lambda *parts: {
+        "parts": tuple(
+            (float(low), float(high), int(cells)) for low, high, cells in (part.split(",") for part in parts)
+        )
+    },
 )
 @dataclass(frozen=True, slots=True)
 class Histograms(_Marks):
@@ -408,10 +412,6 @@ class Histograms(_Marks):
         return np.concatenate(
             [Histogram(*part).encode(number) for part, number in zip(self.parts, value, strict=True)]
         )
-
-
-def _part_fields(low: str, high: str, cells: str) -> tuple[float, float, int]:
-    return float(low), float(high), int(cells)
 
 
 _MOST_BITS = 14  # of a number of steps: l2 of SkellamSum
@@ -500,7 +500,8 @@ _BLOCK = 1 << 13  # entries that are encoded at once: they stay in the processor
     lambda cells, clip, grid="0": {
         "cells": int(cells),
         "clip": float(clip),
-        "grid": int(grid) or _grid_for(int(cells)),
+        # or a power of two, 64 or more, whose square is at least twice the number of entries
+        "grid": int(grid) or max(64, 1 << math.ceil(math.log2(2 * int(cells)) / 2)),
     },
 )
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -595,11 +596,6 @@ class Vector:
     def scale(self, sums: Any, *, n_clients: int) -> np.ndarray:  # noqa: ARG002  (as of a Sum)
         """Return what sums of steps are in the unit of the entries."""
         return np.asarray(np.asarray(sums) * (self.clip / self.grid))
-
-
-def _grid_for(cells: int) -> int:
-    """Return the power of two, 64 or more, whose square is at least twice the number of entries."""
-    return max(64, 1 << math.ceil(math.log2(2 * cells) / 2))
 
 
 def _rounded(scaled: np.ndarray, take: Callable[[int], bytes]) -> np.ndarray:

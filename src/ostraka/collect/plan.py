@@ -263,7 +263,22 @@ def demonstrate(out: Path, *, n_clients: int) -> dict[str, Any]:
         spent = ledger.spent().epsilon(delta=_DELTA)
     task, sums = answers["minutes"]
     median = estimate.quantile(sums, task, 0.5, n_clients=n_clients)
-    pictures = _pictures(answers)
+    from matplotlib.figure import Figure  # noqa: PLC0415  (an extra)
+
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    bars, squares = figure.subplots(1, 2)
+    task, sums = answers["ages"]
+    middles = 18 + (np.arange(13) + 0.5) * 6
+    margin = 1.96 * math.sqrt(task.variance(n_survivors=task.least))
+    bars.bar(middles, sums, width=5.4, yerr=margin, color="#4477aa", ecolor="#222222")
+    bars.set(xlabel="age", ylabel="people, with 95 % intervals", title="histogram")
+    task, sums = answers["places"]
+    image = squares.imshow(estimate.heat_map(sums, task).value.T, origin="lower", extent=(0, 1, 0, 1))
+    squares.set(xlabel="x", ylabel="y", title="heat map")
+    figure.colorbar(image, ax=squares, label="people")
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=110)
+    pictures = base64.b64encode(file.getvalue()).decode()
     page = f"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>ostraka collect: a demonstration</title>
 <style>
@@ -357,22 +372,3 @@ def invented(encoding: Encoding, n_clients: int, rng: np.random.Generator) -> li
     if isinstance(encoding, Histogram) and encoding.low == 0 and width == encoding.cells:  # may be choices
         return list(np.minimum(numbers, encoding.cells - 1).astype(int).tolist())
     return list((numbers.astype(int) if isinstance(encoding, Tree) else numbers).tolist())
-
-
-def _pictures(answers: dict[str, tuple[Task, np.ndarray]]) -> str:
-    from matplotlib.figure import Figure  # noqa: PLC0415  (an extra)
-
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
-    bars, squares = figure.subplots(1, 2)
-    task, sums = answers["ages"]
-    middles = 18 + (np.arange(13) + 0.5) * 6
-    margin = 1.96 * math.sqrt(task.variance(n_survivors=task.least))
-    bars.bar(middles, sums, width=5.4, yerr=margin, color="#4477aa", ecolor="#222222")
-    bars.set(xlabel="age", ylabel="people, with 95 % intervals", title="histogram")
-    task, sums = answers["places"]
-    image = squares.imshow(estimate.heat_map(sums, task).value.T, origin="lower", extent=(0, 1, 0, 1))
-    squares.set(xlabel="x", ylabel="y", title="heat map")
-    figure.colorbar(image, ax=squares, label="people")
-    file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=110)
-    return base64.b64encode(file.getvalue()).decode()

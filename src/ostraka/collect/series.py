@@ -193,19 +193,15 @@ class Series(HoldsSecrets):
             except PartyError:
                 self._log.once(f"round {round_}", b"failed")
                 continue
-            self._released(tally, ends, sleep)
-
-    def _released(self, tally: Tally, ends: float, sleep: Callable[[float], object]) -> None:
-        """Close a round; ask keepers that are out of reach again until the next round is due."""
-        while True:
-            try:
-                self.close(tally)
-            except PartyError as error:
-                if error.code == "unreachable" and self._clock() < ends:
-                    sleep(_AGAIN)
-                    continue
-                self._log.once(f"round {tally.round}", b"failed")
-            return
+            while True:
+                try:
+                    self.close(tally)
+                except PartyError as error:
+                    if error.code == "unreachable" and self._clock() < ends:
+                        sleep(_AGAIN)  # keepers that are out of reach are asked until the next round is due
+                        continue
+                    self._log.once(f"round {round_}", b"failed")
+                break
 
     def _announce(self, tally: Tally, result: Mapping[str, Any] | None = None) -> None:
         spent = self.ledger.spent().epsilon(delta=self._budget.delta)

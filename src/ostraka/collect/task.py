@@ -299,7 +299,10 @@ class Task:
         ):
             raise ValueError(f"least must be a whole number >= {_LEAST}, got {self.least!r}")
         if self.most is None and self.trust == "keepers":
-            self._set(most=max(self.least, self._most_checked) if self.checked else 1_000_000)
+            form, usual = self.form, 100_000 if self.checked else 1_000_000
+            if self.checked and form is not None and form.entries:  # openings of vectors, of 256 MiB
+                usual = min(usual, _MOST_OPENED // (4 * TIMES * len(form.sizes)))
+            self._set(most=max(self.least, usual) if self.checked else usual)
         elif self.most is None:  # so few that those who may collude cannot be ``least``
             free = math.floor((self.least - 1) / self.colluding) if self.colluding else 10_000
             self._set(most=max(self.least, min(10_000, free)))
@@ -359,14 +362,6 @@ class Task:
     def form(self) -> Form | None:
         """What a valid answer is, where keepers can check it."""
         return form_of(self.encoding)
-
-    @property
-    def _most_checked(self) -> int:
-        """The usual ``most`` of reports that are checked: of vectors, openings of 256 MiB."""
-        form = self.form
-        if form is None or not form.entries:
-            return 100_000
-        return min(100_000, _MOST_OPENED // (4 * TIMES * len(form.sizes)))
 
     @property
     def report_size(self) -> int:

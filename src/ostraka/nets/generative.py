@@ -7,7 +7,6 @@ generator), and the layers of a DCGAN and of a BEGAN.
 
 from __future__ import annotations
 
-import contextlib
 import math
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,7 +17,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy, linear, softplus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
 
 def perceptron(n_features: int, n_classes: int, *, hidden: Sequence[int] = (64,)) -> nn.Module:
@@ -603,16 +602,10 @@ def features(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
     linear = [part for part in module.modules() if isinstance(part, nn.Linear)]
     if not linear:
         raise ValueError("network must end in a linear layer: its input is the features to match")
-    with _input_of(linear[-1]) as inputs:
-        module(x)
-    return inputs[-1]
-
-
-@contextlib.contextmanager
-def _input_of(layer: nn.Module) -> Iterator[list[torch.Tensor]]:
     inputs: list[torch.Tensor] = []
-    handle = layer.register_forward_pre_hook(lambda _layer, arguments: inputs.append(arguments[0]))
+    handle = linear[-1].register_forward_pre_hook(lambda _layer, arguments: inputs.append(arguments[0]))
     try:
-        yield inputs
+        module(x)
     finally:
         handle.remove()
+    return inputs[-1]

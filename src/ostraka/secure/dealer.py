@@ -150,23 +150,20 @@ class Dealer:
             if not dealing.receivers:
                 del self._dealing[transcript.hex()]
         with refusing(DEALER, DEALER):
-            words, corrections = self._made(dealing, party)
+            call, transcript = dealing.round.call, dealing.round.transcript
+            sizes, secret = sizes_of(self.agreement, call.n_rows), exchange_secret(dealing.secret)
+            keys, cipher = AskerKeys.of(secret, call.key, call), hidden.cipher_key(transcript, party)
+            holder = dealing.round.keys[call.participants[0] if party == HOLDER else party]
+            asker, owner = keys.pads(transcript, party), hidden.owner_key(secret, holder, call, party)
+            if party == HOLDER:
+                dealt = deal_argmax(cipher, sizes.n_rows, sizes.n_classes, asker=asker, owner_key=owner)
+            else:
+                question = question_pad(keys.question, sizes)
+                dealt = deal_model(cipher, sizes, question=question, asker=asker, owner_key=owner)
+            words, seal = dealt.words, keys.seal(transcript, party)
+            corrections = hidden.seal_corrections(seal, dealt.corrections)
         signed = self._identity.seal("material", hidden.material(transcript, party, words, corrections))
         return hidden.pack([signed, words, corrections])
-
-    def _made(self, dealing: _Dealing, name: str) -> tuple[bytes, bytes]:
-
-        call, transcript = dealing.round.call, dealing.round.transcript
-        sizes, secret = sizes_of(self.agreement, call.n_rows), exchange_secret(dealing.secret)
-        keys, cipher = AskerKeys.of(secret, call.key, call), hidden.cipher_key(transcript, name)
-        holder = dealing.round.keys[call.participants[0] if name == HOLDER else name]
-        asker, owner = keys.pads(transcript, name), hidden.owner_key(secret, holder, call, name)
-        if name == HOLDER:
-            dealt = deal_argmax(cipher, sizes.n_rows, sizes.n_classes, asker=asker, owner_key=owner)
-        else:
-            question = question_pad(keys.question, sizes)
-            dealt = deal_model(cipher, sizes, question=question, asker=asker, owner_key=owner)
-        return dealt.words, hidden.seal_corrections(keys.seal(transcript, name), dealt.corrections)
 
     def _from_asker(self, purpose: str, sealed: bytes) -> bytes:
         return unsealed(DEALER, self.agreement.aggregator, purpose, sealed, DEALER)
@@ -195,7 +192,10 @@ def deal_model(key: bytes, sizes: Sizes, *, question: np.ndarray, asker: bytes, 
     mine = model_pads(Stream(asker), Blank(), sizes, question=question)
     words, sent = [], [_product(mine.first, owner.first)]
     if mine.relu is not None and owner.relu is not None and mine.last and owner.last:
-        correction, corrections = _relu(key, mine.relu, owner.relu)
+        masks = two_party.upper(mine.relu.opened + owner.relu.opened)
+        relu_words, sign = _compared(key, masks, mine.relu, owner.relu)
+        table = two_party.relu_table(masks, mine.relu.bit ^ owner.relu.bit) - owner.relu.table
+        correction, corrections = relu_words, sign + table.tobytes()
         words.append(correction)
         sent += [corrections, _product(mine.last, owner.last)]
     correction, corrections = _argmax(key, mine.argmax, owner.argmax)
@@ -213,13 +213,6 @@ def _product(mine: LinearPads, owner: LinearPads) -> bytes:
     from ostraka.secure import comparison as _kernels  # noqa: PLC0415  (compiled code, loaded when needed)
 
     return bytes((_kernels.multiply(mine.factor, owner.factor) - owner.product).tobytes())
-
-
-def _relu(key: bytes, mine: ReluPads, owner: ReluPads) -> tuple[bytes, bytes]:
-    masks = two_party.upper(mine.opened + owner.opened)
-    words, sign = _compared(key, masks, mine, owner)
-    table = two_party.relu_table(masks, mine.bit ^ owner.bit) - owner.table
-    return words, sign + table.tobytes()
 
 
 def _argmax(key: bytes, mine: ArgmaxPads, owner: ArgmaxPads) -> tuple[bytes, bytes]:

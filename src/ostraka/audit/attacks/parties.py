@@ -589,7 +589,10 @@ class FlowerRecorder:
         """
         got = _arrays(message)  # before the client can change them
         reply = call_next(message, context)
-        number = _round(message)
+        # the server's round, which its strategies send with the weights
+        configs = message.content.config_records.values()
+        rounds = (int(config["server-round"]) for config in configs if "server-round" in config)
+        number = next(rounds, None)
         sent = [] if reply.has_error() else _arrays(reply)
         if got and sent and number is not None:
             self._write(f"client-{context.node_id}-{number}", {"got": got, "sent": sent})
@@ -666,7 +669,25 @@ class FlowerRecorder:
             "local_steps": local_steps,
         }
         if observer in ("server", "masked-sum"):
-            return self._of_server(facts, summed=observer == "masked-sum")
+            summed = observer == "masked-sum"
+            read = (self._read(path, facts["layout"]) for _, path in self._rounds("server"))
+            rounds = [parts for parts in read if len(parts) > 1]  # not those that no client answered
+            if not rounds:
+                raise ValueError(
+                    f"{self.folder} must have a round that a client answered: look for its error"
+                )
+            nodes = sorted({name for parts in rounds for name in parts if name != "got"}, key=_number)
+            weights = np.array([parts["got"] for parts in rounds])
+            sent = np.array([[parts.get(node, parts["got"]) for node in nodes] for parts in rounds])
+            changes = sent - weights[:, None]
+            present = np.array([[node in parts for node in nodes] for parts in rounds])
+            return Observations(
+                weights=weights,
+                updates=changes.sum(axis=1) if summed else changes,
+                n_summed=present.sum(axis=1) if summed else np.ones(len(rounds), dtype=np.int64),
+                present=present,
+                **facts,
+            )
         if isinstance(observer, str) or n_parties is None:
             raise ValueError(
                 'observer must be "server", "masked-sum", or the node_id of a client with n_parties= of each '
@@ -674,24 +695,6 @@ class FlowerRecorder:
             )
         check.integer(n_parties=n_parties, least=2)
         return self._of_client(facts, observer, n_parties)
-
-    def _of_server(self, facts: dict[str, Any], *, summed: bool) -> Observations:
-        read = (self._read(path, facts["layout"]) for _, path in self._rounds("server"))
-        rounds = [parts for parts in read if len(parts) > 1]  # not those that no client answered
-        if not rounds:
-            raise ValueError(f"{self.folder} must have a round that a client answered: look for its error")
-        nodes = sorted({name for parts in rounds for name in parts if name != "got"}, key=_number)
-        weights = np.array([parts["got"] for parts in rounds])
-        sent = np.array([[parts.get(node, parts["got"]) for node in nodes] for parts in rounds])
-        changes = sent - weights[:, None]
-        present = np.array([[node in parts for node in nodes] for parts in rounds])
-        return Observations(
-            weights=weights,
-            updates=changes.sum(axis=1) if summed else changes,
-            n_summed=present.sum(axis=1) if summed else np.ones(len(rounds), dtype=np.int64),
-            present=present,
-            **facts,
-        )
 
     def _of_client(self, facts: dict[str, Any], node: int, n_parties: int) -> Observations:
         rounds = {n: self._read(path, facts["layout"]) for n, path in self._rounds(f"client-{node}")}
@@ -751,14 +754,6 @@ def _arrays(message: Any) -> list[np.ndarray]:
     """The arrays of the only array record of a message; none where there is not one."""
     records = list(message.content.array_records.values())
     return [np.array(tensor) for tensor in records[0].to_numpy_ndarrays()] if len(records) == 1 else []
-
-
-def _round(message: Any) -> int | None:
-    """The server's round, which its strategies send with the weights."""
-    for record in message.content.config_records.values():
-        if "server-round" in record:
-            return int(record["server-round"])
-    return None
 
 
 def _number(name: str) -> int:

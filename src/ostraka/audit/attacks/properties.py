@@ -45,23 +45,17 @@ def check_truth(observations: Observations) -> np.ndarray:
             f"the property is in {'every' if has[changed].all() else 'no'} round: scores need rounds with it "
             "and rounds without it"
         )
-    _check_labels(observations, has)
-    return has
-
-
-def _check_labels(observations: Observations, has: np.ndarray) -> None:
-    """Refuse rounds whose labels tell the property."""
     shares = observations.label_share
-    if shares is None or len(shares) < 4 or not observations.stratified:
-        return
-    inside, outside = shares[has], shares[~has]
-    spread = inside.var(axis=0) / len(inside) + outside.var(axis=0) / len(outside)
-    gap = np.abs(inside.mean(axis=0) - outside.mean(axis=0))
-    if (gap > _FALSE_ALARM_Z * np.sqrt(spread) + 1e-9).any():
-        raise ValueError(
-            "labels of rounds with the property differ from those of the others, which alone would tell them "
-            "apart: draw batches with all classes alike"
-        )
+    if shares is not None and len(shares) >= 4 and observations.stratified:
+        inside, outside = shares[has], shares[~has]
+        spread = inside.var(axis=0) / len(inside) + outside.var(axis=0) / len(outside)
+        gap = np.abs(inside.mean(axis=0) - outside.mean(axis=0))
+        if (gap > _FALSE_ALARM_Z * np.sqrt(spread) + 1e-9).any():
+            raise ValueError(
+                "labels of rounds with the property differ from those of the others, which alone would tell "
+                "them apart: draw batches with all classes alike"
+            )
+    return has
 
 
 _FINE = 20_000  # weights; of larger networks the largest change of each output and each input is kept

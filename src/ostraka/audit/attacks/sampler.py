@@ -100,6 +100,10 @@ def tables(
         cdf, density = np.where(z < 0, tail, 1 - tail), tail / scale
     with np.errstate(divide="ignore", invalid="ignore"):
         pull = np.where(cdf > 0, density / cdf * weights, 0.0)
+    screen_kind, at, sigma = bar
+    screen, gap = np.zeros((len(counts), 2)), (at - counts) / sigma
+    if screen_kind != NO_SCREEN:
+        screen = np.stack([log_ndtr(-gap), log_ndtr(gap)], axis=1)
     alike, leader = log_prior(steps, n_classes, prior)
     return Tables(
         answers=answers[:n_classes].astype(float),
@@ -107,7 +111,7 @@ def tables(
         cdf=np.ascontiguousarray(cdf),
         pull=np.ascontiguousarray(pull),
         kind=bar[0],
-        screen=_screen(bar, counts),
+        screen=screen,
         prior=alike,
         leader=leader,
         unit=unit,
@@ -133,14 +137,6 @@ def log_prior(steps: int, n_classes: int, prior: float | str) -> tuple[np.ndarra
         gammaln(followers + b) - gammaln(followers + 1) - gammaln(steps + b + 1) + gammaln(b + 1) - gammaln(b)
     )
     return alike, dissent + gammaln(others) + gammaln(followers + 1) - gammaln(followers + others)
-
-
-def _screen(bar: tuple[int, float, float], counts: np.ndarray) -> np.ndarray:
-    kind, at, sigma = bar
-    if kind == NO_SCREEN:
-        return np.zeros((len(counts), 2))
-    gap = (at - counts) / sigma
-    return np.stack([log_ndtr(-gap), log_ndtr(gap)], axis=1)
 
 
 def _panels(ends: np.ndarray, order: int) -> tuple[np.ndarray, np.ndarray]:
