@@ -29,8 +29,8 @@ def cpu() -> str:
     """Name of the processor, as well as the system tells it."""
     listing = Path("/proc/cpuinfo")
     lines = listing.read_text().splitlines() if listing.exists() else []
-    said = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return said[0] if said else platform.processor() or platform.machine()
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor() or platform.machine()
 
 
 def load() -> str:

@@ -19,23 +19,23 @@ def main(place: Path) -> None:
     """Write the texts of all labels."""
     from invink import generate
 
-    asked = json.loads((place / "asked.json").read_text())
+    settings = json.loads((place / "asked.json").read_text())
     texts, stated, start = {}, [], time.process_time()
-    for label, documents in asked["documents"].items():
+    for label, documents in settings["documents"].items():
         made = generate(
             txt_list_or_path=documents,
-            model_name_or_path=asked["network"],
+            model_name_or_path=settings["network"],
             dataset_desc=label,
             system_prompt="You are a helpful assistant.",
             pub_prompt="Write a {} phrase from a movie review.",
             prv_prompt="Write a {} phrase from a movie review, like this one: {}",
-            epsilon=asked["epsilon"],
-            delta=asked["delta"],
-            batch_size=asked["n_documents"] + 1,
-            num=asked["n_texts"],
-            max_toks=asked["n_tokens"],
-            temperature=asked["temperature"],
-            topk=asked["n_candidates"],
+            epsilon=settings["epsilon"],
+            delta=settings["delta"],
+            batch_size=settings["n_documents"] + 1,
+            num=settings["n_texts"],
+            max_toks=settings["n_tokens"],
+            temperature=settings["temperature"],
+            topk=settings["n_candidates"],
             dtype="float32",
             device_map=-1,
             allow_download=False,

@@ -34,12 +34,16 @@ def mnist() -> tuple[Images, Images, Images]:
             with gzip.open(folder() / "mnist" / f"{part}-{kind}-ubyte.gz") as file:
                 parts.append(np.frombuffer(file.read(), dtype=np.uint8, offset=offset))
     X, y, X_test, y_test = parts
-    most = _data.MOST_ROWS
-    X, y = X.reshape(-1, 784)[:most], y[:most]
-    rows, test = ((each.reshape(-1, 784) / 255).astype(np.float32) for each in (X, X_test))
+    n_rows = _data.MOST_ROWS
+    X, y = X.reshape(-1, 784)[:n_rows], y[:n_rows]
+    rows, test = ((images.reshape(-1, 784) / 255).astype(np.float32) for images in (X, X_test))
     y, y_test = y.astype(np.int64), y_test.astype(np.int64)
     public, new = slice(N_PUBLIC), slice(N_PUBLIC, None)
-    return Images(rows, y), Images(test[public][:most], y_test[public][:most]), Images(test[new], y_test[new])
+    return (
+        Images(rows, y),
+        Images(test[public][:n_rows], y_test[public][:n_rows]),
+        Images(test[new], y_test[new]),
+    )
 
 
 def ensemble(n_teachers: int, *, seed: int = 0, network: TorchClassifier | None = None) -> TeacherEnsemble:

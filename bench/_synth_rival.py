@@ -42,11 +42,11 @@ def former() -> None:
     from scipy import sparse
 
     def logsumexp(values: np.ndarray, axis: Any = None) -> Any:
-        most = np.max(values, axis=axis, keepdims=True)
-        most = np.where(np.isfinite(most), most, 0.0)
+        largest = np.max(values, axis=axis, keepdims=True)
+        largest = np.where(np.isfinite(largest), largest, 0.0)
         with np.errstate(divide="ignore"):
-            sums = np.log(np.sum(np.exp(values - most), axis=axis))
-        return sums + np.squeeze(most, axis=axis)
+            sums = np.log(np.sum(np.exp(values - largest), axis=axis))
+        return sums + np.squeeze(largest, axis=axis)
 
     mbi.factor.logsumexp = logsumexp
     for name, member, value in (
@@ -85,8 +85,8 @@ def aim(names: list[str], rows: np.ndarray, sizes: np.ndarray, settings: Any) ->
     from aim import AIM
 
     workload = [(columns, 1.0) for columns in combinations(names, 3)]
-    most = MEBIBYTES.get(f"{settings.epsilon:g}", 1.0)
-    mechanism = AIM(settings.epsilon, settings.delta, max_model_size=most)
+    mebibytes = MEBIBYTES.get(f"{settings.epsilon:g}", 1.0)
+    mechanism = AIM(settings.epsilon, settings.delta, max_model_size=mebibytes)
     mechanism.prng = np.random  # which main has seeded
     _, copy = mechanism.run(data, workload, num_synth_rows=len(rows))
     return coded(names, copy)
@@ -105,9 +105,9 @@ def patectgan(names: list[str], rows: np.ndarray, sizes: np.ndarray, settings: A
     from snsynth import Synthesizer
 
     table = pd.DataFrame(rows, columns=names)
-    made = Synthesizer.create("patectgan", epsilon=settings.epsilon, delta=settings.delta)
-    made.fit(table, categorical_columns=names, preprocessor_eps=0.0)
-    copy = made.sample(len(rows))
+    synthesizer = Synthesizer.create("patectgan", epsilon=settings.epsilon, delta=settings.delta)
+    synthesizer.fit(table, categorical_columns=names, preprocessor_eps=0.0)
+    copy = synthesizer.sample(len(rows))
     limits = np.asarray(sizes) - 1
     return np.clip(np.asarray(copy[names], dtype=np.int64), 0, limits)
 
@@ -155,17 +155,17 @@ def main(words: list[str]) -> None:
     _, sizes = read(settings.folder, "sizes")
     np.random.seed(settings.seed)  # noqa: NPY002  (what these libraries draw from)
     start = time.process_time()
-    found = RIVALS[settings.name](names, rows, sizes[0], settings)
+    table = RIVALS[settings.name](names, rows, sizes[0], settings)
     seconds = time.process_time() - start
-    kind = "chances" if found.ndim == 1 else "copy"
+    kind = "chances" if table.ndim == 1 else "copy"
     path = settings.folder / f"{kind}-{settings.name}-{settings.epsilon:g}-{settings.seed}.csv"
-    form = "%.6g" if found.ndim == 1 else "%d"
+    form = "%.6g" if table.ndim == 1 else "%d"
     np.savetxt(
         path,
-        found,
+        table,
         fmt=form,
         delimiter=",",
-        header="chance" if found.ndim == 1 else ",".join(names),
+        header="chance" if table.ndim == 1 else ",".join(names),
         comments="",
     )
     versions = {}

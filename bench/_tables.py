@@ -116,8 +116,10 @@ def table(name: str) -> pd.DataFrame:
     for column in rows:
         if rows[column].dtype == bool:
             rows[column] = rows[column].astype(int)
-    few = _data.MOST_ROWS
-    return rows if few is None or few >= len(rows) else rows.sample(few, random_state=0)  # files are in order
+    n_rows = _data.MOST_ROWS
+    return (
+        rows if n_rows is None or n_rows >= len(rows) else rows.sample(n_rows, random_state=0)
+    )  # files are in order
 
 
 def split(name: str, seed: int) -> Split:

@@ -27,14 +27,16 @@ QUICK = {"TRIALS": (1000,), "ONLY_FIGURES": True}
 
 def exact() -> tuple[np.ndarray, np.ndarray]:
     p, q = np.exp(MECHANISM.log_outcomes(VOTES))
-    both = [[np.log(np.sum(a**o * b ** (1 - o))) / (o - 1) for o in ORDERS] for a, b in ((p, q), (q, p))]
-    return np.array(both[0]), np.array(both[1])
+    divergences = [
+        [np.log(np.sum(a**o * b ** (1 - o))) / (o - 1) for o in ORDERS] for a, b in ((p, q), (q, p))
+    ]
+    return np.array(divergences[0]), np.array(divergences[1])
 
 
 def figures_2_and_6(trials: int) -> None:
     """The synthetic pair of Chadha et al. 2024, by every method, as a part of the exact divergence."""
     start, busy = time.perf_counter(), time.process_time()
-    seen = [sample_outcomes(MECHANISM, votes, trials=trials) for votes in VOTES]
+    counts = [sample_outcomes(MECHANISM, votes, trials=trials) for votes in VOTES]
     sampling, busy = time.perf_counter() - start, time.process_time() - busy
     truth = np.maximum(*exact())
     print(f"\n{trials:,} answers a side, sampled in {sampling:.1f} s ({busy:.1f} s of processor)")
@@ -44,18 +46,18 @@ def figures_2_and_6(trials: int) -> None:
     rng = np.random.default_rng(0)
     for method in METHODS:
         start = time.perf_counter()
-        found = renyi_lower_bound(*seen, orders=ORDERS, method=method)
+        bound = renyi_lower_bound(*counts, orders=ORDERS, method=method)
         took = time.perf_counter() - start
-        print(f"{method:24s}" + "".join(f"{part:9.4f}" for part in found.rdp / truth) + f"{took:10.3f}")
+        print(f"{method:24s}" + "".join(f"{part:9.4f}" for part in bound.rdp / truth) + f"{took:10.3f}")
     print("estimates, without a guarantee")
     for method in ESTIMATES:
         start = time.perf_counter()
-        estimate = renyi_estimate(*seen, orders=ORDERS, method=method, rng=rng)
+        estimate = renyi_estimate(*counts, orders=ORDERS, method=method, rng=rng)
         took = time.perf_counter() - start
         print(f"{method:24s}" + "".join(f"{part:9.4f}" for part in estimate / truth) + f"{took:10.3f}")
-    pilot, rest = hold_out(*seen, rng=rng)
-    found = renyi_lower_bound(*rest, orders=ORDERS, pilot=pilot)
-    print(f"{'2-cut, pilot of a tenth':24s}" + "".join(f"{part:9.4f}" for part in found.rdp / truth))
+    pilot, rest = hold_out(*counts, rng=rng)
+    bound = renyi_lower_bound(*rest, orders=ORDERS, pilot=pilot)
+    print(f"{'2-cut, pilot of a tenth':24s}" + "".join(f"{part:9.4f}" for part in bound.rdp / truth))
 
 
 def null_calibration() -> None:
@@ -78,9 +80,9 @@ def setting(rng: np.random.Generator) -> tuple[GNMax | LNMax | Threshold, np.nda
     n_classes, n_teachers = int(rng.integers(2, 9)), int(np.exp(rng.uniform(np.log(3), np.log(300))))
     votes = rng.multinomial(n_teachers, rng.dirichlet(np.full(n_classes, 0.7)))
     mechanisms = (GNMax(sigma=noise), LNMax(scale=noise), Threshold(at=0.6 * n_teachers, sigma=noise))
-    one = np.eye(n_classes, dtype=np.int64)
+    identity = np.eye(n_classes, dtype=np.int64)
     leaves, enters = rng.choice(np.flatnonzero(votes)), rng.integers(n_classes)
-    return mechanisms[rng.integers(3)], np.array([votes, votes - one[leaves] + one[enters]])
+    return mechanisms[rng.integers(3)], np.array([votes, votes - identity[leaves] + identity[enters]])
 
 
 def random_settings(runs: int = RUNS) -> dict[str, tuple[int, int]]:
@@ -93,9 +95,9 @@ def random_settings(runs: int = RUNS) -> dict[str, tuple[int, int]]:
         trials = int(np.exp(rng.uniform(np.log(100), np.log(1e7))))
         real = trials <= 3000  # the noise itself; above, a draw from the law, which other tests hold it to
         if real:
-            seen = [sample_outcomes(mechanism, each, trials=trials) for each in votes]
+            counts = [sample_outcomes(mechanism, each, trials=trials) for each in votes]
         else:
-            seen = [rng.multinomial(trials, law / law.sum()) for law in (p, q)]
+            counts = [rng.multinomial(trials, law / law.sum()) for law in (p, q)]
         orders, curve = np.array(AUDIT_ORDERS), mechanism.curve()
         with np.errstate(all="ignore"):
             exact = [
@@ -105,10 +107,10 @@ def random_settings(runs: int = RUNS) -> dict[str, tuple[int, int]]:
         exact = np.where(np.isfinite(exact), exact, np.inf) * (1 + 1e-9) + 1e-12
         price = np.array([curve.rdp[curve.orders.index(order)] for order in AUDIT_ORDERS])
         for name in METHODS:
-            found = np.array(renyi_lower_bound(*seen, orders=AUDIT_ORDERS, method=name).rdp)
-            wrong[name][0] += bool((found > exact).any())
-            wrong[name][1] += bool((found > price).any())
-        epsilon = epsilon_lower_bound(*seen, delta=1e-5).epsilon
+            bounds = np.array(renyi_lower_bound(*counts, orders=AUDIT_ORDERS, method=name).rdp)
+            wrong[name][0] += bool((bounds > exact).any())
+            wrong[name][1] += bool((bounds > price).any())
+        epsilon = epsilon_lower_bound(*counts, delta=1e-5).epsilon
         wrong["epsilon"][0] += epsilon > delta_inverse(p, q, 1e-5) + 1e-9
         wrong["epsilon"][1] += epsilon > curve.epsilon(1e-5)
     return {name: (above[0], above[1]) for name, above in wrong.items()}

@@ -58,14 +58,16 @@ def compared(name: str, n_public: int) -> Iterator[str]:
     public, truth, n_classes = X[:n_public], y[:n_public], int(y.max()) + 1
     kinds: list[Any] = [cells.fit(public) for cells in (GraphCells(), FeatureCells(), WhitenedCells())]
     for n in sorted({min(each, len(y) - n_public) for each in N_PRIVATE}):
-        own = slice(n_public, n_public + n)
-        voters = [RowVoter(cells=cells).fit(X[own], y[own], classes=range(n_classes)) for cells in kinds]
+        private = slice(n_public, n_public + n)
+        voters = [
+            RowVoter(cells=cells).fit(X[private], y[private], classes=range(n_classes)) for cells in kinds
+        ]
         for epsilon in EPSILONS:
-            found = [accuracy(voter, epsilon, truth) for voter in voters]
+            accuracies = [accuracy(voter, epsilon, truth) for voter in voters]
             facts = Facts(n_units=n, n_classes=n_classes, grouped=False, epsilon=epsilon, delta=1e-5)
             mark = "*" if isinstance(best_cells(None, public, facts)[0], FeatureCells) else " "
             yield f"  {mark} {name:<8} {n_public} public, {n} private, epsilon {epsilon:<5} " + " ".join(
-                f"{each:.3f}" for each in found
+                f"{each:.3f}" for each in accuracies
             )
 
 
@@ -90,8 +92,10 @@ def rows_of(name: str, n_public: int) -> tuple[np.ndarray, np.ndarray]:
     words = TfidfVectorizer(
         ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"(?u)\b\w+\b|[?!]", min_df=2
     )
-    made = make_pipeline(words, TruncatedSVD(min(150, n_public // 2), random_state=0)).fit(texts[:n_public])
-    return np.asarray(normalize(made.transform(texts))), y
+    embedding = make_pipeline(words, TruncatedSVD(min(150, n_public // 2), random_state=0)).fit(
+        texts[:n_public]
+    )
+    return np.asarray(normalize(embedding.transform(texts))), y
 
 
 if __name__ == "__main__":

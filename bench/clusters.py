@@ -97,9 +97,9 @@ def cluster(engine: str) -> Iterator[None]:
 def sent(items: list[Shard], X: np.ndarray, engine: str) -> tuple[list[Teacher], list[Facts]]:
     """Train from shards that travel to the workers."""
     work = partial(observed, partial(train, LogisticRegression()))
-    whole = [shard._replace(X=X.take(shard.X, axis=0)) for shard in items]
-    found = spread(work, whole, engine=engine, n_jobs=WORKERS)
-    return [teacher for teacher, _ in found], [facts for _, facts in found]
+    shards = [shard._replace(X=X.take(shard.X, axis=0)) for shard in items]
+    answers = spread(work, shards, engine=engine, n_jobs=WORKERS)
+    return [teacher for teacher, _ in answers], [facts for _, facts in answers]
 
 
 def read(items: list[Shard], rows: ParquetRows, engine: str) -> tuple[list[Teacher], list[Facts]]:
@@ -107,9 +107,9 @@ def read(items: list[Shard], rows: ParquetRows, engine: str) -> tuple[list[Teach
     seen: list[Facts] = []
 
     def watched(work: Any, parts: Any, **options: Any) -> list[Any]:
-        found = spread(partial(observed, work), parts, **options)
-        seen.extend(facts for _, facts in found)
-        return [answer for answer, _ in found]
+        answers = spread(partial(observed, work), parts, **options)
+        seen.extend(facts for _, facts in answers)
+        return [answer for answer, _ in answers]
 
     with mock.patch("ostraka.voters.voting.spread", watched):
         return _voting.train_where_they_lie(

@@ -43,7 +43,7 @@ def kept_task(
     encoding: Histogram, n_keepers: int, *, least: int = 3
 ) -> tuple[Task, Identity, list[Identity]]:
     me, keepers = Identity.fresh(), [Identity.fresh() for _ in range(n_keepers)]
-    keys = [Keeper.key(one) for one in keepers]
+    keys = [Keeper.key(identity) for identity in keepers]
     return Task(encoding, sigma=9.0, tally=me.public_key, keepers=keys, least=least), me, keepers
 
 
@@ -94,10 +94,10 @@ def whole_round(n_clients: int, cells: int, *, colluding: float, missing: float)
     gone = dict.fromkeys(rng.permutation(n_clients)[: math.floor(missing * n_clients)].tolist(), "mask")
     masked: list[int] = []
     clients = seconds(lambda: masked.extend(among_clients(tally, values.tolist(), vanish=gone)))
-    found: list[np.ndarray] = []
-    server = seconds(lambda: found.append(tally.close().open()))
+    sums: list[np.ndarray] = []
+    server = seconds(lambda: sums.append(tally.close().open()))
     exact = np.histogram(values[masked], bins=cells, range=(0, 1))[0]
-    if not np.array_equal(found[0], exact):
+    if not np.array_equal(sums[0], exact):
         raise AssertionError("the sum is not exact")
     return clients, server
 
@@ -112,8 +112,8 @@ def median_error(epsilon: float, *, shares: float = 1.0, repeats: int = 200) -> 
         values = np.concatenate([rng.normal(300, 25, 1000), rng.normal(500, 200, 200)])
         values = np.clip(values, 0, 999).astype(int)
         sums = tree_sums(tree, values) + skellam(sigma**2, (tree.cells,), rng=rng)
-        found = estimate.quantile(sums, task, 0.5, n_clients=len(values)).value
-        wrong.append(abs(found - np.sort(values)[599]))
+        median = estimate.quantile(sums, task, 0.5, n_clients=len(values)).value
+        wrong.append(abs(median - np.sort(values)[599]))
     return float(np.mean(wrong))
 
 
@@ -214,13 +214,13 @@ def elgamal_rows(n_clients: int) -> None:
     from reproduce import _melis2018_elgamal as elgamal
 
     authorities = [elgamal.Authority(number, n=3, threshold=2) for number in (1, 2, 3)]
-    group = elgamal.Group(2, tuple(one.dealing for one in authorities))
+    group = elgamal.Group(2, tuple(ciphertext.dealing for ciphertext in authorities))
     vector = np.zeros(165, dtype=np.uint32)
-    one = elgamal.encrypted(vector, group.key)
+    ciphertext = elgamal.encrypted(vector, group.key)
     print(f"ElGamal: a client {1e3 * seconds(lambda: elgamal.encrypted(vector, group.key)):.1f} ms", end=", ")
-    parsing = seconds(lambda: elgamal.Ciphertexts.read(one.write(), cells=165), times=5)
+    parsing = seconds(lambda: elgamal.Ciphertexts.read(ciphertext.write(), cells=165), times=5)
     vectors = [elgamal.encrypted(vector, group.key) for _ in range(12)] * (n_clients // 12)
-    print(f"{len(one.write()):,} bytes, parsed in {1e3 * parsing:.2f} ms", end=", ")
+    print(f"{len(ciphertext.write()):,} bytes, parsed in {1e3 * parsing:.2f} ms", end=", ")
     print(f"{n_clients:,} parsed sketches added in {seconds(lambda: elgamal.added(vectors)):.3f} s")
 
 
@@ -232,10 +232,8 @@ def main() -> None:
     print(f"client, 3 keepers: {1e3 * seconds(lambda: Client(task).report(0.5), times=50):.3f} ms")
     print(f"tally adds 1,000: {1e3 * adding(1000, 4896):.2f} ms")
     n_reports = 500 if quick else 100_000
-    found = keeper_seconds(n_reports, 1024)
-    print(
-        f"a keeper, {n_reports:,} reports, 1,024 cells: {found:.2f} s, {1e6 * found / n_reports:.1f} us each"
-    )
+    took = keeper_seconds(n_reports, 1024)
+    print(f"a keeper, {n_reports:,} reports, 1,024 cells: {took:.2f} s, {1e6 * took / n_reports:.1f} us each")
     task, _, _ = kept_task(Histogram(0, 1000, cells=1000), 3)
     print(f"median of 1,200, exact: {len(Client(task).report(300))} bytes a client")
     for shares in (1.0,) if quick else (1.0, 1.5, 3.0):

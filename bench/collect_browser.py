@@ -54,11 +54,11 @@ await fetch("/v1/done", { method: "POST", body: JSON.stringify([hits / baskets.l
 
 def in_chromium(program: str, script: str, data: object) -> list[float]:
     """What a script in a page posts, given some JSON and the files of the page."""
-    said: list[float] = []
+    lines: list[float] = []
     done = threading.Event()
 
     def heard(body: bytes) -> bytes:
-        said.extend(json.loads(body))
+        lines.extend(json.loads(body))
         done.set()
         return b""
 
@@ -87,7 +87,7 @@ def in_chromium(program: str, script: str, data: object) -> list[float]:
         finally:
             browser.terminate()
             browser.wait()
-    return said
+    return lines
 
 
 def main() -> None:

@@ -61,17 +61,19 @@ def merged(ray: Any, task: Task, keepers: list[Identity]) -> tuple[np.ndarray, n
     sending, adding, unmasking = (ray.remote(work) for work in (reports, tallied, unmasked))
     start = time.perf_counter()
     sent = [sending.options(num_returns=2).remote(text, part, n) for part in range(N_PARTS)]
-    plain = np.sum(ray.get([one[1] for one in sent]), axis=0)
+    plain = np.sum(ray.get([message[1] for message in sent]), axis=0)
     seconds = {"clients, wall": time.perf_counter() - start}
     start = time.perf_counter()
-    parts = ray.get([adding.remote(text, one[0]) for one in sent])
+    parts = ray.get([adding.remote(text, message[0]) for message in sent])
     seconds["tally, wall"] = time.perf_counter() - start
     seconds["tally, processor"] = sum(part[2] for part in parts)
     total = np.sum([part[0] for part in parts], axis=0, dtype=np.uint32)
     start = time.perf_counter()
-    masks = ray.get([unmasking.remote(text, one.secret, part[1]) for one in keepers for part in parts])
+    masks = ray.get(
+        [unmasking.remote(text, message.secret, part[1]) for message in keepers for part in parts]
+    )
     seconds["two keepers, wall"] = time.perf_counter() - start
-    seconds["two keepers, processor"] = sum(used for _, used in masks)
+    seconds["two keepers, processor"] = sum(processor for _, processor in masks)
     total = np.asarray(total - np.sum([mask for mask, _ in masks], axis=0, dtype=np.uint32))
     return total.view(np.int32).astype(np.int64), np.asarray(plain), seconds
 
@@ -84,7 +86,7 @@ def main() -> None:
     import ray
 
     me, keepers = Identity.fresh(), [Identity.fresh() for _ in range(2)]
-    keys = [Keeper.key(one) for one in keepers]
+    keys = [Keeper.key(identity) for identity in keepers]
     task = Task(Tree(0, 240), sigma=30.0, tally=me.public_key, keepers=keys, honest=2, least=100)
     ray.init(num_cpus=N_WORKERS, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     try:

@@ -78,8 +78,8 @@ def main() -> None:
     if modules is None:
         print("@divviup/prio3 is not here: OSTRAKA_NODE_MODULES names no folder")
     else:
-        said = {"cells": CELLS, "trials": TRIALS}
-        node(_PRIO3, said, "Prio3Histogram of @divviup/prio3 in node", Path(modules).parent)
+        settings = {"cells": CELLS, "trials": TRIALS}
+        node(_PRIO3, settings, "Prio3Histogram of @divviup/prio3 in node", Path(modules).parent)
     checked_vectors()
     vectors()
 
@@ -94,8 +94,8 @@ def checked_vectors() -> None:
     print(f"a client of it in Python: {median(lambda: Client(task).report(entries)):.2f} ms")
     print(f"a keeper of it: {at_keeper(task, identities, messages):.3f} ms a report, check and sum together")
     page = resources.files("ostraka.collect") / "page" / "collect.js"
-    said = {"task": task.to_json(), "trials": TRIALS, "value": entries.tolist()}
-    node(_NODE % page, said, "a client of it in node", Path.cwd())
+    settings = {"task": task.to_json(), "trials": TRIALS, "value": entries.tolist()}
+    node(_NODE % page, settings, "a client of it in node", Path.cwd())
 
 
 def checked(form: Form) -> tuple[int, int]:
@@ -133,7 +133,7 @@ def verdict(form: Form, payload: np.ndarray, rng: np.random.Generator) -> np.nda
 def kept(encoding: Encoding, *, sigma: float = 8.0, checked: bool = True) -> tuple[Task, list[Identity]]:
     """A task with two keepers, and their identities."""
     two = [Identity.fresh() for _ in range(2)]
-    keys = [Keeper.key(one) for one in two]
+    keys = [Keeper.key(identity) for identity in two]
     tally = Identity.fresh()
     task = Task(encoding, sigma=sigma, tally=tally.public_key, keepers=keys, checked=checked)
     return task, [tally, *two]
@@ -176,13 +176,13 @@ def median(call: Callable[[], object]) -> float:
     return float(np.median(times))
 
 
-def node(script: str, said: dict[str, object], what: str, folder: Path) -> None:
+def node(script: str, settings: dict[str, object], what: str, folder: Path) -> None:
     """Run a script that prints milliseconds, and print their median."""
     program = shutil.which("node")
     if program is None:
         print(f"{what}: there is no node here")
         return
     words = [program, "--no-warnings", "--input-type=module", "-e", script]
-    given = json.dumps(said)
-    run = subprocess.run(words, cwd=folder, input=given, capture_output=True, text=True, check=True)
+    text = json.dumps(settings)
+    run = subprocess.run(words, cwd=folder, input=text, capture_output=True, text=True, check=True)
     print(f"{what}: {np.median(json.loads(run.stdout)):.1f} ms")

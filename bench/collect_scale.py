@@ -31,27 +31,27 @@ QUICK = {"N_REPORTS": 20}
 def measured(encoding: Encoding, sigma: float) -> dict[str, float]:
     """Return seconds of processor time for one report: at a client, at the tally, at a keeper; and bytes."""
     me, identities = Identity.fresh(), [Identity.fresh() for _ in range(N_KEEPERS)]
-    keys = [Keeper.key(one) for one in identities]
+    keys = [Keeper.key(identity) for identity in identities]
     task = Task(encoding, sigma=sigma, tally=me.public_key, keepers=keys, honest=HONEST)
-    keepers = [Keeper(task, one) for one in identities]
+    keepers = [Keeper(task, identity) for identity in identities]
     sent: list[bytes] = []
-    found = {"client": seconds(lambda: sent.append(Client(task).report(500)), times=N_REPORTS)}
+    costs = {"client": seconds(lambda: sent.append(Client(task).report(500)), times=N_REPORTS)}
     total = np.zeros(encoding.cells, dtype=np.uint32)
 
     def added() -> None:
         for message in sent:
             np.add(total, Report.read(message, task, 0).vector, out=total)
 
-    found["tally"] = seconds(added) / N_REPORTS
+    costs["tally"] = seconds(added) / N_REPORTS
     clients = sorted(message[16:48] for message in sent)
     request = Closing(0, exchange_key(new_secret()), b"".join(clients)).write(task)
-    found["keeper"] = seconds(lambda: keepers[0].answer(me.seal("close", request))) / N_REPORTS
+    costs["keeper"] = seconds(lambda: keepers[0].answer(me.seal("close", request))) / N_REPORTS
     with tempfile.TemporaryDirectory() as folder:
         tally, start = Tally(task, me, keepers=keepers, folder=folder), time.perf_counter()
         for message in sent[:200]:
             tally.receive(message)
-        found["durable"] = (time.perf_counter() - start) / len(sent[:200])
-    return {**found, "bytes": float(most_report_bytes(task))}
+        costs["durable"] = (time.perf_counter() - start) / len(sent[:200])
+    return {**costs, "bytes": float(most_report_bytes(task))}
 
 
 def main() -> None:
@@ -87,12 +87,17 @@ def with_keepers(encoding: Encoding, sigma: float, one: dict[str, float]) -> Non
 def among_themselves(encoding: Encoding) -> None:
     """Print bytes, seconds and failures of rounds among clients, by the plan's costs of a neighbour."""
     rounds = N_CLIENTS // AMONG
-    found = plan(encoding, n_clients=AMONG, epsilon=EPSILON, delta=DELTA, trust="clients")
+    prediction = plan(encoding, n_clients=AMONG, epsilon=EPSILON, delta=DELTA, trust="clients")
     print(f"{N_CLIENTS:,} clients among themselves, {rounds:,} rounds of {AMONG:,}, a tenth may vanish:")
-    print(f"  {found['neighbours']} neighbours, threshold {found['threshold']};", end=" ")
-    print(f"a client {found['bytes a client']:,} bytes and {1e3 * found['seconds a client']:.1f} ms")
-    total = rounds * found["seconds at the tally"]
-    print(f"  messages {N_CLIENTS * found['bytes a client'] / 1e9:,.0f} GB, tallies {total:,.0f} s", end=" ")
+    print(f"  {prediction['neighbours']} neighbours, threshold {prediction['threshold']};", end=" ")
+    print(
+        f"a client {prediction['bytes a client']:,} bytes and {1e3 * prediction['seconds a client']:.1f} ms"
+    )
+    total = rounds * prediction["seconds at the tally"]
+    print(
+        f"  messages {N_CLIENTS * prediction['bytes a client'] / 1e9:,.0f} GB, tallies {total:,.0f} s",
+        end=" ",
+    )
     print(f"of one core, {total / CORES:,.0f} s on {CORES} cores")
     print(f"  rounds that fail although no more vanish: {rounds * 2.0**-20:.4f} expected, at most")
     print(f"  chance that a round could be taken apart: {rounds * 2.0**-40:.0e} at most, all together")

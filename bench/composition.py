@@ -35,32 +35,32 @@ def seconds(n: int) -> tuple[float, float]:
         curve = n * fresh().curve(bound="exact")
         for times in (new, kept):
             tables.of.cache_clear()
-            begun = time.process_time()
+            start = time.process_time()
             curve.epsilon(DELTA)
-            times.append(time.process_time() - begun)
+            times.append(time.process_time() - start)
     return min(new), min(kept)
 
 
-def affords(budget: Budget, each: Curve) -> int:
+def affords(budget: Budget, cost: Curve) -> int:
     """How many uses fit into a budget."""
     low, high = 0, 10**8
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if budget.allows(middle * each) else (low, middle)
+        low, high = (middle, high) if budget.allows(middle * cost) else (low, middle)
     return low
 
 
 def adaptive() -> None:
     """Print what is left of a budget where answers choose the mechanisms."""
-    one, other = GNMax(sigma=40.0), GNMax(sigma=40.0 + 1e-9)
-    asked = {
-        "GNMax(sigma=40)": one.curve(),
-        "two like it, in turn": one.curve() + other.curve(),
-        "behind a screen, sigma 150": Confident(screen=Threshold(at=200, sigma=150.0), argmax=one).curve(),
+    first, second = GNMax(sigma=40.0), GNMax(sigma=40.0 + 1e-9)
+    mechanisms = {
+        "GNMax(sigma=40)": first.curve(),
+        "two like it, in turn": first.curve() + second.curve(),
+        "behind a screen, sigma 150": Confident(screen=Threshold(at=200, sigma=150.0), argmax=first).curve(),
     }
-    for name, each in asked.items():
+    for name, mechanism in mechanisms.items():
         plain, free = (
-            affords(Budget(epsilon=EPSILON, delta=DELTA, adaptive=adaptive), each)
+            affords(Budget(epsilon=EPSILON, delta=DELTA, adaptive=adaptive), mechanism)
             for adaptive in (False, True)
         )
         print(
@@ -87,6 +87,6 @@ def main() -> None:
                 flush=True,
             )
         for bound in ("exact", "tight"):
-            most = affords(_SERVED, GNMax(sigma=4_000.0).curve(bound=bound))
-            print(f"answers of a service, sigma 4,000, epsilon 5, delta 1e-6: {most:,} ({bound})")
+            n_answers = affords(_SERVED, GNMax(sigma=4_000.0).curve(bound=bound))
+            print(f"answers of a service, sigma 4,000, epsilon 5, delta 1e-6: {n_answers:,} ({bound})")
         adaptive()

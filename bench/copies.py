@@ -23,13 +23,15 @@ def main() -> None:
     if SCORED:
         print("  the real rows: accuracy {:.4f}, AUC {:.4f}".format(*scored(codes, real)), flush=True)
     for epsilon in EPSILONS:
-        found = []
+        distances = []
         for seed in range(SEEDS):
             rng = np.random.default_rng(seed)
-            made = TableGenerator(schema, target=TARGET, epsilon=epsilon, delta=DELTA).fit(private, rng=rng)
-            found.append(scored(made.sample_codes(len(codes), rng=rng), real))
-        means = "accuracy {:.4f}, AUC {:.4f}".format(*np.mean(found, axis=0))
-        spreads = "± {:.4f}, ± {:.4f}".format(*np.std(found, axis=0))
+            generator = TableGenerator(schema, target=TARGET, epsilon=epsilon, delta=DELTA).fit(
+                private, rng=rng
+            )
+            distances.append(scored(generator.sample_codes(len(codes), rng=rng), real))
+        means = "accuracy {:.4f}, AUC {:.4f}".format(*np.mean(distances, axis=0))
+        spreads = "± {:.4f}, ± {:.4f}".format(*np.std(distances, axis=0))
         print(f"  epsilon {epsilon:g}: {means} ({spreads})", flush=True)
 
 

@@ -76,12 +76,12 @@ def line(title: str, whom: np.ndarray, mechanism: GNMax | Confident, repeats: in
         right.append(q[votes.argmax()])
         answered.append(passes)
         for seed in range(SEEDS):
-            heard = np.random.default_rng(seed + 99).binomial(repeats, passes)
-            answers = ask(argmax, votes, heard, seed)
+            answers_heard = np.random.default_rng(seed + 99).binomial(repeats, passes)
+            answers = ask(argmax, votes, answers_heard, seed)
             if isinstance(mechanism, Confident):
-                answers = np.append(answers, repeats - heard)
-            found = recover_votes(answers, n_teachers=TEACHERS, mechanism=mechanism)
-            wrong.append(np.abs(found.mean - votes).sum() / (2 * TEACHERS))
+                answers = np.append(answers, repeats - answers_heard)
+            recovered = recover_votes(answers, n_teachers=TEACHERS, mechanism=mechanism)
+            wrong.append(np.abs(recovered.mean - votes).sum() / (2 * TEACHERS))
     share = np.average(right, weights=answered)
     print(f"  {title:<36} {np.mean(wrong):6.3f} {share:7.1%} {np.mean(answered):9.1%}", flush=True)
 
@@ -123,9 +123,9 @@ def near_duplicates() -> None:
             first = dict(zip(reversed(cell.digests(rows)), range(repeats - 1, -1, -1), strict=True))
             heard = labels[list(first.values())]
             answers = np.bincount(heard[heard != ABSTAIN], minlength=10)
-            found = recover_votes(answers, n_teachers=n_teachers, mechanism=mechanism)
+            recovered = recover_votes(answers, n_teachers=n_teachers, mechanism=mechanism)
             truth = ensemble.vote(centre[None]).open()[0]
-            wrong.append(np.abs(found.mean - truth).sum() / (2 * n_teachers))
+            wrong.append(np.abs(recovered.mean - truth).sum() / (2 * n_teachers))
         print(
             f"  {title:<32} {np.mean(distinct):9,.0f} {np.mean(wrong):7.3f} {np.mean(spent):10.2f}",
             flush=True,

@@ -32,7 +32,7 @@ def trainings() -> dict[str, Callable[[str], object]]:
     rng = np.random.default_rng(0)
     rows = rng.random((ROWS, 3 * SIDE * SIDE)).astype(np.float32)
     classes = rng.integers(0, 10, ROWS)
-    few = np.where(np.arange(ROWS) % 10 == 0, classes, ABSTAIN)
+    labels = np.where(np.arange(ROWS) % 10 == 0, classes, ABSTAIN)
 
     def network(device: str, module: str = "convolutional", size: int = 64) -> TorchClassifier:
         return TorchClassifier(module, epochs=1, batch_size=size, device=device, n_threads=1, random_state=0)
@@ -55,7 +55,7 @@ def trainings() -> dict[str, Callable[[str], object]]:
     return {
         "convolutional": lambda device: network(device).fit(rows, classes),
         "wide-resnet": lambda device: network(device, "wide-resnet").fit(rows, classes),
-        "FixMatch, convolutional": lambda device: FixMatch(network(device, size=16)).fit(rows, few),
+        "FixMatch, convolutional": lambda device: FixMatch(network(device, size=16)).fit(rows, labels),
         "references, perceptron": references,
         **{kind: partial(generator, kind) for kind in ("dcgan", "dcgan-vae", "began")},
     }

@@ -95,10 +95,10 @@ def main() -> None:
         found = []
         for seed in range(SEEDS):
             rng, start = np.random.default_rng(seed), time.perf_counter()
-            made = TableGenerator(schema, target=TARGET, epsilon=epsilon, delta=DELTA)
-            made.fit(train, groups=groups, rng=rng)
+            generator = TableGenerator(schema, target=TARGET, epsilon=epsilon, delta=DELTA)
+            generator.fit(train, groups=groups, rng=rng)
             seconds = time.perf_counter() - start
-            copy = made.sample_codes(n_train, rng=rng)
+            copy = generator.sample_codes(n_train, rng=rng)
             found.append((*scored(copy, codes[new]), distance(codes[~new], copy, schema.sizes), seconds))
         mean, spread = np.mean(found, axis=0), np.std(found, axis=0)
         print(

@@ -39,11 +39,11 @@ def main() -> None:
     for name in sorted({path.stem.rpartition("-")[0] for path in paths}):
         deals = [np.load(path) for path in paths if path.stem.rpartition("-")[0] == name]
         for epsilon in EPSILONS:
-            tried = {C: [_one(deal, epsilon, C) for deal in deals] for C in PENALTIES}
-            C, found = max(tried.items(), key=lambda each: float(np.mean(each[1])))
+            scores = {C: [_one(deal, epsilon, C) for deal in deals] for C in PENALTIES}
+            C, best = max(scores.items(), key=lambda item: float(np.mean(item[1])))
             print(
-                f"  diffprivlib, {name:<20} epsilon {epsilon:<5} {np.mean(found):.4f} ± {np.std(found):.4f} "
-                f"({len(found)}), C {C:g}",
+                f"  diffprivlib, {name:<20} epsilon {epsilon:<5} {np.mean(best):.4f} ± {np.std(best):.4f} "
+                f"({len(best)}), C {C:g}",
                 flush=True,
             )
 

@@ -86,9 +86,9 @@ def private_fit(
         grad_sample_mode="ghost",
     )
     for _ in range(EPOCHS[name]):
-        for some, labels in loader:
+        for batch, labels in loader:
             step.zero_grad()
-            criterion(network(some), labels).backward()
+            criterion(network(batch), labels).backward()
             step.step()
     return float(engine.get_epsilon(delta))
 
@@ -98,8 +98,8 @@ def accuracy(network: Any, X: np.ndarray, y: np.ndarray) -> float:
     import torch
 
     with torch.no_grad():
-        said = network(torch.as_tensor(X, dtype=torch.float32)).argmax(1).numpy()
-    return float((said == y).mean())
+        predictions = network(torch.as_tensor(X, dtype=torch.float32)).argmax(1).numpy()
+    return float((predictions == y).mean())
 
 
 def linear(n_features: int, n_classes: int) -> Any:
@@ -118,8 +118,8 @@ def scattered(X: np.ndarray) -> np.ndarray:
 
     transform = ScatteringTorch2D(J=2, shape=(28, 28))
     parts = [
-        transform(torch.as_tensor(some.reshape(-1, 28, 28), dtype=torch.float32)).numpy()
-        for some in np.array_split(X, max(1, len(X) // 500))
+        transform(torch.as_tensor(part.reshape(-1, 28, 28), dtype=torch.float32)).numpy()
+        for part in np.array_split(X, max(1, len(X) // 500))
     ]
     return np.concatenate(parts)
 
@@ -127,18 +127,18 @@ def scattered(X: np.ndarray) -> np.ndarray:
 def image_deal(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """The private images and the new ones, transformed and scaled by the public ones."""
     X, y, X_test, y_test = images(name)
-    most = _data.MOST_ROWS
-    private, test = scattered(X[:most]), scattered(X_test)
+    n_rows = _data.MOST_ROWS
+    private, test = scattered(X[:n_rows]), scattered(X_test)
     mean = test[:9000].mean(axis=(0, 2, 3), keepdims=True)
     spread = test[:9000].std(axis=(0, 2, 3), keepdims=True)
     rows, new = (((each - mean) / spread).reshape(len(each), -1) for each in (private, test[9000:]))
-    return rows, y[:most], new, y_test[9000:]
+    return rows, y[:n_rows], new, y_test[9000:]
 
 
 def best(name: str, deals: Sequence[tuple[np.ndarray, ...]]) -> None:
     """At each epsilon, try every learning rate on every deal, and print the best mean accuracy."""
     for epsilon in EPSILONS:
-        tried, start = {}, time.process_time()
+        scores, start = {}, time.process_time()
         for rate in RATES[name]:
             found = []
             for seed, (X, y, X_new, y_new) in enumerate(deals):
@@ -147,10 +147,10 @@ def best(name: str, deals: Sequence[tuple[np.ndarray, ...]]) -> None:
                 if not stated <= epsilon * 1.001:
                     raise ValueError(f"Opacus stated epsilon {stated}, asked for {epsilon}")
                 found.append(accuracy(network, X_new, y_new))
-            tried[rate] = found
+            scores[rate] = found
             print(f"    epsilon {epsilon:g}, learning rate {rate:g}: {np.mean(found):.4f}", flush=True)
-        chosen = max(tried, key=lambda rate: float(np.mean(tried[rate])))
-        said(f"Opacus, {name}", epsilon, tried[chosen], [time.process_time() - start])
+        chosen = max(scores, key=lambda rate: float(np.mean(scores[rate])))
+        said(f"Opacus, {name}", epsilon, scores[chosen], [time.process_time() - start])
 
 
 def main() -> None:

@@ -30,8 +30,8 @@ def noise_multiplier(epsilon: float, n_rows: int, n_steps: int) -> float:
 
     accountant = DpsgdTrainingAccountant(PldAccountantConfig())
     batch = min(BATCH["adult"], n_rows)
-    asked = {"batch_sizes": batch, "num_updates": n_steps, "num_samples": n_rows, "target_delta": DELTA}
-    return float(calibrate_noise_multiplier(target_epsilon=epsilon, accountant=accountant, **asked))
+    settings = {"batch_sizes": batch, "num_updates": n_steps, "num_samples": n_rows, "target_delta": DELTA}
+    return float(calibrate_noise_multiplier(target_epsilon=epsilon, accountant=accountant, **settings))
 
 
 def private_fit(X: np.ndarray, y: np.ndarray, *, epsilon: float, rate: float, seed: int) -> Any:
@@ -45,8 +45,8 @@ def private_fit(X: np.ndarray, y: np.ndarray, *, epsilon: float, rate: float, se
     n_steps = EPOCHS["adult"] * max(1, round(len(y) / batch))
 
     def loss(weights: Any, rows: Any, labels: Any, real: Any) -> Any:
-        each = optax.softmax_cross_entropy_with_integer_labels(rows @ weights["w"] + weights["b"], labels)
-        return (each * real).sum()
+        losses = optax.softmax_cross_entropy_with_integer_labels(rows @ weights["w"] + weights["b"], labels)
+        return (losses * real).sum()
 
     gradients = clipped_grad(loss, l2_clip_norm=clip, normalize_by=batch, batch_argnums=(1, 2, 3))
     sigma = noise_multiplier(epsilon, len(y), n_steps) * clip / batch

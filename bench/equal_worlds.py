@@ -48,7 +48,7 @@ def runs(
 ) -> tuple[dict[str, np.ndarray], list[tuple[int, int]]]:
     """AUC, and members detected at each rate, (n_runs, 1 + n_rates), of each method; members and others."""
     rng = np.random.default_rng((seed, n_models))
-    found: dict[str, list[list[float]]] = {method: [] for method in METHODS}
+    rates: dict[str, list[list[float]]] = {method: [] for method in METHODS}
     sizes = []
     for _ in range(n_runs):
         confidences = world(rng, n_models, n_rows)
@@ -60,8 +60,8 @@ def runs(
             ranks = stats.rankdata(statistic)[member].sum()
             auc = (ranks - sizes[-1][0] * (sizes[-1][0] + 1) / 2) / (sizes[-1][0] * sizes[-1][1])
             hits = [detected(statistic, member, int(rate * sizes[-1][1]), tie=tie) for rate in RATES]
-            found[method].append([auc, *hits])
-    return {method: np.array(each) for method, each in found.items()}, sizes
+            rates[method].append([auc, *hits])
+    return {method: np.array(each) for method, each in rates.items()}, sizes
 
 
 def auc_band(sizes: list[tuple[int, int]]) -> tuple[float, float]:
@@ -87,10 +87,10 @@ def hits_band(sizes: list[tuple[int, int]], rate: float) -> tuple[int, int]:
 
 def outside(n_models: int, n_runs: int, n_rows: int, *, seed: int, show: bool = False) -> list[str]:
     """The figures that are not inside their band, and how far."""
-    found, sizes = runs(n_models, n_runs, n_rows, seed=seed)
+    rates, sizes = runs(n_models, n_runs, n_rows, seed=seed)
     bands = [auc_band(sizes), *(hits_band(sizes, rate) for rate in RATES)]
     members, wrong = sum(m for m, _ in sizes), []
-    for method, each in found.items():
+    for method, each in rates.items():
         seen = [each[:, 0].mean(), *each[:, 1:].sum(axis=0)]
         shown = []
         for name, value, (low, high) in zip(("AUC", *RATES), seen, bands, strict=True):

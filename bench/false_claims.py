@@ -57,15 +57,15 @@ def coins(size: int, rng: np.random.Generator, *, epsilon: float, delta: float =
     """Randomised response on the coins of ``size`` canaries; with chance ``delta`` all are told."""
     included = rng.random(size) < 0.5
     keep = 1.0 if rng.random() < delta else 1 / (1 + np.exp(-epsilon))
-    told = np.where(rng.random(size) < keep, included, ~included).astype(float)
-    return Scores.of(members=told[included], others=told[~included])
+    guesses = np.where(rng.random(size) < keep, included, ~included).astype(float)
+    return Scores.of(members=guesses[included], others=guesses[~included])
 
 
 def gaussian(size: int, rng: np.random.Generator) -> Scores:
     """A Gaussian mechanism of mu 1 with one coordinate for each canary."""
     included = rng.random(size) < 0.5
-    seen = included + rng.normal(size=size)
-    return Scores.of(members=seen[included], others=seen[~included])
+    scores = included + rng.normal(size=size)
+    return Scores.of(members=scores[included], others=scores[~included])
 
 
 def labels(size: int, rng: np.random.Generator, *, epsilon: float, delta: float, n_decoys: int) -> Scores:
@@ -108,14 +108,14 @@ GAMES: dict[str, tuple[Callable[[int, np.random.Generator], Any], dict[str, Any]
 def divergences(p: np.ndarray, q: np.ndarray) -> np.ndarray:
     """The larger direction at each order."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        both = [
+        directions = [
             [
                 np.logaddexp.reduce(np.where(a > 0, o * np.log(a) + (1 - o) * np.log(b), -np.inf))
                 for o in ORDERS
             ]
             for a, b in ((p, q), (q, p))
         ]
-    return np.asarray(np.max(both, axis=0) / (np.array(ORDERS) - 1))
+    return np.asarray(np.max(directions, axis=0) / (np.array(ORDERS) - 1))
 
 
 def delta_at(epsilon: float, p: np.ndarray, q: np.ndarray) -> float:
@@ -128,21 +128,21 @@ def claims(p: np.ndarray, q: np.ndarray) -> dict[str, Callable[[Counts, np.rando
     exact = divergences(p, q) * (1 + 1e-9)
 
     def renyi(counts: Counts, _: np.random.Generator, *, method: Method) -> bool:
-        found = renyi_lower_bound(*counts, orders=ORDERS, confidence=CONFIDENCE, method=method)
-        return bool((np.array(found.rdp) > exact).any())
+        bound = renyi_lower_bound(*counts, orders=ORDERS, confidence=CONFIDENCE, method=method)
+        return bool((np.array(bound.rdp) > exact).any())
 
     def renyi_pilot(counts: Counts, rng: np.random.Generator) -> bool:
         pilot, rest = hold_out(*counts, rng=rng)
-        found = renyi_lower_bound(*rest, orders=ORDERS, confidence=CONFIDENCE, pilot=pilot)
-        return bool((np.array(found.rdp) > exact).any())
+        bound = renyi_lower_bound(*rest, orders=ORDERS, confidence=CONFIDENCE, pilot=pilot)
+        return bool((np.array(bound.rdp) > exact).any())
 
     def epsilon(counts: Counts, _: np.random.Generator, *, method: str) -> bool:
-        found = epsilon_lower_bound(*counts, delta=DELTA, confidence=CONFIDENCE, method=method)
-        return delta_at(found.epsilon - 1e-9, p, q) < DELTA  # a smaller epsilon than the bound holds
+        bound = epsilon_lower_bound(*counts, delta=DELTA, confidence=CONFIDENCE, method=method)
+        return delta_at(bound.epsilon - 1e-9, p, q) < DELTA  # a smaller epsilon than the bound holds
 
     def delta(counts: Counts, _: np.random.Generator) -> bool:
-        found = delta_lower_bound(*counts, epsilon=EPSILON, confidence=CONFIDENCE)
-        return found.delta > delta_at(EPSILON, p, q) + 1e-12
+        bound = delta_lower_bound(*counts, epsilon=EPSILON, confidence=CONFIDENCE)
+        return bound.delta > delta_at(EPSILON, p, q) + 1e-12
 
     return {
         **{f"Rényi, {method}": partial(renyi, method=method) for method in get_args(Method)},
@@ -174,7 +174,7 @@ def wrong_outcomes(runs: int) -> Found:
 
 def wrong_votes(runs: int) -> Found:
     """Bounds from random votes: most teachers agree, and the target's teacher does not."""
-    found: Found = {}
+    counts: Found = {}
     for place, (name, (law, one)) in enumerate(PAIRS.items()):
         model = VoteModel.random_shards(law, one[::-1], n_teachers=20)
         exact = divergences(*model.outcome_laws(MECHANISM)) * (1 + 1e-9)
@@ -182,7 +182,7 @@ def wrong_votes(runs: int) -> Found:
             start, rng = time.perf_counter(), np.random.default_rng([10 + place, size])
             for paired in (False, True):
                 key = f"votes, {'paired' if paired else 'separate'}", name, size
-                found[key] = 0
+                counts[key] = 0
                 for _ in range(runs):
                     votes = model.worlds(n_draws=size, rng=rng)
                     if not paired:
@@ -190,9 +190,9 @@ def wrong_votes(runs: int) -> Found:
                     bound = votes_lower_bound(
                         MECHANISM, *votes, paired=paired, orders=ORDERS, confidence=CONFIDENCE
                     )
-                    found[key] += bool((np.array(bound.rdp) > exact).any())
+                    counts[key] += bool((np.array(bound.rdp) > exact).any())
             done("random votes", name, size, start)
-    return found
+    return counts
 
 
 # Teachers who are trained once: ballots on two questions, of a teacher and of the target's, as (share, pair).
@@ -213,13 +213,13 @@ def _ballots(shares: list[tuple[int, tuple[int, int]]]) -> np.ndarray:
 
 def _counts_of_votes(laws: list[np.ndarray]) -> np.ndarray:
     """The law of how many ballots of independent teachers are 1, on both questions: a sum of pairs."""
-    found = np.ones((1, 1))
+    table = np.ones((1, 1))
     for law in laws:
-        longer = np.zeros((len(found) + 1, len(found) + 1))
+        longer = np.zeros((len(table) + 1, len(table) + 1))
         for first, second in product(range(2), repeat=2):
-            longer[first : first + len(found), second : second + len(found)] += law[first, second] * found
-        found = longer
-    return found
+            longer[first : first + len(table), second : second + len(table)] += law[first, second] * table
+        table = longer
+    return table
 
 
 def answers_together(name: str, asked: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
@@ -239,7 +239,7 @@ def answers_together(name: str, asked: tuple[int, int]) -> tuple[np.ndarray, np.
 
 def wrong_joint(runs: int) -> Found:
     """Bounds on all answers of teachers that are trained once: to one question, and to two together."""
-    found: Found = {}
+    counts: Found = {}
     settings: dict[str, Any] = {"orders": ORDERS, "confidence": CONFIDENCE}
     for place, (name, (law, one)) in enumerate(PAIRS.items()):
         model = VoteModel.random_shards(law[:2] / law[:2].sum(), one[1::-1] / one[:2].sum(), n_teachers=20)
@@ -251,7 +251,7 @@ def wrong_joint(runs: int) -> Found:
             start, rng = time.perf_counter(), np.random.default_rng([40 + place, size])
             key = "joint, one question", name, size
             bounds = (votes.bound(trials=size, rng=rng, **settings) for _ in range(runs))
-            found[key] = sum(bool((np.array(bound.rdp) > truth).any()) for bound in bounds)
+            counts[key] = sum(bool((np.array(bound.rdp) > truth).any()) for bound in bounds)
             done("joint", name, size, start)
     for place, (name, (others, target)) in enumerate(POOLS.items()):
         ballots, changed = _ballots(others), _ballots(target)
@@ -262,26 +262,26 @@ def wrong_joint(runs: int) -> Found:
             start, rng = time.perf_counter(), np.random.default_rng([50 + place, size, sum(asked)])
             truth = divergences(*answers_together(name, asked)) * (1 + 1e-9) + 1e-13
             key = f"joint, two questions {times}", name, size
-            found[key] = 0
+            counts[key] = 0
             for _ in range(runs):
                 bound = joint_bound(pool.sampler(), MECHANISM, asked, n_draws=size, rng=rng, **settings)
-                found[key] += bool((np.array(bound.rdp) > truth).any())
+                counts[key] += bool((np.array(bound.rdp) > truth).any())
             done(f"joint, {times}", name, size, start)
-    return found
+    return counts
 
 
 def wrong_canaries(runs: int) -> Found:
     """Bounds from one training with canaries, for mechanisms whose epsilon at delta is known."""
-    found: Found = {}
+    counts: Found = {}
     for place, (name, (game, settings, epsilon)) in enumerate(GAMES.items()):
         for size in CANARY_SIZES:
             start, rng = time.perf_counter(), np.random.default_rng([20 + place, size])
             for _ in range(runs):
                 bound = one_run_lower_bound(game(size, rng), confidence=CONFIDENCE, rng=rng, **settings)
                 key = f"canaries, {bound.method}", name, size
-                found[key] = found.get(key, 0) + (bound.epsilon > epsilon)
+                counts[key] = counts.get(key, 0) + (bound.epsilon > epsilon)
             done("canaries", name, size, start)
-    return found
+    return counts
 
 
 def main() -> None:

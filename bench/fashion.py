@@ -64,13 +64,13 @@ def published() -> None:
     X, y, public, new, truth = dealt(None)
     for voting in each_way(public, X, y, np.concatenate([public, new])):
         for epsilon in EPSILONS:
-            found = [voting.right(epsilon, 10**6 + draw, truth) for draw in range(DRAWS)]
-            shown("Fashion-MNIST, published", voting.name, epsilon, found)
+            accuracies = [voting.right(epsilon, 10**6 + draw, truth) for draw in range(DRAWS)]
+            shown("Fashion-MNIST, published", voting.name, epsilon, accuracies)
 
 
 def on_deals() -> None:
     """All deals, then the rival on the first ones."""
-    found: dict[tuple[str, float], list[np.ndarray]] = {}
+    accuracies: dict[tuple[str, float], list[np.ndarray]] = {}
     mixed: dict[str, list[np.ndarray]] = {}
     rows = []
     for deal in range(DEALS):
@@ -80,13 +80,13 @@ def on_deals() -> None:
         for voting in each_way(public, X, y, both):
             for epsilon in EPSILONS:
                 right = voting.right(epsilon, 10**6 + deal, truth)
-                found.setdefault((voting.name, epsilon), []).append(right)
+                accuracies.setdefault((voting.name, epsilon), []).append(right)
         print(f"  deal {deal}: {time.process_time() - start:.0f} s of one core", flush=True)
         if deal < RIVAL_DEALS:
             rows.append((as_lines(public, X), y, as_lines(public, public), as_lines(public, new), truth))
             for voting in each_way(public, X, mixed_up, both):
                 mixed.setdefault(voting.name, []).append(voting.right(1.0, 10**6 + deal, truth))
-    for (name, epsilon), right in found.items():
+    for (name, epsilon), right in accuracies.items():
         shown("Fashion-MNIST", name, epsilon, right)
         if epsilon in RIVAL_EPSILONS:
             shown("Fashion-MNIST, the rival's deals", name, epsilon, right[:RIVAL_DEALS])
@@ -95,10 +95,10 @@ def on_deals() -> None:
     rival(rows)
 
 
-def shown(data: str, way: str, epsilon: float, found: list[np.ndarray]) -> None:
+def shown(data: str, way: str, epsilon: float, accuracies: list[np.ndarray]) -> None:
     """Print the share of public images and of new ones which are right."""
-    said(f"{data}, public, {way}", epsilon, [float(right[:N_PUBLIC].mean()) for right in found])
-    said(f"{data}, new, {way}", epsilon, [float(right[N_PUBLIC:].mean()) for right in found])
+    said(f"{data}, public, {way}", epsilon, [float(right[:N_PUBLIC].mean()) for right in accuracies])
+    said(f"{data}, new, {way}", epsilon, [float(right[N_PUBLIC:].mean()) for right in accuracies])
 
 
 def dealt(deal: int | None) -> tuple[np.ndarray, ...]:
@@ -138,18 +138,18 @@ def rival(deals: list[tuple[np.ndarray, ...]]) -> None:
         print("  Opacus is not installed (docs/when-not.md)")
         return
     for epsilon in RIVAL_EPSILONS:
-        tried, start = {}, time.process_time()
+        scores, start = {}, time.process_time()
         for clip, rate in RATES:
-            tried[clip, rate] = [
+            scores[clip, rate] = [
                 _trained(rows, epsilon=epsilon, clip=clip, rate=rate, seed=k) for k, rows in enumerate(deals)
             ]
-            mean = np.mean(tried[clip, rate], axis=0)
+            mean = np.mean(scores[clip, rate], axis=0)
             print(
                 f"    Opacus, epsilon {epsilon:g}, clip {clip:g}, learning rate {rate:g}: "
                 f"public {mean[0]:.4f}, new {mean[1]:.4f}",
                 flush=True,
             )
-        best = max(tried.values(), key=lambda found: float(np.mean(found, axis=0)[0]))
+        best = max(scores.values(), key=lambda found: float(np.mean(found, axis=0)[0]))
         took = [time.process_time() - start]
         said("Opacus, Fashion-MNIST, public images", epsilon, [one for one, _ in best], took)
         said("Opacus, Fashion-MNIST, new images", epsilon, [two for _, two in best])

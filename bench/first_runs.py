@@ -65,21 +65,21 @@ def run(folder: Path, *options: str, machine: str = "auto") -> tuple[float, floa
     with subprocess.Popen(
         command, env=settings, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as process:
-        _, status, used = os.wait4(process.pid, 0)
+        _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode not in {0, 4}:  # 4: nothing learned, as happens in the smallest form
         raise RuntimeError(f"ostraka learn {' '.join(options)} ended with {process.returncode}")
-    peak = used.ru_maxrss / (2**30 if sys.platform == "darwin" else 2**20)
-    return used.ru_utime + used.ru_stime, time.perf_counter() - start, peak
+    peak = usage.ru_maxrss / (2**30 if sys.platform == "darwin" else 2**20)
+    return usage.ru_utime + usage.ru_stime, time.perf_counter() - start, peak
 
 
 def show(name: str, folder: Path, *options: str, runs: int, machine: str = "auto") -> None:
     """Print the median of some runs, and their range."""
     figures = np.array([run(folder, *options, machine=machine) for _ in range(runs)])
-    middle, least, most = np.median(figures, axis=0), figures.min(axis=0), figures.max(axis=0)
+    middle, least, largest = np.median(figures, axis=0), figures.min(axis=0), figures.max(axis=0)
     print(
-        f"  {name}: {middle[0]:.1f} ({least[0]:.1f} to {most[0]:.1f}) processor seconds, {middle[1]:.1f} "
-        f"({least[1]:.1f} to {most[1]:.1f}) s on the clock, {middle[2]:.2f} GiB",
+        f"  {name}: {middle[0]:.1f} ({least[0]:.1f} to {largest[0]:.1f}) processor seconds, {middle[1]:.1f} "
+        f"({least[1]:.1f} to {largest[1]:.1f}) s on the clock, {middle[2]:.2f} GiB",
         flush=True,
     )
 
@@ -91,9 +91,9 @@ def first_line(folder: Path) -> tuple[float, float]:
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
         process.stderr.readline()
-        seconds, used = time.perf_counter() - start, cpu(process.pid)
+        seconds, processor = time.perf_counter() - start, cpu(process.pid)
         process.kill()
-    return used, seconds
+    return processor, seconds
 
 
 def imported() -> float:

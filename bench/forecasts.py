@@ -40,13 +40,15 @@ def main() -> None:
         X, y = load(return_X_y=True)
         for way in WAYS:
             for epsilon in EPSILONS:
-                seen = compared(X, y, way=way, epsilon=epsilon)
-                said = "no hope"
-                if seen.expected is not None:
-                    low, best, high = seen.expected
-                    said = f"{best:.3f} ({low:.3f} to {high:.3f})"
-                got = f"{np.mean(seen.accuracies):7.3f}" if seen.accuracies else "      -"
-                print(f"{name:14}{way:9}{epsilon:8g}  {said:20}{got}  {len(seen.accuracies)}", flush=True)
+                comparison = compared(X, y, way=way, epsilon=epsilon)
+                text = "no hope"
+                if comparison.expected is not None:
+                    low, best, high = comparison.expected
+                    text = f"{best:.3f} ({low:.3f} to {high:.3f})"
+                got = f"{np.mean(comparison.accuracies):7.3f}" if comparison.accuracies else "      -"
+                print(
+                    f"{name:14}{way:9}{epsilon:8g}  {text:20}{got}  {len(comparison.accuracies)}", flush=True
+                )
 
 
 def compared(X: np.ndarray, y: np.ndarray, *, way: str, epsilon: float) -> Seen:
@@ -68,9 +70,9 @@ def compared(X: np.ndarray, y: np.ndarray, *, way: str, epsilon: float) -> Seen:
                 epsilon=epsilon,
                 delta=delta,
             )
-            said = forecast(model, proxy_worlds(X[proxy], y[proxy], facts, seed=0), unit="row", seed=0)
-            if said.accuracy is not None:
-                expected = said.accuracy.low, said.accuracy.best, said.accuracy.high
+            hope = forecast(model, proxy_worlds(X[proxy], y[proxy], facts, seed=0), unit="row", seed=0)
+            if hope.accuracy is not None:
+                expected = hope.accuracy.low, hope.accuracy.best, hope.accuracy.high
         try:
             fitted = model.set_params(random_state=deal).fit(X[private], y[private], X_public=X[public])
         except (BudgetExceeded, ValueError):  # no noise makes this way fit

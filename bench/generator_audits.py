@@ -69,9 +69,9 @@ class Audited(NamedTuple):
 def coins(rng: np.random.Generator) -> np.ndarray:
     """Fair coins, which are not all alike."""
     while True:
-        drawn = rng.random(CANARIES) < 0.5
-        if drawn.any() and not drawn.all():
-            return np.asarray(drawn)
+        included = rng.random(CANARIES) < 0.5
+        if included.any() and not included.all():
+            return np.asarray(included)
 
 
 def tables(rng: np.random.Generator, *, method: str) -> Audited:
@@ -87,17 +87,17 @@ def tables(rng: np.random.Generator, *, method: str) -> Audited:
     frame = {name: np.array(names)[codes[included, j]] for j, name in enumerate("abc")}
     if method == "forest":
         frame["y"] = (codes[included, 3]).astype(str)
-    made = TableGenerator(
+    generator = TableGenerator(
         schema, target="y" if method == "forest" else None, epsilon=EPSILON, delta=DELTA, method=method
     )
     # all three pairs are of one batch, so no count depends on the fitted model, which takes most of the time
     with patch.multiple(Particles, fit=lambda *_, **__: None, solve=lambda *_: None):
-        made.fit(frame, rng=rng)
-    m = made.mechanism_
+        generator.fit(frame, rng=rng)
+    m = generator.mechanism_
     claim = Curve.gaussian(
-        sensitivity=1.0, sigma=sum(m.sigma_of(columns) ** -2 for columns in made.tables_) ** -0.5
+        sensitivity=1.0, sigma=sum(m.sigma_of(columns) ** -2 for columns in generator.tables_) ** -0.5
     )
-    scores, null = (marginal_scores(made.counts_, m, codes, each) for each in (included, other))
+    scores, null = (marginal_scores(generator.counts_, m, codes, each) for each in (included, other))
     return Audited(scores, null, claim)
 
 
@@ -107,13 +107,13 @@ def linked(rng: np.random.Generator) -> Audited:
     names = [str(k) for k in range(CANARIES)]
     schema = Schema.from_dict({"a": {"categories": names}})
     who, order = np.repeat(np.arange(CANARIES)[included], 2), np.tile([0, 1], int(included.sum()))
-    made = SequenceGenerator(schema, longest=2, epsilon=EPSILON, delta=DELTA)
+    generator = SequenceGenerator(schema, longest=2, epsilon=EPSILON, delta=DELTA)
     with patch.multiple(Particles, fit=lambda *_, **__: None, solve=lambda *_: None):
-        made.fit({"a": np.array(names)[who]}, groups=who, order=order, rng=rng)
-    first, following = made.mechanism_.first, made.mechanism_.following
+        generator.fit({"a": np.array(names)[who]}, groups=who, order=order, rng=rng)
+    first, following = generator.mechanism_.first, generator.mechanism_.following
     width = len(first.sizes)  # columns of both parts, one after the other
     tables, noise = {}, {}
-    for name, table in made.counts_.items():
+    for name, table in generator.counts_.items():
         part, begin = (first, 0) if name.startswith(FIRST) else (following, width)
         columns = columns_of(name.removeprefix(FIRST).removeprefix(NEXT))
         if columns != (len(part.sizes) - 1,):  # numbers of rows alone are common to all canaries
@@ -180,9 +180,9 @@ def products(rng: np.random.Generator) -> Audited:
         patch.object(clusters, "noisy_clip", lambda *_, **__: 1.0),  # the canaries' length, the worst case
     ):
         squares = noisy_sums(lambda: model.fit(rows, rng=rng))[-1]
-    one = float(cast("Spread", model.mechanism_).products(np.eye(n)[:1])[0, 0])
-    claim = Curve.gaussian(sensitivity=one, sigma=float(sums.CELLS))
-    return orthogonal(squares / one, claim, rng, included)
+    product = float(cast("Spread", model.mechanism_).products(np.eye(n)[:1])[0, 0])
+    claim = Curve.gaussian(sensitivity=product, sigma=float(sums.CELLS))
+    return orthogonal(squares / product, claim, rng, included)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,12 +287,12 @@ def bound(scores: Scores | list[Scores], claim: Curve | None, confidence: float 
     """Lower bound: white box for independent canaries, all guessed; black box however canaries depend."""
     if claim is not None:
         every = CANARIES * (len(scores) if isinstance(scores, list) else 1)
-        found = one_run_lower_bound(
+        bound_of_run = one_run_lower_bound(
             scores, delta=DELTA, curve=claim, independent=True, guesses=every, confidence=confidence
         )
     else:
-        found = one_run_lower_bound(scores, delta=DELTA, guesses=CANARIES // 3, confidence=confidence)
-    return found.epsilon / EPSILON
+        bound_of_run = one_run_lower_bound(scores, delta=DELTA, guesses=CANARIES // 3, confidence=confidence)
+    return bound_of_run.epsilon / EPSILON
 
 
 def run(name: str, seed: int, kept: Kept) -> Audited:
@@ -315,9 +315,9 @@ def run(name: str, seed: int, kept: Kept) -> Audited:
 def audited(name: str, runs: int, kept: Kept) -> None:
     """Bounds of single runs, of runs together where canaries are independent, and of null worlds."""
     start = time.perf_counter()
-    found = [run(name, seed, kept) for seed in range(runs)]
-    usual, strict = ([bound(each.scores, each.claim, c) for each in found] for c in (0.95, STRICT))
-    null = [bound(each.null, each.claim) for each in found]
+    bounds = [run(name, seed, kept) for seed in range(runs)]
+    usual, strict = ([bound(each.scores, each.claim, c) for each in bounds] for c in (0.95, STRICT))
+    null = [bound(each.null, each.claim) for each in bounds]
     print(
         f"  {name}: {runs} runs of {CANARIES} canaries at epsilon {EPSILON:g}: above the price in "
         f"{sum(share > 1 for share in usual)} at 95 %, in {sum(share > 1 for share in strict)} at "
@@ -325,11 +325,11 @@ def audited(name: str, runs: int, kept: Kept) -> None:
         f"{np.mean([share > 0 for share in null]):.1%} ({time.perf_counter() - start:.0f} s)",
         flush=True,
     )
-    claim = found[0].claim
+    claim = bounds[0].claim
     if claim is None:
         return
     every = one_run_lower_bound(
-        [each.scores for each in found],
+        [each.scores for each in bounds],
         delta=DELTA,
         curve=claim,
         independent=True,
@@ -337,7 +337,7 @@ def audited(name: str, runs: int, kept: Kept) -> None:
     )
     expected = float(ndtr(math.sqrt(claim.mu_squared) / 2))
     print(f"    right guesses {every.right / every.guesses:.4f}, by the noise {expected:.4f}")
-    parts = [found[k : k + TOGETHER] for k in range(0, runs - TOGETHER + 1, TOGETHER)]
+    parts = [bounds[k : k + TOGETHER] for k in range(0, runs - TOGETHER + 1, TOGETHER)]
     for confidence in (0.95, STRICT):
         shares = [bound([each.scores for each in part], claim, confidence) for part in parts]
         print(

@@ -92,7 +92,7 @@ def trained(name: str, X: np.ndarray, y: np.ndarray, *, epochs: int) -> Referenc
 def rates(models: ReferenceModels, n_references: int) -> dict[str, np.ndarray]:
     """AUC and the true positive rates at 0.1 and 1 %, (n_targets, 3), of each method."""
     rng = np.random.default_rng(n_references)
-    found: dict[str, list[list[float]]] = {method: [] for method in METHODS}
+    rates_by_method: dict[str, list[list[float]]] = {method: [] for method in METHODS}
     for target in range(TARGETS):
         others = rng.choice(np.delete(np.arange(NETWORKS), target), n_references, replace=False)
         included = models.included[others]
@@ -104,15 +104,15 @@ def rates(models: ReferenceModels, n_references: int) -> dict[str, np.ndarray]:
         for method in METHODS:
             statistics = references.statistics(target_says, method=method)
             scores = Scores.of(members=statistics[member], others=statistics[~member])
-            found[method].append([scores.auc(), scores.tpr(fpr=0.001), scores.tpr(fpr=0.01)])
-    return {method: np.array(each) for method, each in found.items()}
+            rates_by_method[method].append([scores.auc(), scores.tpr(fpr=0.001), scores.tpr(fpr=0.01)])
+    return {method: np.array(each) for method, each in rates_by_method.items()}
 
 
-def against_the_best(found: dict[str, np.ndarray], column: int) -> str:
+def against_the_best(rates: dict[str, np.ndarray], column: int) -> str:
     """The hierarchical statistic less the best other one by its mean, and a 95 % interval over targets."""
-    means = {method: each[:, column].mean() for method, each in found.items() if method != "hierarchical"}
+    means = {method: each[:, column].mean() for method, each in rates.items() if method != "hierarchical"}
     best = max(means, key=lambda method: means[method])
-    gaps = found["hierarchical"][:, column] - found[best][:, column]
+    gaps = rates["hierarchical"][:, column] - rates[best][:, column]
     draws = np.random.default_rng(0).integers(len(gaps), size=(DRAWS, len(gaps)))
     low, high = np.quantile(gaps[draws].mean(axis=1), (0.025, 0.975))
     verdict = "below" if high < 0 else "above" if low > 0 else "equal"
@@ -124,10 +124,10 @@ def main() -> None:
     for name, epochs in EPOCHS.items():
         models = trained(name, *globals()[name](), epochs=epochs)
         for n_references in REFERENCES:
-            found = rates(models, n_references)
+            table = rates(models, n_references)
             print(f"  {n_references} references")
-            for method, each in found.items():
+            for method, each in table.items():
                 auc, strict, usual = each.mean(axis=0)
                 print(f"    {method}: AUC {auc:.3f}, TPR at 0.1 % {strict:.2%}, at 1 % {usual:.2%}")
             for column, what in enumerate(("AUC", "TPR at 0.1 %", "TPR at 1 %")):
-                print(f"    hierarchical, {what}: {against_the_best(found, column)}", flush=True)
+                print(f"    hierarchical, {what}: {against_the_best(table, column)}", flush=True)

@@ -101,16 +101,16 @@ def main() -> None:
     for setting, value in SETTINGS.items():
         setattr(membership, setting, value)
     below = dict.fromkeys(PAIRS, 0)
-    kept = statistics.RATIO_WEIGHT, statistics.RATIO_MODELS
+    defaults = statistics.RATIO_WEIGHT, statistics.RATIO_MODELS
     for name, epochs in EPOCHS.items():
         models = membership.trained(name, *globals()[name](), epochs=epochs)
         for n_references in REFERENCES:
             for pair in PAIRS:
                 statistics.RATIO_WEIGHT, statistics.RATIO_MODELS = pair
-                found = membership.rates(models, n_references)
-                said = [membership.against_the_best(found, column) for column in range(3)]
-                below[pair] += sum(each.endswith("below") for each in said)
-                print(f"  {n_references} references, w and m {pair}: " + "; ".join(said), flush=True)
-    statistics.RATIO_WEIGHT, statistics.RATIO_MODELS = kept
+                table = membership.rates(models, n_references)
+                sentences = [membership.against_the_best(table, column) for column in range(3)]
+                below[pair] += sum(each.endswith("below") for each in sentences)
+                print(f"  {n_references} references, w and m {pair}: " + "; ".join(sentences), flush=True)
+    statistics.RATIO_WEIGHT, statistics.RATIO_MODELS = defaults
     for pair, count in below.items():
         print(f"w and m {pair}: below by more than the interval in {count} comparisons")

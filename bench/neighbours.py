@@ -61,8 +61,8 @@ def edges(pixels: np.ndarray) -> np.ndarray:
         (length * np.clip(1 - np.abs((turn - at + 4) % 8 - 4), 0, None)).reshape(-1, 7, 4, 7, 4).sum((2, 4))
         for at in range(8)
     ]
-    found = np.stack(shares, axis=-1)
-    return np.sqrt(found / (found.sum(axis=-1, keepdims=True) + 0.3)).reshape(len(squares), -1)
+    table = np.stack(shares, axis=-1)
+    return np.sqrt(table / (table.sum(axis=-1, keepdims=True) + 0.3)).reshape(len(squares), -1)
 
 
 def sentences(name: str) -> tuple[list[str], np.ndarray]:
@@ -92,7 +92,7 @@ def fashion() -> dict[str, Any]:
 
 def sst2() -> dict[str, Any]:
     """A quarter of the training sentences, without labels, shapes the features; the others are private."""
-    (texts, y), (asked, truth) = sentences("train"), sentences("dev")
+    (texts, y), (questions, truth) = sentences("train"), sentences("dev")
     order = np.random.default_rng(0).permutation(len(texts))
     public, private = np.split(order, [len(order) // 4])
     transformer = make_pipeline(
@@ -101,7 +101,7 @@ def sst2() -> dict[str, Any]:
     return {
         "X": [texts[at] for at in private],
         "y": y[private],
-        "asked": asked,
+        "asked": questions,
         "truth": truth,
         "transformer": transformer,
         "metric": "cosine",
@@ -113,13 +113,13 @@ def answered(
     votes: Private, truth: np.ndarray, ask: Callable[[Private, Ledger], np.ndarray]
 ) -> tuple[float, float, float]:
     """Accuracy of what was answered, its share, and epsilon: means over draws of sample and noise."""
-    found = []
+    answers = []
     for _ in range(DRAWS):
         with Ledger(":memory:", budget=Budget(epsilon=100.0, delta=DELTA)) as ledger:
             labels = ask(votes, ledger)
-            there = labels != ABSTAIN
-            found.append(((labels == truth)[there].mean(), there.mean(), ledger.epsilon()))
-    accuracy, share, epsilon = np.mean(found, axis=0)
+            is_answered = labels != ABSTAIN
+            answers.append(((labels == truth)[is_answered].mean(), is_answered.mean(), ledger.epsilon()))
+    accuracy, share, epsilon = np.mean(answers, axis=0)
     return float(accuracy), float(share), float(epsilon)
 
 

@@ -67,40 +67,40 @@ def random_histograms(n_classes: int, n_ballots: int, n: int, *, rng: np.random.
     counts = rng.multinomial(n_ballots, laws)
     top = np.argsort(counts, axis=1)[:, -2:]
     rows, ties = np.arange(n)[:, None], rng.random(n) < 0.5
-    both = counts[rows, top]
-    level = np.stack([both.sum(axis=1) // 2, both.sum(axis=1) - both.sum(axis=1) // 2], axis=1)
-    counts[rows, top] = np.where(ties[:, None], level, both)
+    pair = counts[rows, top]
+    level = np.stack([pair.sum(axis=1) // 2, pair.sum(axis=1) - pair.sum(axis=1) // 2], axis=1)
+    counts[rows, top] = np.where(ties[:, None], level, pair)
     return counts
 
 
 def random_neighbours(counts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Histograms, and the same with one ballot moved from one class to another, for every two classes."""
-    one = np.eye(counts.shape[1], dtype=counts.dtype)
+    identity = np.eye(counts.shape[1], dtype=counts.dtype)
     for giver, taker in itertools.permutations(range(counts.shape[1]), 2):
         has = counts[counts[:, giver] > 0]
         if len(has):
-            yield has, has - one[giver] + one[taker]
+            yield has, has - identity[giver] + identity[taker]
 
 
 def too_expensive(mechanism: BallotMechanism, log_p: np.ndarray, log_q: np.ndarray) -> int:
     """How many pairs have a Rényi divergence above the price at some order."""
     curve, wrong = mechanism.curve(), np.zeros(len(log_p), dtype=bool)
     for order in _ORDERS:
-        found = np.log(np.exp(order * log_p + (1 - order) * log_q).sum(axis=1)) / (order - 1)
-        wrong |= found > np.interp(order, curve.orders[:-1], curve.rdp[:-1]) * (1 + _ROUNDING) + _ROUNDING
+        exact = np.log(np.exp(order * log_p + (1 - order) * log_q).sum(axis=1)) / (order - 1)
+        wrong |= exact > np.interp(order, curve.orders[:-1], curve.rdp[:-1]) * (1 + _ROUNDING) + _ROUNDING
     return int(wrong.sum())
 
 
 def not_carried(law: Law, answers: int, log_p: np.ndarray, log_q: np.ndarray) -> int:
     """How many pairs tell more, followed by so many answers, than the table of one answer more says."""
-    found = [tables.followed_table(law._replace(uses=n)) for n in (answers, answers + 1)]
-    before, after = (table for table in found if table is not None)
+    curves = [tables.followed_table(law._replace(uses=n)) for n in (answers, answers + 1)]
+    before, after = (table for table in curves if table is not None)
     odds = [np.exp(each.step * (each.start + np.arange(len(each.values)))) for each in (before, after)]
     wrong = np.zeros(len(log_p), dtype=bool)
     for epsilon in (0.0, 0.3, 0.8):
-        told = np.exp(log_p) * np.interp(np.exp(epsilon + log_q - log_p), odds[0], before.values)
-        most = np.interp(np.exp(epsilon), odds[1], after.values)
-        wrong |= told.sum(axis=1) > most * (1 + _ROUNDING)
+        delta = np.exp(log_p) * np.interp(np.exp(epsilon + log_q - log_p), odds[0], before.values)
+        most_delta = np.interp(np.exp(epsilon), odds[1], after.values)
+        wrong |= delta.sum(axis=1) > most_delta * (1 + _ROUNDING)
     return int(wrong.sum())
 
 
@@ -110,9 +110,9 @@ def small() -> Iterator[tuple[str, int, int]]:
         counts = histograms(n_classes, n_ballots)
         logs = mechanism.log_outcomes(counts)
         pairs = wrong = 0
-        for one, other in neighbours(counts):
-            for start in range(0, len(one), _AT_ONCE):
-                p, q = (logs[each[start : start + _AT_ONCE]] for each in (one, other))
+        for first, second in neighbours(counts):
+            for start in range(0, len(first), _AT_ONCE):
+                p, q = (logs[each[start : start + _AT_ONCE]] for each in (first, second))
                 pairs, wrong = pairs + len(p), wrong + too_expensive(mechanism, p, q)
         yield f"{mechanism}: {n_ballots} ballots, {n_classes} classes", pairs, wrong
 
@@ -122,8 +122,8 @@ def large() -> Iterator[tuple[str, int, int]]:
     for (n_classes, n_ballots, n), mechanism in itertools.product(RANDOM, LARGE):
         counts = random_histograms(n_classes, n_ballots, n, rng=np.random.default_rng(SEED))
         pairs = wrong = 0
-        for one, other in random_neighbours(counts):
-            p, q = (mechanism.log_outcomes(each) for each in (one, other))
+        for first, second in random_neighbours(counts):
+            p, q = (mechanism.log_outcomes(each) for each in (first, second))
             pairs, wrong = pairs + len(p), wrong + too_expensive(mechanism, p, q)
         yield f"{mechanism}: {n:,} random histograms, {n_ballots} ballots, {n_classes} classes", pairs, wrong
 
@@ -136,8 +136,8 @@ def followed() -> Iterator[tuple[str, int, int]]:
     logs = mechanism.log_outcomes(counts)
     for answers in ANSWERS:
         pairs = wrong = 0
-        for one, other in neighbours(counts):
-            pairs, wrong = pairs + len(one), wrong + not_carried(law, answers, logs[one], logs[other])
+        for first, second in neighbours(counts):
+            pairs, wrong = pairs + len(first), wrong + not_carried(law, answers, logs[first], logs[second])
         yield f"{mechanism}, then {answers} answers by strategy", pairs, wrong
 
 

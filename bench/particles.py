@@ -24,18 +24,18 @@ def main() -> None:
     """Two prices, one hundred fits each."""
     data = adult()
     for epsilon in EPSILONS:
-        start, far = time.process_time(), []
+        start, gaps = time.process_time(), []
         for seed in range(FITS):
             rng = np.random.default_rng(seed)
-            made = TableGenerator(
+            generator = TableGenerator(
                 data.schema, target=TARGET, epsilon=epsilon, delta=DELTA, method="particles"
             )
-            copy = made.fit(data.train, rng=rng).sample_codes(len(data.codes), rng=rng)
-            far.append(distance(data.codes, copy, data.schema.sizes))
-        usual = float(np.median(far))
-        stray = sum(each > ASTRAY * usual for each in far)
+            copy = generator.fit(data.train, rng=rng).sample_codes(len(data.codes), rng=rng)
+            gaps.append(distance(data.codes, copy, data.schema.sizes))
+        usual = float(np.median(gaps))
+        stray = sum(each > ASTRAY * usual for each in gaps)
         print(
-            f"  epsilon {epsilon:g}: pairs of columns {usual:.4f} apart, {min(far):.4f} to {max(far):.4f}; "
+            f"  epsilon {epsilon:g}: pairs of columns {usual:.4f} apart, {min(gaps):.4f} to {max(gaps):.4f}; "
             f"{stray} of {FITS} fits above {ASTRAY:g} times that ({time.process_time() - start:.0f} s; "
             f"{datetime.now(UTC):%Y-%m-%d}, load {os.getloadavg()[1]:.1f})",
             flush=True,

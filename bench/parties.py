@@ -102,13 +102,13 @@ def round_ms(
     n_parties: int, units: int, batch: int, *, secret: bool, reveals: str = "counts"
 ) -> tuple[float, float]:
     """The median round, once everything is compiled; and the processor time of both processes."""
-    here, there = multiprocessing.get_context("spawn").Pipe()
+    end, there = multiprocessing.get_context("spawn").Pipe()
     process = multiprocessing.get_context("spawn").Process(
         target=serve, args=(n_parties, units, there), kwargs={"secret": secret, "reveals": reveals}
     )
     process.start()
     try:
-        urls, dealer = here.recv()
+        urls, dealer = end.recv()
         options = {"questions": "secret", "dealer": dealer} if secret else {}
         parties = PartyEnsemble(
             urls,
@@ -119,13 +119,13 @@ def round_ms(
         rows = digits()[0][:batch]
         parties.vote(rows)
         took = []
-        before = used(here)
+        before = used(end)
         for _ in range(REPEATS):
             start = time.perf_counter()
             parties.vote(rows)
             took.append(1000 * (time.perf_counter() - start))
-        processor = 1000 * (used(here) - before) / REPEATS
-        here.send("done")
+        processor = 1000 * (used(end) - before) / REPEATS
+        end.send("done")
         return statistics.median(took), processor
     finally:
         process.join(10)
@@ -149,11 +149,11 @@ def wrong_votes(units: int) -> int:
     sizes, fixed = sizes_of(agreement, len(rows)), fixed_rows(rows, agreement.secret)
     key, asker, other, question = os.urandom(16), os.urandom(32), os.urandom(32), os.urandom(32)
     pad = words(Stream(question), *fixed.shape)
-    made = deal_model(key, sizes, question=pad, asker=asker, owner_key=other)
+    dealt = deal_model(key, sizes, question=pad, asker=asker, owner_key=other)
     owner = OwnerSide(fixed_model(party._teacher, agreement), other, sizes)  # noqa: SLF001
-    side = AskerSide(key, asker, sizes, question=pad, words=made.words, corrections=made.corrections)
+    side = AskerSide(key, asker, sizes, question=pad, words=dealt.words, corrections=dealt.corrections)
     weights = owner.weights()
-    owner.take(key, made.words)
+    owner.take(key, dealt.words)
     answer = owner.first(hidden_question(fixed, pad), side.first(weights))
     answer = owner.layer(side.layer(answer)) if units else answer
     votes = owner.votes(side.wins(answer)) + side.votes()
@@ -178,8 +178,11 @@ def main() -> None:
         )
         print(f"{'  that reveals the argmax only':48s} {argmax[0]:7.0f} / {argmax[1]:5.0f}", flush=True)
     for n_parties in CLEAR:
-        found = round_ms(n_parties, 0, 16, secret=False)
-        print(f"{f'clear round, K = {n_parties}':32s} {found[0]:7.0f} / {found[1]:5.0f}", flush=True)
+        milliseconds = round_ms(n_parties, 0, 16, secret=False)
+        print(
+            f"{f'clear round, K = {n_parties}':32s} {milliseconds[0]:7.0f} / {milliseconds[1]:5.0f}",
+            flush=True,
+        )
     for units in sorted({units for _, units, *_ in SECRET}):
         print(f"wrong votes of {VOTES}, {units or 'no'} hidden units: {wrong_votes(units)}", flush=True)
 

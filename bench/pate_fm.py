@@ -109,8 +109,8 @@ def measured(model: Any, data: Images, planted: Canaries, test: Images, *, delta
     start = time.process_time()
     model.fit(data.X, planted.plant(data.y))
     seconds = time.process_time() - start
-    said = model.predict_proba(data.X[planted.positions])
-    bound = one_run_lower_bound(planted.scores(said), delta=delta, game="labels")
+    probabilities = model.predict_proba(data.X[planted.positions])
+    bound = one_run_lower_bound(planted.scores(probabilities), delta=delta, game="labels")
     return {
         "accuracy": float(model.score(test.X, test.y)),
         "lower": bound.epsilon,
@@ -147,32 +147,32 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser.add_argument("--rows", type=int, default=N_ROWS)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args(list(arguments))
-    data, test = private_and_test(given.rows)
-    planted = Canaries.draw(data.y, n_classes=10, n=N_CANARIES, rng=np.random.default_rng(given.seed))
-    plain(given.seed).set_params(epochs=1).fit(data.X[:64], data.y[:64])  # torch loads its parts
+    options = parser.parse_args(list(arguments))
+    data, test = private_and_test(options.rows)
+    planted = Canaries.draw(data.y, n_classes=10, n=N_CANARIES, rng=np.random.default_rng(options.seed))
+    plain(options.seed).set_params(epochs=1).fit(data.X[:64], data.y[:64])  # torch loads its parts
     found: dict[str, Any] = {}
     print("| training | accuracy | ε proven | ε at least | right / guesses | processor | of ALIBI's |")
     print("|---|---|---|---|---|---|---|", flush=True)
     lines = {
-        f"ALIBI, ε = {epsilon:g}": (ALIBI(plain(given.seed), epsilon=epsilon), epsilon)
+        f"ALIBI, ε = {epsilon:g}": (ALIBI(plain(options.seed), epsilon=epsilon), epsilon)
         for epsilon in EPSILONS
     }
-    lines["no privacy"] = (plain(given.seed), None)
+    lines["no privacy"] = (plain(options.seed), None)
     for name, (model, epsilon) in lines.items():
         found[name] = measured(model, data, planted, test, delta=0.0)
         unit = found[f"ALIBI, ε = {EPSILONS[0]:g}"]["seconds"]
         print(row(name, epsilon, found[name], unit), flush=True)
-    model = pate_fm(given.teachers, given.seed)
+    model = pate_fm(options.teachers, options.seed)
     found["PATE-FM"] = measured(model, data, planted, test, delta=DELTA)
-    print(row(f"PATE-FM, {given.teachers} teachers", model.plan_.epsilon, found["PATE-FM"], unit))
+    print(row(f"PATE-FM, {options.teachers} teachers", model.plan_.epsilon, found["PATE-FM"], unit))
     result = model.evaluate(test.X, test.y)
     found["ballots"] = of_ballots(model, result, data.y)
     print("\n" + json.dumps(found["ballots"], indent=1), flush=True)
-    if given.out is not None:
-        given.out.mkdir(parents=True, exist_ok=True)
-        (given.out / "pate_fm.json").write_text(json.dumps(found, indent=1))
-        (given.out / "pate_fm_result.json").write_text(result.public().to_json())
+    if options.out is not None:
+        options.out.mkdir(parents=True, exist_ok=True)
+        (options.out / "pate_fm.json").write_text(json.dumps(found, indent=1))
+        (options.out / "pate_fm_result.json").write_text(result.public().to_json())
 
 
 if __name__ == "__main__":

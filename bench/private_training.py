@@ -96,12 +96,12 @@ def main() -> None:
         losses(module, rows).mean().backward()
 
     def ghost() -> None:
-        found = per_row.row_gradients(module, losses, rows)
-        found.weighted_sum((1 / found.norms).clamp_max(1.0))
+        gradients = per_row.row_gradients(module, losses, rows)
+        gradients.weighted_sum((1 / gradients.norms).clamp_max(1.0))
 
     def one_by_one() -> None:
-        found = per_row._one_by_one(module, losses, rows)  # noqa: SLF001
-        found.weighted_sum((1 / found.norms).clamp_max(1.0))
+        gradients = per_row._one_by_one(module, losses, rows)  # noqa: SLF001
+        gradients.weighted_sum((1 / gradients.norms).clamp_max(1.0))
 
     everyone = np.arange(BATCH)
     kinds = {

@@ -45,8 +45,8 @@ def main() -> None:
     asked = rng.permutation(len(queries))
     asked, new = asked[:N_QUERIES], asked[N_QUERIES : N_QUERIES + N_NEW]
     model = Matcher([texts[row] for row in known], [KINDS[codes[row]] for row in known])
-    whole = np.array([KINDS.index(word) for word in model_alone(model, [queries[row] for row in asked])])
-    print(f"  the classifier itself, told what the words mean: {np.mean(whole == truth[asked]):.1%} right")
+    answers = np.array([KINDS.index(word) for word in model_alone(model, [queries[row] for row in asked])])
+    print(f"  the classifier itself, told what the words mean: {np.mean(answers == truth[asked]):.1%} right")
     print(f"  {'':33} {'one':>10} {'':>10}  released at epsilon        epsilon 2:")
     print(
         "  words     teachers shots zero-shot    prompt  plurality"
@@ -81,8 +81,8 @@ def line(
     before, start = len(calls), time.perf_counter()
     expected = ensemble.estimate(texts).calls
     votes = ensemble.vote(texts)
-    seconds, made = time.perf_counter() - start, len(calls) - before
-    assert made == expected, (made, expected)
+    seconds, n_calls = time.perf_counter() - start, len(calls) - before
+    assert n_calls == expected, (n_calls, expected)
     counts = votes.open()
     noisy = {epsilon: at_price(epsilon, len(texts)) for epsilon in EPSILONS}
     released = [np.exp(m.log_outcomes(counts))[np.arange(len(texts)), right].mean() for m in noisy.values()]
@@ -98,7 +98,7 @@ def line(
         f"  {name:<10} {n_teachers:7d} {ensemble.n_shots:5d}"
         f" {np.mean(zero == right):9.1%} {np.mean(each == right):9.1%} {plurality:10.1%}"
         f" {released[0]:6.1%} {released[1]:6.1%} {released[2]:6.1%} {taught:10.1%} {these:13.2f}"
-        f" {made:9,d} {seconds:8.1f}",
+        f" {n_calls:9,d} {seconds:8.1f}",
         flush=True,
     )
 

@@ -59,8 +59,8 @@ def bound() -> None:
         smallest = cramer_rao(GNMax(sigma=sigma), h[None], n_answers=n_answers)[0]
         print(f"  {votes}, sigma {sigma:g}, {n_answers:,} answers; error over the bound:", end="")
         for method in ("maximum-likelihood", "posterior"):
-            found = [recovered(h, n_answers, seed, sigma=sigma, method=method) for seed in range(TRIES)]
-            ratio = np.sqrt(np.square(found - h).mean(axis=0).sum() / (smallest**2).sum())
+            errors = [recovered(h, n_answers, seed, sigma=sigma, method=method) for seed in range(TRIES)]
+            ratio = np.sqrt(np.square(errors - h).mean(axis=0).sum() / (smallest**2).sum())
             print(f" {method} {ratio:.3f}", end="")
         print(flush=True)
 
@@ -69,14 +69,14 @@ def meter() -> None:
     """The leakage meter beside what the posterior mean reaches, in votes wrong of 250."""
     for name in ("mnist", "svhn"):
         for n_answers in METERED:
-            said = leakage_meter(GNMax(sigma=SIGMA), histograms(name), n_answers=n_answers)
+            leak = leakage_meter(GNMax(sigma=SIGMA), histograms(name), n_answers=n_answers)
             reached = []
             for h in histograms(name):
-                found = [recovered(h, n_answers, seed, sigma=SIGMA, method="posterior") for seed in range(3)]
-                reached.append(np.abs(found - h).sum(axis=1).mean() / 2)
-            ratio = said / reached
+                errors = [recovered(h, n_answers, seed, sigma=SIGMA, method="posterior") for seed in range(3)]
+                reached.append(np.abs(errors - h).sum(axis=1).mean() / 2)
+            ratio = leak / reached
             print(
-                f"  {name}, {n_answers:>7,} answers: meter {said.mean():5.1f}, "
+                f"  {name}, {n_answers:>7,} answers: meter {leak.mean():5.1f}, "
                 f"posterior {np.mean(reached):5.1f} votes; ratio {np.exp(np.log(ratio).mean()):.2f}, "
                 f"from {ratio.min():.2f} to {ratio.max():.2f}",
                 flush=True,

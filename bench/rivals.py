@@ -103,7 +103,7 @@ def diabetes(n_deals: int) -> Iterator[Deal]:
 def trec(n_deals: int) -> Iterator[Deal]:
     """Six kinds of questions; prints what ours learns."""
     (texts, y), (new, truth) = questions("train"), questions("test")
-    found: dict[tuple[str, float], list[float]] = {}
+    accuracies: dict[tuple[str, float], list[float]] = {}
     mixed: dict[str, list[float]] = {}
     for deal in range(n_deals):
         public, private = np.split(np.random.default_rng(deal).permutation(len(texts)), [N_PUBLIC])
@@ -118,13 +118,13 @@ def trec(n_deals: int) -> Iterator[Deal]:
         for voting in voters(y[private]):
             for epsilon in (*EPSILONS, 20.0):
                 right = voting.right(epsilon, 10**6 + deal, truth).mean()
-                found.setdefault((voting.name, epsilon), []).append(float(right))
+                accuracies.setdefault((voting.name, epsilon), []).append(float(right))
         for voting in voters(np.random.default_rng(0).permutation(y[private])):
             right = voting.right(1.0, 10**6 + deal, truth).mean()
             mixed.setdefault(voting.name, []).append(float(right))
         rows, fresh = (as_lines(known, each, n_features=N_COMPONENTS) for each in (own, fresh))
         yield Deal(rows, y[private], fresh, truth, 1.0)
-    for (name, epsilon), shares in found.items():
+    for (name, epsilon), shares in accuracies.items():
         said(f"TREC, {name}", epsilon, shares)
     for name, shares in mixed.items():
         said(f"TREC, shuffled labels, {name}", 1.0, shares)
@@ -141,18 +141,18 @@ def questions(name: str) -> tuple[list[str], np.ndarray]:
 def rival(name: str, deals: list[Deal]) -> None:
     """Logistic regression by DP-SGD, one training for each clip, learning rate and deal."""
     for epsilon in EPSILONS:
-        tried, start = {}, time.process_time()
+        scores, start = {}, time.process_time()
         for clip, rate in RATES:
-            found = [
+            accuracies = [
                 _trained(name, deal, epsilon=epsilon, clip=clip, rate=rate, seed=k)
                 for k, deal in enumerate(deals)
             ]
-            tried[clip, rate] = found
+            scores[clip, rate] = accuracies
             print(
-                f"    Opacus, {name}, {epsilon:g}, clip {clip:g}, rate {rate:g}: {np.mean(found):.4f}",
+                f"    Opacus, {name}, {epsilon:g}, clip {clip:g}, rate {rate:g}: {np.mean(accuracies):.4f}",
                 flush=True,
             )
-        best = max(tried.values(), key=lambda found: float(np.mean(found)))
+        best = max(scores.values(), key=lambda accuracies: float(np.mean(accuracies)))
         said(f"Opacus, {name}", epsilon, best, [time.process_time() - start])
 
 

@@ -175,19 +175,19 @@ def partial_votes() -> None:
         ensemble=forests, mechanism=GNMax(sigma=40.0), columns=tuple("abcdefgh"), numeric=(True,) * 8,
         grid=Consistent.grid_of(X),
     )  # fmt: skip
-    asked = rng.normal(size=(256, 8))
+    questions = rng.normal(size=(256, 8))
     with tempfile.TemporaryDirectory() as path:
         saved.save(Path(path) / "teachers")
         for many in PROCESSES:
             split = SavedTeachers.load(Path(path) / "teachers", processes=many)
-            same = np.array_equal(opened(split.vote(asked)), opened(saved.vote(asked)))
-            assert same, "partial votes do not add up"
-            begun = time.perf_counter()
+            agrees = np.array_equal(opened(split.vote(questions)), opened(saved.vote(questions)))
+            assert agrees, "partial votes do not add up"
+            start = time.perf_counter()
             for _ in range(ROUNDS):
-                split.vote(asked)
-            took = (time.perf_counter() - begun) / ROUNDS
+                split.vote(questions)
+            took = (time.perf_counter() - start) / ROUNDS
             split.ensemble.close()
-            rate = len(asked) / took
+            rate = len(questions) / took
             print(
                 f"{N_FORESTS} forests of {TREES} trees, {many} processes: {rate:,.0f} rows a second",
                 flush=True,

@@ -104,10 +104,10 @@ def diabetes() -> tuple[Schema, dict[str, np.ndarray], np.ndarray, np.ndarray]:
 
 def msnbc() -> tuple[Schema, dict[str, np.ndarray], np.ndarray, np.ndarray]:
     """Categories of the pages of each visitor."""
-    most = N_VISITORS if _data.MOST_ROWS is None else _data.MOST_ROWS
+    n_visitors = N_VISITORS if _data.MOST_ROWS is None else _data.MOST_ROWS
     with gzip.open(folder() / "msnbc" / "msnbc990928.seq.gz", "rt") as file:
         lines = [line.split() for line in file.read().splitlines()[7:] if line.strip()]
-    chosen = np.random.default_rng(SEED).permutation(len(lines))[:most]
+    chosen = np.random.default_rng(SEED).permutation(len(lines))[:n_visitors]
     visits = [lines[k][: LONGEST["msnbc"]] for k in chosen]
     who = np.repeat(np.arange(len(visits)), [len(pages) for pages in visits])
     schema = Schema.from_dict({"page": {"categories": [str(k) for k in range(1, 18)]}})
@@ -133,17 +133,19 @@ def main() -> None:
         constant = tuple(column for column in CONSTANT if column in schema.names)
         for epsilon in EPSILONS:
             start = time.process_time()
-            made = SequenceGenerator(schema, longest=longest, constant=constant, epsilon=epsilon, delta=DELTA)
-            made.fit(table, groups=groups, order=order, rng=rng)
-            copy = People(*made.model_.people(len(kinds), rng=rng))
+            generator = SequenceGenerator(
+                schema, longest=longest, constant=constant, epsilon=epsilon, delta=DELTA
+            )
+            generator.fit(table, groups=groups, order=order, rng=rng)
+            copy = People(*generator.model_.people(len(kinds), rng=rng))
             seconds = time.process_time() - start
             _print(f"epsilon {epsilon:g}", apart(real, copy, schema.sizes, longest), f"; {seconds:.1f} s")
             _print("  unlinked", apart(real, copy.unlinked(rng), schema.sizes, longest))
 
 
 def _print(what: str, far: tuple[float, float, float], more: str = "") -> None:
-    said = "numbers of rows {:.4f} apart, pairs of first rows {:.4f}, steps {:.4f}".format(*far)
-    print(f"    {what}: {said}{more}", flush=True)
+    pattern = "numbers of rows {:.4f} apart, pairs of first rows {:.4f}, steps {:.4f}".format(*far)
+    print(f"    {what}: {pattern}{more}", flush=True)
 
 
 if __name__ == "__main__":

@@ -149,8 +149,8 @@ class Caller(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.buffer += data
-        head, found, body = self.buffer.partition(b"\r\n\r\n")
-        if not found or len(body) < int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0]):
+        head, separator, body = self.buffer.partition(b"\r\n\r\n")
+        if not separator or len(body) < int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0]):
             return
         self.buffer = b""
         self.shared["seconds"].append(time.perf_counter() - self.start)
@@ -216,9 +216,9 @@ def cpu(pid: int) -> float:
 
 def free_port() -> int:
     """Return a free port."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
 
 
 def wait_for(port: int, server: subprocess.Popen) -> None:
@@ -280,14 +280,14 @@ def main(seconds: float | None = None) -> None:
 
 def compare(checkout: Path, seconds: float) -> None:
     """Print what an answer takes the server here and that of another checkout, which are loaded by turns."""
-    here, found = Path(__file__).parents[1], defaultdict[str, list[float]](list)
+    here, rates = Path(__file__).parents[1], defaultdict[str, list[float]](list)
     for number in range(2 * TURNS):
         place, python = (here, sys.executable) if number % 2 == 0 else (checkout, ".venv/bin/python")
         command = [python, "-m", "bench.service", "--seconds", str(seconds)]
-        told = subprocess.run(command, cwd=place, check=True, stdout=subprocess.PIPE, text=True).stdout
-        for name, microseconds in re.findall(r"^(.+?): .* server (\d+) us", told, re.MULTILINE):
-            found[name].append(float(microseconds))
-    for name, times in found.items():
+        output = subprocess.run(command, cwd=place, check=True, stdout=subprocess.PIPE, text=True).stdout
+        for name, microseconds in re.findall(r"^(.+?): .* server (\d+) us", output, re.MULTILINE):
+            rates[name].append(float(microseconds))
+    for name, times in rates.items():
         ours, theirs = min(times[::2]), min(times[1::2])
         print(f"{name}: {ours:.0f} us of the server here, {theirs:.0f} us there: {ours / theirs:.2f} times")
 

@@ -149,10 +149,10 @@ def load(server: Server, turn: int, seconds: float) -> None:
     """Ask for a moment, and note what each answer took."""
     pid = server.process.pid
     before = took(pid)
-    found = service.asked(server.port, server.key, pid, requests=50_000, seconds=seconds, start=turn)
-    assert not found.failed, f"{found.failed} requests failed"
-    server.took.append((took(pid) - before) / found.answers)
-    server.client.append(1e6 * found.client_cpu / found.answers)
+    load_result = service.asked(server.port, server.key, pid, requests=50_000, seconds=seconds, start=turn)
+    assert not load_result.failed, f"{load_result.failed} requests failed"
+    server.took.append((took(pid) - before) / load_result.answers)
+    server.client.append(1e6 * load_result.client_cpu / load_result.answers)
 
 
 def main() -> None:

@@ -63,8 +63,8 @@ def sensitivity(log_q: float, order: float, log_q0: float) -> float:
     """Algorithm 3 for one query."""
     log_q1 = moved(log_q0, -1)
     log_q = log_q1 if log_q1 <= log_q <= log_q0 else log_q
-    here = bound(log_q, order)
-    return max(bound(moved(log_q, 1), order) - here, here - bound(moved(log_q, -1), order))
+    bound_here = bound(log_q, order)
+    return max(bound(moved(log_q, 1), order) - bound_here, bound_here - bound(moved(log_q, -1), order))
 
 
 def loop(histogram: np.ndarray, order: float, log_q0: float) -> np.ndarray:

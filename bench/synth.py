@@ -93,12 +93,12 @@ def scored(codes: np.ndarray, real: np.ndarray) -> tuple[float, float]:
 def distance(real: np.ndarray, copy: np.ndarray, sizes: Sequence[int], *, n_columns: int = 2) -> float:
     """Mean total variation distance of the tables of so many columns."""
     chosen = list(combinations(range(len(sizes)), n_columns))
-    both = [
+    tables = [
         tallied(np.column_stack([rows, np.ones(len(rows), dtype=rows.dtype)]).T, sizes, chosen)
         for rows in (real, copy)
     ]
-    far = [np.abs(a / len(real) - b / len(copy)).sum() / 2 for a, b in zip(*both, strict=True)]
-    return float(np.mean(far))
+    distances = [np.abs(a / len(real) - b / len(copy)).sum() / 2 for a, b in zip(*tables, strict=True)]
+    return float(np.mean(distances))
 
 
 class Adult(NamedTuple):
@@ -140,14 +140,16 @@ def main() -> None:
         print("  the real rows: accuracy {:.4f}, AUC {:.4f}".format(*scored(data.codes, data.real)))
     for epsilon in EPSILONS:
         for method in ("particles", "forest"):
-            found = []
+            distances = []
             for seed in range(SEEDS):
                 rng, start = np.random.default_rng(seed), time.process_time()
-                made = TableGenerator(data.schema, target=TARGET, epsilon=epsilon, delta=DELTA, method=method)
-                copy = made.fit(data.train, rng=rng).sample_codes(len(data.codes), rng=rng)
+                generator = TableGenerator(
+                    data.schema, target=TARGET, epsilon=epsilon, delta=DELTA, method=method
+                )
+                copy = generator.fit(data.train, rng=rng).sample_codes(len(data.codes), rng=rng)
                 seconds = time.process_time() - start
-                found.append((*data.judged(copy), seconds))
-            mean, spread = np.mean(found, axis=0), np.std(found, axis=0)
+                distances.append((*data.judged(copy), seconds))
+            mean, spread = np.mean(distances, axis=0), np.std(distances, axis=0)
             print(
                 f"  epsilon {epsilon:g}, {method}: {_FIGURES.format(*mean[:4])}; "
                 f"fit and sample {mean[4]:.2f} s; accuracies ± {spread[0]:.4f}, "
@@ -169,13 +171,13 @@ def wide() -> None:
     codes = schema.encode(table)
     for method in ("particles", "forest"):
         rng, start = np.random.default_rng(0), time.process_time()
-        made = TableGenerator(schema, target=diabetes130.TARGET, epsilon=1.0, delta=DELTA, method=method)
-        copy = made.fit(table, rng=rng).sample_codes(len(codes), rng=rng)
+        generator = TableGenerator(schema, target=diabetes130.TARGET, epsilon=1.0, delta=DELTA, method=method)
+        copy = generator.fit(table, rng=rng).sample_codes(len(codes), rng=rng)
         seconds = time.process_time() - start
-        far = [distance(codes, copy, schema.sizes, n_columns=n) for n in (2, 3)]
+        gaps = [distance(codes, copy, schema.sizes, n_columns=n) for n in (2, 3)]
         print(
             f"  Diabetes 130, {len(codes):,} rows of {len(schema.columns)} columns, epsilon 1, {method}, "
-            f"one seed: pairs {far[0]:.4f} apart, triples {far[1]:.4f}; fit and sample {seconds:.1f} s",
+            f"one seed: pairs {gaps[0]:.4f} apart, triples {gaps[1]:.4f}; fit and sample {seconds:.1f} s",
             flush=True,
         )
 

@@ -63,7 +63,7 @@ def main(words: list[str] | None = None) -> None:
     names = [word for word in words if not word[0].isdigit()] or [*OURS, *RIVALS]
     data, place = adult(), os.environ.get("OSTRAKA_RIVALS")
     folder = Path(place) if place else None
-    kept = Kept(folder / "measured.jsonl" if folder and KEEP else None, "name", "epsilon")
+    results = Kept(folder / "measured.jsonl" if folder and KEEP else None, "name", "epsilon")
     with TemporaryDirectory() as temporary:
         tables = Path(temporary)
         sizes = np.array([data.schema.sizes])
@@ -72,7 +72,7 @@ def main(words: list[str] | None = None) -> None:
             np.savetxt(tables / f"{table}.csv", rows, fmt="%d", delimiter=",", header=header, comments="")
         for epsilon in epsilons:
             for name in names:
-                line = kept.get(name, epsilon)
+                line = results.get(name, epsilon)
                 if line is None and (folder or name in OURS):
                     run = (
                         own(name, epsilon, data)
@@ -80,7 +80,7 @@ def main(words: list[str] | None = None) -> None:
                         else rival(name, folder, tables, epsilon, data)
                     )
                     when = {"date": f"{datetime.now(UTC):%Y-%m-%d %H:%M}", "load": os.getloadavg()[1]}
-                    line = kept.add(name, epsilon, **run, **when)
+                    line = results.add(name, epsilon, **run, **when)
                 if line:
                     print(f"  epsilon {epsilon:g}, {name}: {said(line)}", flush=True)
     if folder is None:
@@ -109,8 +109,8 @@ def figures(data: Adult, copy: np.ndarray) -> dict[str, Any]:
 def own(method: str, epsilon: float, data: Adult) -> dict[str, Any]:
     """Run one of ours."""
     rng, start = np.random.default_rng(SEED), time.process_time()
-    made = TableGenerator(data.schema, target=TARGET, epsilon=epsilon, delta=DELTA, method=method)
-    copy = made.fit(data.train, rng=rng).sample_codes(len(data.codes), rng=rng)
+    generator = TableGenerator(data.schema, target=TARGET, epsilon=epsilon, delta=DELTA, method=method)
+    copy = generator.fit(data.train, rng=rng).sample_codes(len(data.codes), rng=rng)
     seconds = time.process_time() - start
     return figures(data, copy) | {"seconds": seconds, "versions": {"ostraka": __version__}}
 
@@ -135,11 +135,11 @@ def rival(name: str, folder: Path | None, tables: Path, epsilon: float, data: Ad
     if run.returncode:
         return {"problem": f"failed: {(run.stderr.strip().splitlines() or [str(run.returncode)])[-1]}"}
     line = json.loads(run.stdout.strip().splitlines()[-1])
-    made = np.loadtxt(tables / line.pop("file"), delimiter=",", skiprows=1)
-    if made.ndim > 1:
-        return figures(data, made.astype(np.int64)) | line
+    table = np.loadtxt(tables / line.pop("file"), delimiter=",", skiprows=1)
+    if table.ndim > 1:
+        return figures(data, table.astype(np.int64)) | line
     label = data.real[:, -1]
-    right, area = np.mean((made > 0.5) == label), roc_auc_score(label, made)
+    right, area = np.mean((table > 0.5) == label), roc_auc_score(label, table)
     return {"accuracy": float(right), "auc": float(area)} | line
 
 

@@ -82,9 +82,9 @@ def descent(rows: Split, epsilon: float, delta: float, relation: str, seed: int)
     """Noisy gradient descent: rows of length 1 at most, all of them in each round."""
     private, _, tested = numeric(rows)
     lines, new = (_shortened(each) for each in (private, tested))
-    own = np.eye(rows.n_classes)[rows.y]
+    targets = np.eye(rows.n_classes)[rows.y]
     if rows.n_classes == 2:
-        own = own[:, 1:]
+        targets = targets[:, 1:]
     longest = (1.0 if rows.n_classes == 2 else math.sqrt(2)) * (1 if relation == "zero-out" else 2)
     unit = 1000.0  # the exact price of Gaussian noise, from the discrete one on a fine grid
     sigma = calibrate(
@@ -94,9 +94,9 @@ def descent(rows: Split, epsilon: float, delta: float, relation: str, seed: int)
         delta=delta,
     )
     noise = np.random.default_rng(seed)
-    coef = np.zeros((lines.shape[1], own.shape[1]))
+    coef = np.zeros((lines.shape[1], targets.shape[1]))
     for _ in range(_ROUNDS):
-        gradient = lines.T @ (own - _sure(lines @ coef))
+        gradient = lines.T @ (targets - _sure(lines @ coef))
         gradient += longest * sigma / unit * noise.normal(size=coef.shape)
         coef += _RATE * gradient / len(lines)
     sure = _sure(new @ coef)
@@ -109,8 +109,8 @@ def _sure(odds: np.ndarray) -> np.ndarray:
 
 def _shortened(table: np.ndarray) -> np.ndarray:
     """Rows and their intercept, shortened to a length of one."""
-    whole = np.hstack([table, np.ones((len(table), 1))])
-    return np.asarray(whole / np.maximum(1, np.linalg.norm(whole, axis=1, keepdims=True)))
+    extended = np.hstack([table, np.ones((len(table), 1))])
+    return np.asarray(extended / np.maximum(1, np.linalg.norm(extended, axis=1, keepdims=True)))
 
 
 def numeric(rows: Split) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -194,9 +194,9 @@ def by_opacus(rows: Split, epsilon: float, delta: float, seed: int) -> np.ndarra
         max_grad_norm=1.0,
     )
     for _ in range(_EPOCHS):
-        for some, labels in batches:
+        for batch, labels in batches:
             optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(model(some), labels).backward()
+            torch.nn.functional.cross_entropy(model(batch), labels).backward()
             optimizer.step()
     with torch.no_grad():
         return torch.softmax(linear(new), dim=1).numpy()
@@ -204,18 +204,18 @@ def by_opacus(rows: Split, epsilon: float, delta: float, seed: int) -> np.ndarra
 
 def methods() -> dict[str, Callable[..., np.ndarray]]:
     """What is compared; a function of rows, epsilon, delta, relation and seed."""
-    found: dict[str, Callable[..., np.ndarray]] = {
+    by_name: dict[str, Callable[..., np.ndarray]] = {
         "filter": lambda rows, epsilon, delta, relation, _: by_ours("filter", rows, epsilon, delta, relation),
         "counts": lambda rows, epsilon, delta, relation, _: by_ours("counts", rows, epsilon, delta, relation),
         "descent": descent,
     }
     if importlib.util.find_spec("diffprivlib"):
-        found["diffprivlib"] = lambda rows, epsilon, *_: by_diffprivlib(rows, epsilon)
+        by_name["diffprivlib"] = lambda rows, epsilon, *_: by_diffprivlib(rows, epsilon)
     if importlib.util.find_spec("interpret"):
-        found["ebm"] = lambda rows, epsilon, delta, _, seed: by_ebm(rows, epsilon, delta, seed)
+        by_name["ebm"] = lambda rows, epsilon, delta, _, seed: by_ebm(rows, epsilon, delta, seed)
     if importlib.util.find_spec("opacus"):
-        found["opacus"] = lambda rows, epsilon, delta, _, seed: by_opacus(rows, epsilon, delta, seed)
-    return found
+        by_name["opacus"] = lambda rows, epsilon, delta, _, seed: by_opacus(rows, epsilon, delta, seed)
+    return by_name
 
 
 def runs() -> Iterator[tuple[str, int, float, str, str]]:
@@ -257,26 +257,26 @@ def main() -> None:
     """Run what is missing, and print all of it."""
     path = _tables.folder() / ("quick.jsonl" if len(EPSILONS) == 1 else "results.jsonl")
     path.parent.mkdir(parents=True, exist_ok=True)
-    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    areas: dict[tuple[Any, ...], dict[str, Any]] = {}
     if path.exists():
         for line in path.read_text().splitlines():
             run, result = json.loads(line)
-            found[tuple(run)] = result
+            areas[tuple(run)] = result
     for run in runs():
-        if run not in found:
-            found[run] = measured(*run)
+        if run not in areas:
+            areas[run] = measured(*run)
             with path.open("a") as file:
-                file.write(json.dumps([run, found[run]]) + "\n")
-            print(*run, found[run], file=sys.stderr, flush=True)
-    show(found)
+                file.write(json.dumps([run, areas[run]]) + "\n")
+            print(*run, areas[run], file=sys.stderr, flush=True)
+    show(areas)
 
 
-def show(found: dict[tuple[Any, ...], dict[str, Any]]) -> None:
+def show(areas_by_case: dict[tuple[Any, ...], dict[str, Any]]) -> None:
     """Print areas of every table, and differences from ours over tables with their standard errors."""
     means: dict[tuple[Any, ...], float] = {}
     seeds = defaultdict(list)
     ranked: dict[str, tuple[dict[str, float], float]] = {}
-    for (name, _, *what), result in found.items():
+    for (name, _, *what), result in areas_by_case.items():
         seeds[(name, *what)].append(result["auc"])
     means = {run: float(np.mean(areas)) for run, areas in seeds.items()}
     for relation in RELATIONS:
@@ -302,10 +302,10 @@ def show(found: dict[tuple[Any, ...], dict[str, Any]]) -> None:
                 rivals = np.array(
                     [[means.get((t, epsilon, relation, m), np.nan) for t in tables] for m in names[1:]]
                 )
-                whole = np.isfinite(ours) & np.isfinite(rivals).all(axis=0)
-                if not whole.any():
+                complete = np.isfinite(ours) & np.isfinite(rivals).all(axis=0)
+                if not complete.any():
                     continue
-                ours, rivals = ours[whole], rivals[:, whole]
+                ours, rivals = ours[complete], rivals[:, complete]
                 each = [_difference(ours - rival) for rival in (*rivals, rivals.max(axis=0))]
                 print(f"| {group} | {epsilon:g} | " + " | ".join(each) + " |")
         for epsilon in EPSILONS:
@@ -337,12 +337,12 @@ def ranks(areas: np.ndarray) -> tuple[np.ndarray, float, int]:
     >>> rank.tolist(), round(apart, 2), n_tables
     ([1.25, 1.75], 0.98, 4)
     """
-    whole = areas[np.isfinite(areas).all(axis=1)]
-    n_methods, n_tables = areas.shape[1], len(whole)
+    complete = areas[np.isfinite(areas).all(axis=1)]
+    n_methods, n_tables = areas.shape[1], len(complete)
     if not 2 <= n_methods <= len(_STUDENTIZED) + 1 or not n_tables:
         return np.full(n_methods, np.nan), math.nan, 0
     apart = _STUDENTIZED[n_methods - 2] * math.sqrt(n_methods * (n_methods + 1) / (6 * n_tables))
-    return rankdata(-whole, axis=1).mean(axis=0), apart, n_tables
+    return rankdata(-complete, axis=1).mean(axis=0), apart, n_tables
 
 
 def draw(ranked: dict[str, tuple[dict[str, float], float]], path: Path) -> None:

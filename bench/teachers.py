@@ -168,7 +168,7 @@ def compare(network: TorchClassifier, *, teachers: int) -> None:
             fused=fused,
         )
 
-    found = planning.plan(network, n_features=784, n_classes=10)
+    plan = planning.plan(network, n_features=784, n_classes=10)
     first, ballots = case.together()
     others = {
         "TorchClassifier, one after another": ours_alone,
@@ -178,7 +178,7 @@ def compare(network: TorchClassifier, *, teachers: int) -> None:
     rivals = {name: case.one_by_one(train, teachers=teachers) for name, train in others.items()}
     again, _ = case.together()
     ours = (first + again) / 2
-    name = "together, compiled" if found.compiled else f"together, in stacks of {found.size}"
+    name = "together, compiled" if plan.compiled else f"together, in stacks of {plan.size}"
     print(f"  {name:36} {ours[0]:6.1f} s, {ours[1]:6.1f} s of threads  {case.said(ballots)}")
     print(f"  {'the same teachers as below':36} {case.said(ballots[:teachers])}")
     for name, (seconds, cast) in rivals.items():
@@ -231,9 +231,9 @@ def sizes(network: TorchClassifier) -> None:
     try:
         for size in (1, 5, 10, 25, 50, TEACHERS):
             planning._IN_CACHE = 815_000 * size  # noqa: SLF001  (a 784-64-10 network with its batch)
-            found = planning.plan(network, n_features=784, n_classes=10).size
+            plan_size = planning.plan(network, n_features=784, n_classes=10).size
             print(
-                f"  {size:4} in a stack (found: {found}): {case.together()[0][1]:6.1f} s of threads",
+                f"  {size:4} in a stack (found: {plan_size}): {case.together()[0][1]:6.1f} s of threads",
                 flush=True,
             )
     finally:

@@ -61,19 +61,25 @@ def main() -> None:
         flush=True,
     )
     voters = partial(each_way, known, own, fresh=np.concatenate([fresh, known]), n_features=N_COMPONENTS)
-    both = np.concatenate([truth, y[public]])
+    labels = np.concatenate([truth, y[public]])
     for voting in voters(y[private]):
         for epsilon in EPSILONS:
-            found = [voting.right(epsilon, 10**6 + seed, both) for seed in range(DRAWS)]
-            said(f"SST-2, new, {voting.name}", epsilon, [float(each[: len(new)].mean()) for each in found])
-            said(f"SST-2, public, {voting.name}", epsilon, [float(each[len(new) :].mean()) for each in found])
+            accuracies = [voting.right(epsilon, 10**6 + seed, labels) for seed in range(DRAWS)]
+            said(
+                f"SST-2, new, {voting.name}", epsilon, [float(each[: len(new)].mean()) for each in accuracies]
+            )
+            said(
+                f"SST-2, public, {voting.name}",
+                epsilon,
+                [float(each[len(new) :].mean()) for each in accuracies],
+            )
     for voting in voters(np.random.default_rng(0).permutation(y[private])):
-        mixed = [voting.right(1.0, 10**6 + seed, both)[: len(new)] for seed in range(DRAWS)]
+        mixed = [voting.right(1.0, 10**6 + seed, labels)[: len(new)] for seed in range(DRAWS)]
         said(f"SST-2, shuffled labels, {voting.name}", 1.0, [float(right.mean()) for right in mixed])
     rows, fresh, known = (as_lines(known, each, n_features=N_COMPONENTS) for each in (own, fresh, known))
-    whole = LogisticRegression(C=10.0, max_iter=200).fit(rows, y[private])
-    said("SST-2, no privacy, logistic, new", "none", [whole.score(fresh, truth)])
-    said("SST-2, no privacy, logistic, public", "none", [whole.score(known, y[public])])
+    classifier = LogisticRegression(C=10.0, max_iter=200).fit(rows, y[private])
+    said("SST-2, no privacy, logistic, new", "none", [classifier.score(fresh, truth)])
+    said("SST-2, no privacy, logistic, public", "none", [classifier.score(known, y[public])])
     rival(rows, y[private], (fresh, truth), (known, y[public]))
 
 
@@ -83,19 +89,19 @@ def rival(X: np.ndarray, y: np.ndarray, *scored_on: tuple[np.ndarray, np.ndarray
         print("  Opacus is not installed (docs/when-not.md)")
         return
     for epsilon in RIVAL_EPSILONS:
-        tried, start = [], time.process_time()
+        scores, start = [], time.process_time()
         for clip, rate in RATES:
             network = dp_sgd.linear(X.shape[1], 2)
             stated = dp_sgd.private_fit(
                 network, X, y, epsilon=epsilon, rate=rate, name="text", seed=0, clip=clip
             )
-            tried.append([dp_sgd.accuracy(network, rows, labels) for rows, labels in scored_on])
+            scores.append([dp_sgd.accuracy(network, rows, labels) for rows, labels in scored_on])
             print(
                 f"    Opacus, clip {clip:g}, learning rate {rate:g}, epsilon {stated:.3f}: "
-                f"new {tried[-1][0]:.4f}, public {tried[-1][1]:.4f}",
+                f"new {scores[-1][0]:.4f}, public {scores[-1][1]:.4f}",
                 flush=True,
             )
-        new, public = np.max(tried, axis=0)
+        new, public = np.max(scores, axis=0)
         said("Opacus, SST-2, new", epsilon, [float(new)], [time.process_time() - start])
         said("Opacus, SST-2, public", epsilon, [float(public)])
 

@@ -102,7 +102,7 @@ def _dealt(deal: int) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
 def _one_deal(deal: int, epsilon: float, smoothing: float, relation: Any) -> tuple[float, float, float]:
     """Accuracy on new rows, the same where private labels are shuffled, and seconds of a fit."""
     X, y, (public, new, private) = _dealt(deal)
-    found, seconds = [], []
+    accuracies, seconds = [], []
     for labels in (y[private], np.random.default_rng(deal).permutation(y[private])):
         start = time.process_time()
         cells = GraphCells(image_shape=(8, 8), time=smoothing).fit(X[public])
@@ -113,16 +113,16 @@ def _one_deal(deal: int, epsilon: float, smoothing: float, relation: Any) -> tup
         )
         weight = soft.margin_ / soft.margin_.mean()
         student = AugmentedSVM(image_shape=(8, 8)).fit(X[public], soft.labels_, weight)
-        found.append(float(student.score(X[new], y[new])))
+        accuracies.append(float(student.score(X[new], y[new])))
         seconds.append(time.process_time() - start)
-    return found[0], found[1], seconds[0]
+    return accuracies[0], accuracies[1], seconds[0]
 
 
 def adult(*, quick: bool) -> None:
     """2,000 public and 14,281 new rows of adult.test, all of adult.data private; delta 1e-5; seeds 0 to 9."""
     (table, y), (test, y_test) = (_adult(name) for name in ("adult.data.gz", "adult.test.gz"))
     for relation, epsilon in itertools.product(RELATIONS, (0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 4.0)):
-        found: list[float] = []
+        accuracies: list[float] = []
         seconds: list[float] = []
         shuffled: list[float] = []
         for seed in range(1 if quick else 10):
@@ -130,18 +130,18 @@ def adult(*, quick: bool) -> None:
             public, new = test.take(order[:2000]), test.take(order[2000:])
             start = time.process_time()
             cells = QuantileCells().fit(public)
-            for labels, scores in ((y, found), (np.random.default_rng(seed).permutation(y), shuffled)):
+            for labels, scores in ((y, accuracies), (np.random.default_rng(seed).permutation(y), shuffled)):
                 voter = RowVoter(cells=cells, relation=relation).fit(table, labels, classes=[0, 1])
                 counts, sigma = counted(voter, epsilon=epsilon, delta=1e-5, seed=10**6 + seed)
                 model = MomentLogistic().fit(cells.lines(public), counts, sigma=sigma, n_units=len(labels))
                 scores.append(float((model.predict(cells.lines(new)) == y_test[order[2000:]]).mean()))
-                if scores is found:
+                if scores is accuracies:
                     seconds.append(time.process_time() - start)
-        said(f"Adult, {relation}", epsilon, found, seconds)
+        said(f"Adult, {relation}", epsilon, accuracies, seconds)
         said(f"Adult, {relation}, shuffled labels", epsilon, shuffled)
     cells = QuantileCells().fit(test.take(order[:2000]))
-    whole = LogisticRegression(max_iter=300).fit(cells.lines(table), y)
-    said("Adult, no privacy, logistic", "none", [whole.score(cells.lines(new), y_test[order[2000:]])])
+    classifier = LogisticRegression(max_iter=300).fit(cells.lines(table), y)
+    said("Adult, no privacy, logistic", "none", [classifier.score(cells.lines(new), y_test[order[2000:]])])
 
 
 def adult_deal(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -210,7 +210,7 @@ def hospital_deal(seed: int) -> tuple[QuantileCells, tuple[Any, ...], tuple[Any,
 def _one_hospital(seed: int) -> dict[tuple[str, object], float]:
     """AUC at each epsilon, and of logistic regression on bins of all columns without privacy."""
     cells, (own, y, people), (fresh, y_new), seen = hospital_deal(seed)
-    found: dict[tuple[str, object], float] = {}
+    areas: dict[tuple[str, object], float] = {}
     for relation, epsilon in itertools.product(RELATIONS, (0.25, 0.5, 1.0, 2.0, 4.0)):
         voter = RowVoter(cells=cells, units=_PARTS, relation=relation)
         voter.fit(own, y, people, classes=[0, 1])
@@ -218,11 +218,13 @@ def _one_hospital(seed: int) -> dict[tuple[str, object], float]:
         model = MomentLogistic(penalty=10.0).fit(
             cells.lines(seen), counts, sigma=sigma, n_units=voter.n_units_
         )
-        found[relation, epsilon] = float(roc_auc_score(y_new, model.predict_proba(cells.lines(fresh))[:, 1]))
+        areas[relation, epsilon] = float(roc_auc_score(y_new, model.predict_proba(cells.lines(fresh))[:, 1]))
     every = QuantileCells(least=20).fit(seen)
-    whole = LogisticRegression(max_iter=200).fit(every.lines(own), y)
-    found["no privacy", "none"] = float(roc_auc_score(y_new, whole.predict_proba(every.lines(fresh))[:, 1]))
-    return found
+    classifier = LogisticRegression(max_iter=200).fit(every.lines(own), y)
+    areas["no privacy", "none"] = float(
+        roc_auc_score(y_new, classifier.predict_proba(every.lines(fresh))[:, 1])
+    )
+    return areas
 
 
 def images(name: str, most: int = -1) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -232,8 +234,8 @@ def images(name: str, most: int = -1) -> tuple[np.ndarray, np.ndarray, np.ndarra
         with gzip.open(folder() / name / f"{part}-ubyte.gz") as file:
             start, size = (16, 784) if "idx3" in part else (8, 1)
             raw = file.read(start + size * most if part.startswith("train") and most >= 0 else -1)
-        found = np.frombuffer(raw, np.uint8, offset=start)
-        parts.append(found.reshape(-1, 784) / 255.0 if "idx3" in part else found.astype(int))
+        pixels = np.frombuffer(raw, np.uint8, offset=start)
+        parts.append(pixels.reshape(-1, 784) / 255.0 if "idx3" in part else pixels.astype(int))
     return tuple(parts)  # type: ignore[return-value]
 
 
@@ -241,16 +243,16 @@ def mnist(*, quick: bool, name: str = "mnist") -> None:
     """9,000 public test images, the last 1,000 new, 60,000 private; delta 1e-5; three draws of noise."""
     voter, (public, y_public, new, y_new) = _image_voter(name, quick=quick)
     for epsilon in _IMAGE_EPSILONS:
-        right, found = [], []
+        right, accuracies = [], []
         for seed in range(3):
             soft = posterior(voter, epsilon=epsilon, seed=10**6 + seed)
             right.append(float((soft.labels_ == y_public).mean()))
             if seed == 0:
                 weight = soft.margin_ / soft.margin_.mean()
                 student = AugmentedSVM(penalty=5.0).fit(public, soft.labels_, weight)
-                found.append(student.score(new, y_new))
+                accuracies.append(student.score(new, y_new))
         said(f"{name}, labels of public images", epsilon, right)
-        said(f"{name}, student without small changes", epsilon, found)
+        said(f"{name}, student without small changes", epsilon, accuracies)
 
 
 def mnist_fixmatch(*, quick: bool) -> None:
@@ -261,14 +263,14 @@ def mnist_fixmatch(*, quick: bool) -> None:
     for seed in range(1 if quick else 3):
         for epsilon in _IMAGE_EPSILONS[:1] if quick else _IMAGE_EPSILONS:
             sure = posterior(voter, epsilon=epsilon, seed=10**6 + seed).sure_labels()
-            given = sure != ABSTAIN
-            right = float((sure == y_public)[given].mean())
+            answered = sure != ABSTAIN
+            right = float((sure == y_public)[answered].mean())
             start = time.process_time()
             student = FixMatch.of_images(public, (28, 28), n_steps=20 if quick else 1500, random_state=seed)
             student.set_params(network__n_threads=1)
             student.fit(public, sure, classes=range(10))
             took = [time.process_time() - start]
-            print(f"    draw {seed}: {given.sum()} labels, of which {right:.4f} are right", flush=True)
+            print(f"    draw {seed}: {answered.sum()} labels, of which {right:.4f} are right", flush=True)
             said("mnist, FixMatch, new images", epsilon, [student.score(new, y_new)], took)
             said("mnist, FixMatch, public images", epsilon, [student.score(public, y_public)])
 

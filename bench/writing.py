@@ -64,9 +64,11 @@ def phrases(name: str) -> dict[str, list[str]]:
     """Phrases of a usual length, of each label, in a fixed order."""
     with gzip.open(folder() / "sst2" / f"{name}.tsv.gz", "rt", encoding="utf-8") as file:
         rows = [line.rstrip("\n").split("\t") for line in file][1:]
-    kept = [(text, LABELS[int(label)]) for text, label in rows if WORDS[0] <= len(text.split()) <= WORDS[1]]
-    order = np.random.default_rng(5).permutation(len(kept))
-    return {name: [kept[k][0] for k in order if kept[k][1] == name] for name in LABELS}
+    examples = [
+        (text, LABELS[int(label)]) for text, label in rows if WORDS[0] <= len(text.split()) <= WORDS[1]
+    ]
+    order = np.random.default_rng(5).permutation(len(examples))
+    return {name: [examples[k][0] for k in order if examples[k][1] == name] for name in LABELS}
 
 
 def network() -> tuple[Any, Any]:
@@ -89,16 +91,16 @@ def network() -> tuple[Any, Any]:
 
 def prompts_of(label: str) -> dict[str, Prompt]:
     """The prompts for one label; the last has public phrases of this label before everything."""
-    shown = tuple(phrases("train")[label][-N_EXAMPLES:])
+    examples = tuple(phrases("train")[label][-N_EXAMPLES:])
     chat = PROMPTS["chat"]
     return PROMPTS | {
-        f"chat, {N_EXAMPLES} public": Prompt(ask=chat.ask, document=chat.document, examples=shown)
+        f"chat, {N_EXAMPLES} public": Prompt(ask=chat.ask, document=chat.document, examples=examples)
     }
 
 
 def writer_of(model: Any, n_documents: int, label: str, prompt: Prompt, **settings: Any) -> Writer:
     """A writer of one label whose one batch is the same in every run."""
-    made = Writer(
+    writer = Writer(
         model,
         classes=[label],
         n_documents=n_documents,
@@ -108,9 +110,9 @@ def writer_of(model: Any, n_documents: int, label: str, prompt: Prompt, **settin
         **settings,
     )
     rows = phrases("train")[label][:n_documents]
-    made.fit(rows, [label] * n_documents)
-    made._batches = [[rows]]  # noqa: SLF001  (in a fixed order)
-    return made
+    writer.fit(rows, [label] * n_documents)
+    writer._batches = [[rows]]  # noqa: SLF001  (in a fixed order)
+    return writer
 
 
 class Phrase(NamedTuple):
@@ -175,8 +177,8 @@ def mean(read: list[Phrase], law: Law, *, less: Law | None = None) -> Mean:
                     bits(law(place), k) if less is None else bits(less(place), k) - bits(law(place), k)
                 )
                 counts[row] += 1
-    whole = totals.sum() / counts.sum()
-    return Mean(float(whole), float(np.sqrt(((totals - whole * counts) ** 2).sum()) / counts.sum()))
+    average = totals.sum() / counts.sum()
+    return Mean(float(average), float(np.sqrt(((totals - average * counts) ** 2).sum()) / counts.sum()))
 
 
 def plan_of(n: int, epsilon: float, temperature: float, *, length: int = 1, **settings: Any) -> Any:
@@ -214,8 +216,8 @@ def tables(read: list[Phrase], temperature: float) -> None:
         free = mean(read, averaged(temperature, n))
         print(f"| {n} | {public} | {' | '.join(cells)} | {free} |", flush=True)
         gains = [str(mean(read, drawn(draw, n), less=alone)) for draw in draws]
-        most = mean(read, averaged(temperature, n), less=alone)
-        print(f"| {n}, less than the public prompt | – | {' | '.join(gains)} | {most} |", flush=True)
+        gain = mean(read, averaged(temperature, n), less=alone)
+        print(f"| {n}, less than the public prompt | – | {' | '.join(gains)} | {gain} |", flush=True)
         # by zero-concentrated DP, as meters are: the same number of draws is paid for
         clips = [plan_of(n, e, temperature, paid=N_TOKENS).draw.clip for e in EPSILONS]
         peers = [str(mean(read, averaged(temperature, n, clip=clip))) for clip in clips]
@@ -224,7 +226,7 @@ def tables(read: list[Phrase], temperature: float) -> None:
 
 def paying(read: list[Phrase], metered: MeteredDraws, n: int) -> tuple[float, float]:
     """Bits where each document pays along so many tokens of its label, and the share that is silent."""
-    found, silent = [], []
+    costs, silent = [], []
     for label in LABELS:
         spent = np.zeros(n)
         places = [pair for phrase in read if phrase.label == label for pair in phrase.places]
@@ -236,8 +238,8 @@ def paying(read: list[Phrase], metered: MeteredDraws, n: int) -> tuple[float, fl
                 silent.append(float((rows.any(axis=1) & ~counted.any(axis=1)).mean()))
                 if token in place.candidates:
                     law = metered.draw.at(place.public).log_outcomes(counted.sum(axis=0))
-                    found.append(bits(law, place.candidates.index(token)))
-    return float(np.mean(found)), float(np.mean(silent))
+                    costs.append(bits(law, place.candidates.index(token)))
+    return float(np.mean(costs)), float(np.mean(silent))
 
 
 def meters(read: list[Phrase], temperature: float) -> None:
@@ -245,10 +247,10 @@ def meters(read: list[Phrase], temperature: float) -> None:
     n, length = BATCHES[-1], LONGER * N_TOKENS
     print(f"meters, {n} documents, {length} tokens from one batch:")
     for epsilon in EPSILONS:
-        whole = plan_of(n, epsilon, temperature, length=LONGER).draw
+        law = plan_of(n, epsilon, temperature, length=LONGER).draw
         short = plan_of(n, epsilon, temperature).draw
         print(
-            f"ε = {epsilon:g}: paid in full with clip {whole.clip:.2f} {mean(read, drawn(whole, n))}; "
+            f"ε = {epsilon:g}: paid in full with clip {law.clip:.2f} {mean(read, drawn(law, n))}; "
             f"with clip {short.clip:.2f}, of {N_TOKENS} tokens, {mean(read, drawn(short, n))}, at a price of "
             f"{(length * short.curve()).epsilon(DELTA):.2f}"
         )

@@ -95,7 +95,7 @@ def evolved(model: Any, epsilon: float) -> list[str]:
     """Lines that the documents of a label voted for."""
     lines: list[str] = []
     for label in LABELS:
-        made = evolution(
+        texts = evolution(
             model,
             prompt=PROMPTS["chat"].ask.format(label=label),
             n_texts=N_TEXTS,
@@ -105,7 +105,7 @@ def evolved(model: Any, epsilon: float) -> list[str]:
             epsilon=epsilon,
             delta=DELTA,
         ).fit(features(documents(label)), rng=np.random.default_rng(1))
-        lines += map(str, made.sample(N_TEXTS // 2, random_state=0))
+        lines += map(str, texts.sample(N_TEXTS // 2, random_state=0))
     return lines
 
 
@@ -119,7 +119,7 @@ def public(model: Any) -> list[str]:
 def invisible_ink(python: str, place: str, epsilon: float) -> tuple[list[str], str, float]:
     """Texts of its own program, what it says of itself, and its seconds of processor."""
     folder = Path(tempfile.mkdtemp())
-    asked = {
+    settings = {
         "documents": {label: documents(label) for label in LABELS},
         "network": place,
         "epsilon": epsilon,
@@ -130,7 +130,7 @@ def invisible_ink(python: str, place: str, epsilon: float) -> tuple[list[str], s
         "n_tokens": N_TOKENS,
         "n_candidates": N_CANDIDATES,
     }
-    (folder / "asked.json").write_text(json.dumps(asked))
+    (folder / "asked.json").write_text(json.dumps(settings))
     script = Path(__file__).with_name("_invink.py")
     subprocess.run([python, str(script), str(folder)], check=True, stdout=subprocess.DEVNULL)
     made = json.loads((folder / "invink.json").read_text())
@@ -153,12 +153,12 @@ def main() -> None:
     packed[1].save_pretrained(place)
 
     def said(name: str, texts: list[str], seconds: float | None) -> None:
-        found = np.array([judge.bits(text) for text in texts if text])
+        bits = np.array([judge.bits(text) for text in texts if text])
         error, time_a_text = (
-            found.std() / math.sqrt(len(found)),
+            bits.std() / math.sqrt(len(bits)),
             "–" if seconds is None else f"{seconds / N_TEXTS:.2f}",
         )
-        print(f"| {name} | {found.mean():.2f} ± {error:.2f} | {time_a_text} | {texts[0]!r} |", flush=True)
+        print(f"| {name} | {bits.mean():.2f} ± {error:.2f} | {time_a_text} | {texts[0]!r} |", flush=True)
 
     for epsilon in EPSILONS:
         print(f"ε = {epsilon:g}, δ = {DELTA:g}, {N_TEXTS} texts of at most {N_TOKENS} tokens")

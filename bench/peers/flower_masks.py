@@ -52,9 +52,9 @@ def main() -> None:
     for values in (1_000, 100_000):
         spent = []
         for _ in range(REPEATS):
-            begun = time.process_time()
+            start = time.process_time()
             client(values, others)
-            spent.append(time.process_time() - begun)
+            spent.append(time.process_time() - start)
         figures[f"milliseconds, {values:,} values"] = round(1e3 * min(spent), 2)
     print(json.dumps(figures))
 

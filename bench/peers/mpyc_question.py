@@ -30,13 +30,13 @@ async def main() -> None:
     model = [[round(draw.gauss(0, 1), 3) for _ in range(CLASSES)] for _ in range(FEATURES)]
     await mpc.start()
     weights = [mpc.input([number(value) for value in row], senders=1) for row in model]
-    begun, clock = time.perf_counter(), time.process_time()
+    start, clock = time.perf_counter(), time.process_time()
     for _ in range(QUESTIONS):
-        asked = mpc.input([number(value) for value in question], senders=0)
-        (scores,) = mpc.matrix_prod([asked], weights)
+        shares = mpc.input([number(value) for value in question], senders=0)
+        (scores,) = mpc.matrix_prod([shares], weights)
         place, _ = mpc.argmax(scores)
         label = int(await mpc.output(place))
-    wall, processor = time.perf_counter() - begun, time.process_time() - clock
+    wall, processor = time.perf_counter() - start, time.process_time() - clock
     await mpc.shutdown()
     exact = [sum(x * row[k] for x, row in zip(question, model, strict=True)) for k in range(CLASSES)]
     assert label == exact.index(max(exact))
