@@ -150,20 +150,22 @@ class Dealer:
             if not dealing.receivers:
                 del self._dealing[transcript.hex()]
         with refusing(DEALER, DEALER):
-            call, transcript = dealing.round.call, dealing.round.transcript
-            sizes, secret = sizes_of(self.agreement, call.n_rows), exchange_secret(dealing.secret)
-            keys, cipher = AskerKeys.of(secret, call.key, call), hidden.cipher_key(transcript, party)
-            holder = dealing.round.keys[call.participants[0] if party == HOLDER else party]
-            asker, owner = keys.pads(transcript, party), hidden.owner_key(secret, holder, call, party)
-            if party == HOLDER:
-                dealt = deal_argmax(cipher, sizes.n_rows, sizes.n_classes, asker=asker, owner_key=owner)
-            else:
-                question = question_pad(keys.question, sizes)
-                dealt = deal_model(cipher, sizes, question=question, asker=asker, owner_key=owner)
-            words, seal = dealt.words, keys.seal(transcript, party)
-            corrections = hidden.seal_corrections(seal, dealt.corrections)
+            words, corrections = self._made(dealing, party)
         signed = self._identity.seal("material", hidden.material(transcript, party, words, corrections))
         return hidden.pack([signed, words, corrections])
+
+    def _made(self, dealing: _Dealing, name: str) -> tuple[bytes, bytes]:
+        call, transcript = dealing.round.call, dealing.round.transcript
+        sizes, secret = sizes_of(self.agreement, call.n_rows), exchange_secret(dealing.secret)
+        keys, cipher = AskerKeys.of(secret, call.key, call), hidden.cipher_key(transcript, name)
+        holder = dealing.round.keys[call.participants[0] if name == HOLDER else name]
+        asker, owner = keys.pads(transcript, name), hidden.owner_key(secret, holder, call, name)
+        if name == HOLDER:
+            dealt = deal_argmax(cipher, sizes.n_rows, sizes.n_classes, asker=asker, owner_key=owner)
+        else:
+            question = question_pad(keys.question, sizes)
+            dealt = deal_model(cipher, sizes, question=question, asker=asker, owner_key=owner)
+        return dealt.words, hidden.seal_corrections(keys.seal(transcript, name), dealt.corrections)
 
     def _from_asker(self, purpose: str, sealed: bytes) -> bytes:
         return unsealed(DEALER, self.agreement.aggregator, purpose, sealed, DEALER)
