@@ -59,6 +59,7 @@ LONG = {
         "bench.fashion",
         "bench.first_runs",
         "bench.forecasts",
+        "bench.sureness",
     ),
     *("bench.generator_audits", "bench.generators", "bench.marginals", "bench.membership"),
     *("bench.membership_weights", "bench.neighbours", "bench.parties", "bench.pate_fm"),

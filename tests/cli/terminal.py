@@ -23,5 +23,5 @@ def typed(*words: object, unexpected: bool = False) -> Said:
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as left:
         ostraka.cli.main([str(word) for word in words])
     assert "Traceback" not in err.getvalue()
-    assert ("unexpected" in err.getvalue()) == unexpected
+    assert ("unexpected" in err.getvalue()) == unexpected, err.getvalue()
     return Said(left.value.code, out.getvalue(), err.getvalue())

@@ -64,6 +64,7 @@ TWO_COMMANDS = [name for name, it in MESSES.items() if it.usable]
 QUICK = {"rows without a label"}
 
 
+@pytest.mark.filterwarnings("ignore:most private rows occur several times:UserWarning")
 @pytest.mark.parametrize(
     "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in TWO_COMMANDS]
 )

@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 from sklearn.datasets import load_digits, make_classification
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
@@ -252,6 +253,17 @@ class TestFeatures:
         assert (model.labels_ == labels[:500]).mean() > 0.85
         assert model.result_.settings["student"] == "linear model of public features"
         assert not model.expected_
+
+    def test_are_not_surer_than_they_are_right_where_rows_alike_are_of_different_classes(self, model):
+        rows, labels = embeddings()
+        other = np.random.default_rng(3).random(len(labels)) < 0.3
+        mixed = np.where(other, (labels + 1) % 3, labels)
+        unsure = clone(model).fit(rows[1000:], mixed[1000:], X_public=rows[:500])
+        right = unsure.score(rows[500:1000], mixed[500:1000])
+        sure = unsure.predict_proba(rows[500:1000]).max(axis=1).mean()
+        # standard error of the score .02; by the confidence in labels it was sure at .98
+        assert right == pytest.approx(0.65, abs=0.08)
+        assert right - 0.15 < sure < right + 0.1
 
     @pytest.mark.parametrize("way", ["counts", pytest.param("auto", marks=pytest.mark.slow)])
     def test_of_several_cells_the_best_on_public_rows_is_chosen_and_the_others_are_stated(self, way):

@@ -176,6 +176,7 @@ def _affine(name: str, turn: np.ndarray, offset: np.ndarray) -> list[tuple[str, 
     ones.fit(np.zeros((1, len(turn))))
     directions.mean_, directions.components_ = np.zeros(len(whole)), whole.T.copy()
     directions.n_features_in_, directions.n_components_ = len(whole), whole.shape[1]
+    directions.explained_variance_ = np.ones(whole.shape[1])  # read, not used, by scikit-learn 1.6
     return [(f"one_of_{name}", ones), (name, directions)]
 
 

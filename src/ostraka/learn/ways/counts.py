@@ -101,10 +101,11 @@ def taught(
     if kind is not None:
         sure = labels.sure_labels()
         return _distilled(kind, cells, rows, seed=seed).fit(rows, sure, classes=classes), sure
-    confidence = float(labels.confidence_.mean())
     if own_features(cells):
-        odds = sharpness(labels.shares_, confidence=confidence) * labels.coef_
+        # rows alike may be of different classes: the likeliest one is right as often as its share says
+        odds = sharpness(labels.shares_, confidence=float(labels.probability_.mean())) * labels.coef_
         return featured(cells, odds, classes), labels.labels_
+    confidence = float(labels.confidence_.mean())  # of images, whose shares are shrunk: see sure_labels
     student = AugmentedSVM(image_shape=cells.image_shape, invariances=cells.invariances)
     weight = labels.margin_ / max(float(labels.margin_.mean()), 1e-300)
     some = slice(most_images)
@@ -172,6 +173,7 @@ def featured(cells: FeatureCells, weights: np.ndarray, classes: np.ndarray) -> P
     whitening = PCA(cells.whitening_.shape[1])
     whitening.mean_, whitening.components_ = cells.middle_, cells.whitening_.T
     whitening.n_features_in_ = len(cells.middle_)
+    whitening.explained_variance_ = np.ones(cells.whitening_.shape[1])  # read, not used, by scikit-learn 1.6
     odds = linear(np.sqrt(1 - cells.constant**2) * weights[:-1], cells.constant * weights[-1], classes)
     steps = (_named(cells), whitening, Normalizer(), odds)
     return Pipeline(list(zip(("features", "whitening", "length", "weights"), steps, strict=True)))
