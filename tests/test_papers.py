@@ -67,6 +67,7 @@ PAPERS = {
 STATES = re.compile(r"agrees|differs because .+|not reproduced because .+")
 COMMAND = re.compile(r"`python -m (reproduce|bench) (\w+)((?: [\w.]+)*)`")
 PAGE = re.compile(r"\]\(((?:\.\./)?[\w-]+\.md)")
+DATE = re.compile(r"\b20\d\d-\d\d-\d\d\b|\b\d{1,2} [A-Z][a-z]+ 20\d\d\b")
 TEST = re.compile(r"`(test_\w+)`")
 
 
@@ -111,6 +112,19 @@ def test_commands_and_pages_that_are_named_exist(page):
         source = (REPOSITORY / folder / f"{module}.py").read_text()
         assert [part for part in parts.split() if f'"{part}"' not in source] == [], module
     assert [name for name in PAGE.findall(text) if not (RECORD / name).is_file()] == []
+
+
+def test_what_was_run_stands_with_its_command_on_a_page_with_a_date():
+    """Figures of a command are on a page that says when; a page that is named for a figure says when."""
+    pages = {path.name: path.read_text() for path in REPOSITORY.joinpath("docs").rglob("*.md")}
+    dated = {name for name, text in pages.items() if DATE.search(text)} - {"papers.md", "errata.md"}
+    for paper, rows in ROWS.items():
+        for item, _, state, where in rows:
+            if state.startswith("differs"):
+                assert {Path(page).name for page in PAGE.findall(where)} <= dated, (paper, item)
+            for folder, module, _ in COMMAND.findall(where):
+                run = re.compile(rf"python -m {folder}[ .]{module}\b")
+                assert any(run.search(pages[name]) for name in dated), (paper, item, module)
 
 
 def test_every_error_is_shown_by_something():
