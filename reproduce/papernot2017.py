@@ -1,9 +1,10 @@
 """PATE as Papernot et al. 2017 (arXiv:1610.05755) report it: figures 2 to 4, appendices B and C.
 
-``python -m reproduce.papernot2017 [2] [3] [4] [B] [C] [readings] [--out FOLDER]`` prints the tables, and
-writes each as JSON and as a figure where a folder is given. The students of figure 4:
+``python -m reproduce.papernot2017 [2] [3] [4] [B] [C] [siamese] [readings] [--out FOLDER]`` prints the
+tables, and writes each as JSON and as a figure where a folder is given. The students of figure 4:
 ``python -m reproduce.papernot2017_students``.
-``readings``: Diabetes of appendix C under four readings of what is to be told apart.
+``siamese``: the first attempt of appendix B.2. ``readings``: Diabetes of appendix C under four readings of
+what is to be told apart.
 Accuracies of noisy labels are exact, not sampled. docs/record/student-reproduction.md says what differs.
 """
 
@@ -42,6 +43,7 @@ ASKED = (100, 500, 1000)
 FIRST, MORE, ROUNDS, SEEDS = 200, 100, 3, 2
 LONG = 1500  # steps of a student that learns once
 SURE, POSSIBLE = 0.9, 0.1  # scores of the binary experts
+SIAMESE, BAR = (200, 500), 4.0  # answers; squared distance at which a pair is as likely alike as not
 FORESTS, TREES, N_ASKED, SCALE = 250, 100, 500, 20.0
 PAPERS_ROWS = 34_104, 12_702  # of Diabetes, private and others, balanced
 READINGS: dict[str, tuple[set[str], set[str]]] = {
@@ -257,6 +259,63 @@ def learning_curve(labels: np.ndarray, choose: Callable[[Asking], np.ndarray], *
     return accuracy
 
 
+def siamese() -> dict[str, Any]:
+    """B.2: does a network that compares images know which unanswered image is of an answered one's class?
+
+    Two copies of one perceptron turn images into 32 numbers; a logistic model of their squared distance says
+    whether two images are of one class. It learns from all pairs of the images that were answered, by the
+    labels that the authors saved. An image is matched where its nearest answered image is of its class with
+    the stated chance; a student then learns from the matched ones, too.
+    """
+    import torch
+
+    _, public, new = mnist()
+    with np.load(folder() / "pate_votes" / "papernot_mnist_student.npz") as saved:
+        labels = saved["student_labels"].astype(np.int64)[: len(public.y)]
+    records: dict[str, Any] = {"asked": []}
+    for n_asked in SIAMESE:
+        rows = np.random.default_rng(0).permutation(len(labels))[:n_asked]
+        told = torch.as_tensor(labels[rows])
+        twin = TorchClassifier(
+            "perceptron",
+            epochs=max(1, LONG * 100 // n_asked),
+            batch_size=min(100, n_asked),
+            learning_rate=1e-3,
+            n_threads=1,
+            random_state=0,
+        )
+        twin.classes_, twin.n_features_in_ = np.arange(32), public.X.shape[1]
+
+        def apart(codes: Any, batch: Any, told: Any = told) -> Any:
+            distances = torch.cdist(codes, codes).square()
+            pairs = ~torch.eye(len(batch), dtype=torch.bool)
+            alike = (told[batch][:, None] == told[batch]).float()
+            return torch.nn.functional.binary_cross_entropy_with_logits(
+                (BAR - distances)[pairs], alike[pairs]
+            )
+
+        twin.minimise(public.X[rows], apart, name="siamese")
+        known, every = twin.logits(public.X[rows]), twin.logits(public.X)
+        distances = ((every[:, None] - known[None]) ** 2).sum(axis=2)
+        nearest, chance = distances.argmin(axis=1), 1 / (1 + np.exp(distances.min(axis=1) - BAR))
+        inferred = labels[rows][nearest]
+        others = np.setdiff1d(np.arange(len(labels)), rows)
+        record: dict[str, Any] = {"asked": n_asked}
+        for sure in (0.5, SURE):
+            matched = others[chance[others] >= sure]
+            both = np.concatenate([rows, matched])
+            seen = np.concatenate([labels[rows], inferred[matched]])
+            taught = student(0, n_rows=len(both), steps=LONG).fit(public.X[both], seen)
+            record[f"matched at {sure:g}"] = len(matched) / len(others)
+            record[f"right at {sure:g}"] = float((inferred[matched] == public.y[matched]).mean())
+            record[f"student at {sure:g}"] = float(taught.score(new.X, new.y))
+        alone = student(0, n_rows=n_asked, steps=LONG).fit(public.X[rows], labels[rows])
+        record["student of the answers alone"] = float(alone.score(new.X, new.y))
+        records["asked"].append(record)
+        print("siamese: " + ", ".join(f"{name} {value:.3g}" for name, value in record.items()), flush=True)
+    return records
+
+
 def show_curves(title: str, x: Any, curves: dict[str, list[float]]) -> None:
     print(f"{title:>30} " + " ".join(f"{each:>6g}" for each in x))
     for name, values in curves.items():
@@ -361,6 +420,8 @@ def main(arguments: list[str] | None = None) -> None:
         records["C"] = {
             name: forests(name, read()) for name, read in (("Adult", census), ("Diabetes", readmissions))
         }
+    if "siamese" in given.parts:
+        records["siamese"] = siamese()
     if "readings" in given.parts:
         records["readings"] = {
             name: forests(name, readmissions(classes)) for name, classes in READINGS.items()
