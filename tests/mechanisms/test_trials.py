@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 
 import mpmath
 import numpy as np
@@ -270,8 +271,9 @@ def test_the_dearest_setting_decides_the_price():
         ({"n_trials": 0.0}, "n_trials must be finite and > 0"),
         ({"n_trials": 1.0, "eta": 1.0}, "n_trials must be above 1"),
         ({"n_trials": 1e5}, "n_trials must be above 1 and at most 10000"),
-        ({"eta": -1.0}, "eta must be None, or finite and > -1"),
-        ({"eta": math.inf}, "eta must be None, or finite and > -1"),
+        ({"eta": -1.0}, "eta must be None, or > -1 and at most 100"),
+        ({"eta": math.nan}, "eta must be None, or > -1 and at most 100"),
+        ({"n_trials": 100.0, "eta": -0.999}, "n_trials=100.0 is out of reach of eta=-0.999"),
         ({"n_answers": 0}, "n_answers must be an integer"),
     ],
 )
@@ -285,6 +287,7 @@ def test_another_score_is_another_question():
     scored = replace(plain, score=np.sum)
     assert plain != scored
     assert "numpy.sum" in repr(scored)
+    assert "functools.partial" in repr(replace(plain, score=partial(np.sum, axis=0)))
     screened = Confident(screen=Threshold(at=70.0, sigma=25.0), argmax=GNMax(sigma=20.0))
     assert BestTrial(settings=(screened,), n_trials=3.0).curve().epsilon(1e-5) > screened.curve().epsilon(
         1e-5

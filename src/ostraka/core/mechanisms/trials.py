@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from ostraka.core.private import Adjacency, Private
     from ostraka.core.released import Released
 
-_MOST = 1e4  # trials that are expected
+_MOST, _MOST_ETA = 1e4, 100.0  # trials that are expected; with a larger eta they are as good as Poisson
+_LEAST_LOG_GAMMA = -700.0
 _WORD, _DIGITS = (
     62,
     60,
@@ -51,8 +52,9 @@ class BestTrial:
         Expected number of trials, above 1; above 0 for Poisson numbers. Public.
     score : callable(released) -> float, optional
         Public, and a function of what one trial released, and of public values. None: what is named
-        ``"score"`` in it, or its first number. A score that is NaN or raises counts as minus infinity.
-    eta : float > -1, or None
+        ``"score"`` in it, or its first number. A score that is NaN or raises counts as minus infinity. Its
+        name stands for it in the ledger: name two scores differently.
+    eta : float, above -1 and at most 100, or None
         The number of trials is truncated negative binomial, at least 1: with 1 it is geometric (Liu and
         Talwar), with 0 logarithmic. Less varies more, and costs less. None: it is Poisson, which varies
         least; it may be 0, and then there is no answer. Public.
@@ -115,11 +117,18 @@ class BestTrial:
         if self.n_trials > _MOST or (self.eta is not None and self.n_trials <= 1):
             least = 0 if self.eta is None else 1
             raise ValueError(f"n_trials must be above {least} and at most {_MOST:g}, got {self.n_trials!r}")
-        if self.eta is not None and not (math.isfinite(self.eta) and self.eta > -1):
-            raise ValueError(f"eta must be None, or finite and > -1, got {self.eta!r}")
+        if self.eta is not None and not -1 < self.eta <= _MOST_ETA:
+            raise ValueError(f"eta must be None, or > -1 and at most {_MOST_ETA:g}, got {self.eta!r}")
+        if self.eta is not None and _mean(_LEAST_LOG_GAMMA, self.eta) <= self.n_trials:
+            raise ValueError(
+                f"n_trials={self.n_trials!r} is out of reach of eta={self.eta!r}: take a larger eta"
+            )
 
     def __repr__(self) -> str:
-        own = "" if self.score is None else f"score=<{self.score.__module__}.{self.score.__qualname__}>, "
+        own = ""
+        if self.score is not None:
+            named = self.score if hasattr(self.score, "__qualname__") else type(self.score)
+            own = f"score=<{named.__module__}.{named.__qualname__}>, "
         return (
             f"BestTrial(settings={self.settings!r}, n_trials={self.n_trials!r}, {own}eta={self.eta!r}, "
             f"n_answers={self.n_answers!r})"
@@ -219,7 +228,9 @@ def _named(released: Released) -> dict[str, np.ndarray]:
 @lru_cache(maxsize=256)
 def _gamma(mean: float, eta: float) -> float:
     """The parameter gamma of a truncated negative binomial number with this mean."""
-    return float(np.exp(brentq(lambda log: math.log(_mean(log, eta) / mean), -700.0, -1e-12, xtol=1e-14)))
+    return float(
+        np.exp(brentq(lambda log: math.log(_mean(log, eta) / mean), _LEAST_LOG_GAMMA, -1e-12, xtol=1e-14))
+    )
 
 
 def _mean(log_gamma: float, eta: float) -> float:
