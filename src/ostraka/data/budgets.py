@@ -99,7 +99,8 @@ class Account:
         """Record the cost of a release durably. A key that was charged before costs nothing."""
         ledger = self._open.get(unit)
         if ledger is None:
-            path = self.folder / f"{self.number}-{_slug(unit)}.sqlite"
+            words = [part.replace(" ", "-") for part in _promise(unit) if part != "replace-one"]
+            path = self.folder / f"{self.number}-{'-'.join(words)}.sqlite"
             budget = None if path.exists() else Budget(epsilon=_UNBOUNDED, delta=delta, adaptive=False)
             ledger = self._open[unit] = Ledger(path, budget=budget)
         ledger.charge(mechanism, uses=uses, unit=unit, simulation=simulation, key=key)
@@ -333,10 +334,6 @@ def _promise(unit: str) -> tuple[str, str]:
     """Unit and relation of what a ledger records, such as ``"row (zero-out)"``."""
     name, _, relation = unit.partition(" (")
     return name, relation.rstrip(")") or "replace-one"
-
-
-def _slug(unit: str) -> str:
-    return "-".join(part for part in _promise(unit) if part != "replace-one").replace(" ", "-")
 
 
 def _smallest(digests: np.ndarray) -> np.ndarray:

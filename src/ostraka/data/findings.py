@@ -192,13 +192,13 @@ def findings(table: Table, columns: Columns, *, public: Table | None) -> list[Fi
 
     ``public`` is None where public rows are held out of the private ones.
     """
+    import pyarrow as pa
+
     aside = {columns.label, columns.person, *columns.drop}
     features = [name for name in table.names if name not in aside]
     remarks: list[Finding] = []
-    cells = {}
-    for name in table.names:
-        if name not in columns.drop and not _is_float(table, name):
-            cells[name] = Cells.of(table, name)
+    floats = {field.name for field in table.frame.schema if pa.types.is_floating(field.type)}
+    cells = {name: Cells.of(table, name) for name in table.names if name not in {*columns.drop, *floats}}
     remarks += _units(table, columns, cells)
     remarks += _rows(table, columns, cells)
     label: Cells | None = None
@@ -379,12 +379,6 @@ def _spellings(it: _Labels, classes: list[str]) -> Iterator[Finding]:
         *options,
         values=(text for group in twins for text in group),
     )
-
-
-def _is_float(table: Table, name: str) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_floating(table.frame.schema.field(name).type))
 
 
 def _units(table: Table, columns: Columns, cells: dict[str, Cells]) -> Iterator[Finding]:

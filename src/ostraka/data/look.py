@@ -112,7 +112,9 @@ def _shape(lines: list[str], declared: Format) -> tuple[str, int]:
         titles = declared.skip if declared.skip is not None else first
         if declared.skip is None and sizes[first] != usual and usual > 1:
             places = [place for place, size in enumerate(sizes) if size == usual][:_TITLES]
-            headers = [place for place in places if is_header(_names(lines[place], sign))]
+            headers = [
+                place for place in places if is_header(without_trailing(cells_of_line(lines[place], sign)))
+            ]
             titles = headers[0] if headers else first
         filled_sizes = [size for size in sizes[titles:] if size]
         share = sum(size == usual for size in filled_sizes) / len(filled_sizes)
@@ -121,10 +123,6 @@ def _shape(lines: list[str], declared: Format) -> tuple[str, int]:
             best = score, sign, titles if titles <= _TITLES else 0
     blank = best[2] and not any(line.strip() for line in lines[: best[2]])
     return best[1], 0 if blank else best[2]  # blank lines above a header are left out without being asked to
-
-
-def _names(line: str, delimiter: str) -> list[str]:
-    return without_trailing(cells_of_line(line, delimiter))
 
 
 def _of_workbook(path: Path, declared: Format) -> Look:

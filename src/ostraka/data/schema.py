@@ -379,7 +379,13 @@ def encoded(schema: Schema, frame: Any, *, most: int) -> np.ndarray:
         parts: Iterator[list[np.ndarray]] = iter([[c.encode(cells[c.name]) for c in schema.columns]])
         n_rows = len(cells[schema.names[0]])
     else:
-        file = _opened(Path(frame), schema)
+        import pyarrow.parquet as pq
+
+        path = Path(frame)
+        if not path.is_file():
+            raise ValueError(f"frame must be a table or a Parquet file, but {path} is no file")
+        schema.require(schema_of([path]).names)
+        file = pq.ParquetFile(path, read_dictionary=[c.name for c in schema.columns if c.categories])
         n_rows = file.metadata.num_rows
         parts = (
             [_arrow_codes(column, batch.column(column.name)) for column in schema.columns]
@@ -394,15 +400,6 @@ def encoded(schema: Schema, frame: Any, *, most: int) -> np.ndarray:
             rows[begin : begin + len(codes), j] = codes
         begin += len(part[0])
     return rows
-
-
-def _opened(path: Path, schema: Schema) -> Any:
-    import pyarrow.parquet as pq
-
-    if not path.is_file():
-        raise ValueError(f"frame must be a table or a Parquet file, but {path} is no file")
-    schema.require(schema_of([path]).names)
-    return pq.ParquetFile(path, read_dictionary=[c.name for c in schema.columns if c.categories])
 
 
 def _arrow_codes(column: Column, values: Any) -> np.ndarray:

@@ -363,10 +363,8 @@ def of_tables(
         owners = encoding.people(table, columns.person)
         table, questions = table.split(_held_out(len(table), owners, share=holdout or 0.0, seed=seed))
         questions = replace(questions, public=True)
-    unread: dict[str, int] = {}
     labels, strange, y = _learned(table, questions, columns)
-    if strange.any():
-        unread[columns.label] = int(strange.sum())
+    facts = _facts(private, columns, labels, strange, remarks)
     unknown = _unknown_classes(y, labels, columns, where=public)
     test = _tested(len(questions), labelled=y is not None, seed=seed)
     features, type_notes = encoding.understood(questions, names, as_text=columns.as_text, fill=columns.fill)
@@ -378,27 +376,22 @@ def of_tables(
     held_table = [table]
     del table  # so that its memory is free again while it is transformed
     return Task(
-        name=private.name,
+        **facts,
         X_private=(
             _stored(private, features, encoder, columns=columns, width=X.shape[1])
             if private.is_dir()
-            else encoding.matrix(held_table.pop(), features, encoder, unread=unread)
+            else encoding.matrix(held_table.pop(), features, encoder, unread=facts["unread"])
         ),
-        y_private=labels,
         groups=groups,
         X_public=X[~test],
         public_rows=questions.numbering[~test] - 1,
         X_test=X[test] if test.any() else None,
         y_test=y[test] if y is not None and test.any() else None,
-        classes=encoding.spelled(columns.classes, labels.dtype) if columns.classes else None,
         encoder=encoder,
         columns=names,
-        bounds=columns.bounds,
         not_protected=((HELD_OUT,) if public is None else ()) + ((UNLABELLED,) if n_unlabelled else ()),
         said=tuple(dict.fromkeys(notes)),
         shown=encoding.Shown.of(questions.split(test)[0], features),
-        unread=unread,
-        findings=tuple(remarks),
         texts=shown,
     )
 
@@ -450,23 +443,19 @@ def labelled(
     encoder = encoding.encoder(rows, features)
     X = encoding.matrix(rows, features, encoder)
     return Task(
-        name=private.name,
+        **_facts(private, columns, labels, strange, remarks),
         X_private=X,
-        y_private=labels,
         groups=None,
         X_public=X,
         public_rows=table.numbering - 1,
         X_test=None if measured is None else encoding.matrix(measured, features, encoder),
         y_test=y,
-        classes=encoding.spelled(columns.classes, labels.dtype) if columns.classes else None,
         encoder=encoder,
         columns=names,
         not_protected=((LABELS_HELD_OUT,) if holdout is not None else ())
         + ((UNLABELLED,) if n_unlabelled else ()),
         said=tuple(dict.fromkeys((*table.said, *unknown, *type_notes))),
         shown=encoding.Shown.of(rows, features),
-        unread={columns.label: int(strange.sum())} if strange.any() else {},
-        findings=tuple(remarks),
         of_labels=True,
     )
 
@@ -488,25 +477,35 @@ def _labelled_arrays(
     labels, strange, remarks = _of_array(rows, columns)
     y = None if measured is None or measured.labels is None else measured.labels.astype(labels.dtype)
     return Task(
-        name=private.name,
+        **_facts(private, columns, labels, strange, remarks),
         X_private=X,
-        y_private=labels,
         groups=None,
         X_public=X,
         public_rows=np.arange(len(X)),
         X_test=None if measured is None else other,
         y_test=y,
-        classes=encoding.spelled(columns.classes, labels.dtype) if columns.classes else None,
         encoder=step,
         columns=tuple(f"{rows.name}_{place}" for place in range(rows.X.shape[1])),
         not_protected=(LABELS_HELD_OUT,) if holdout is not None else (),
         said=_unknown_classes(y, labels, columns, where=known),
         array=rows.name,
         image_shape=rows.image_shape,
-        unread={columns.label: int(strange.sum())} if strange.any() else {},
-        findings=remarks,
         of_labels=True,
     )
+
+
+def _facts(
+    private: Path, columns: Columns, labels: np.ndarray, strange: np.ndarray, remarks: Sequence[Finding]
+) -> dict[str, Any]:
+    """What every task has: its name, the labels with their classes, and what was found in the tables."""
+    return {
+        "name": private.name,
+        "y_private": labels,
+        "classes": encoding.spelled(columns.classes, labels.dtype) if columns.classes else None,
+        "bounds": columns.bounds,
+        "unread": {columns.label: int(strange.sum())} if strange.any() else {},
+        "findings": tuple(remarks),
+    }
 
 
 def _one_label_each(remarks: list[Finding], columns: Columns) -> list[Finding]:
@@ -645,9 +644,8 @@ def _of_arrays(
     unknown = _unknown_classes(questions.labels, labels, columns, where=public)
     test = _tested(len(X_public), labelled=questions.labels is not None, seed=seed)
     return Task(
-        name=private.name,
+        **_facts(private, columns, labels, strange, remarks),
         X_private=X,
-        y_private=labels,
         groups=rows.people,
         X_public=X_public[~test],
         public_rows=places[~test],
@@ -655,16 +653,12 @@ def _of_arrays(
         y_test=questions.labels[test].astype(labels.dtype)
         if questions.labels is not None and test.any()
         else None,
-        classes=encoding.spelled(columns.classes, labels.dtype) if columns.classes else None,
         encoder=step,
         columns=tuple(f"{rows.name}_{place}" for place in range(rows.X.shape[1])),
-        bounds=columns.bounds,
         not_protected=(HELD_OUT,) if public is None else (),
         said=unknown,
         array=rows.name,
         image_shape=rows.image_shape,
-        unread={columns.label: int(strange.sum())} if strange.any() else {},
-        findings=remarks,
     )
 
 

@@ -327,7 +327,8 @@ def _task(
                 if each.weight != NOTE and each.options and not _known(each, found)
             ]
             if not again:
-                return None, columns, [*found, _refusal(error)]
+                refusal = Finding(kind="refused", weight=REFUSED, text=str(error))
+                return None, columns, [*found, refusal]
             found += again
             columns = declarations(columns, again)
         else:
@@ -340,10 +341,6 @@ def _as_declared(table: Table, columns: Columns) -> Table:
     none = (*table.missing, *(text.strip().lower() for text in columns.missing))
     form = table.form._replace(decimal=columns.form.decimal or table.form.decimal)
     return replace(table, missing=tuple(dict.fromkeys(none)), form=form)
-
-
-def _refusal(error: ValueError) -> Finding:
-    return Finding(kind="refused", weight=REFUSED, text=str(error))
 
 
 def _plan(

@@ -16,8 +16,7 @@ from sklearn.base import BaseEstimator
 from ostraka.core import check
 from ostraka.core.curve import Curve
 from ostraka.core.mechanisms import sums
-from ostraka.synth import clusters as _clusters
-from ostraka.synth import clusters as _lloyd
+from ostraka.synth import clusters as lloyd
 from ostraka.synth import fitting
 from ostraka.synth.kmeans import PrivateKMeans
 from ostraka.synth.sgd import DCGAN, RBM, VAE, PrivateSGD, logits_of
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
     from ostraka.core.ledger.ledger import Ledger
     from ostraka.core.private import Adjacency, Private
     from ostraka.synth.clusters import NoisyLloyd
+
+_NETWORKS: dict[str, Any] = {"vae": VAE, "rbm": RBM, "dcgan": DCGAN}
 
 
 @dataclass(eq=False, repr=False)
@@ -194,7 +195,11 @@ class DPGM(BaseEstimator):
         )
         clusters = kmeans.mechanism(n_features=n_features, n_classes=n_classes)
         if gaussian:
-            spread = partial(_spread_of, clusters)
+
+            def spread(noise: float) -> Spread:  # a twentieth of the squared noise for the lengths
+                sigmas = noise / math.sqrt(0.95), noise / math.sqrt(0.05)
+                return Spread(clusters=clusters, sigma=sigmas[0], sigma_norms=sigmas[1])
+
             return spread(fitting.least_noise(spread, epsilon=self.epsilon, delta=self.delta))
         training = partial(
             PrivateSGD,
@@ -217,23 +222,14 @@ class DPGM(BaseEstimator):
         return made(noise)
 
     def _network(self, n_features: int) -> Any:
-        if self.generator == "vae":
-            return VAE(n_features=n_features)
-        if self.generator == "rbm":
-            return RBM(n_features=n_features)
-        if self.generator == "dcgan":
-            return DCGAN(n_features=n_features)
+        if isinstance(self.generator, str) and self.generator in _NETWORKS:
+            return _NETWORKS[self.generator](n_features=n_features)
         if getattr(self.generator, "n_features", None) != n_features:
             raise ValueError(
                 f"generator must be 'vae', 'rbm', 'dcgan', 'gaussian', or a network for {n_features} "
                 f"columns, such as VAE(n_features={n_features}), got {self.generator!r}"
             )
         return self.generator
-
-
-def _spread_of(clusters: NoisyLloyd, noise: float) -> Spread:
-    """A twentieth of the squared noise goes to the histogram of lengths."""
-    return Spread(clusters=clusters, sigma=noise / math.sqrt(0.95), sigma_norms=noise / math.sqrt(0.05))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -374,7 +370,7 @@ class Spread:
         self.uses(private)
         released, rows, member = self.clusters.release_and_assign(private, rng=rng)
         about = np.clip(rows, 0.0, 1.0) - np.clip(released["rows"], 0.0, 1.0).astype(rows.dtype)[member]
-        clip = _lloyd.noisy_clip(
+        clip = lloyd.noisy_clip(
             about, np.ones(len(about)), longest=self.clusters.longest, sigma=self.sigma_norms, rng=rng
         )
         owners = self.clusters.owners()
@@ -443,7 +439,7 @@ class Spread:
         values, vectors = np.linalg.eigh(noisy)
         edge = 2 * _CELLS_OF_PAIRS * math.sqrt(len(noisy))
         clear = values > edge
-        if n_rows < _clusters.SEVERAL * _clusters.size_noise(self.clusters.sigma, self.clusters.n_features):
+        if n_rows < lloyd.SEVERAL * lloyd.size_noise(self.clusters.sigma, self.clusters.n_features):
             clear[:] = False
         signal = np.sqrt(values[clear] ** 2 - edge**2) / (max(n_rows, 1.0) * self._longest)
         signal *= min(1.0, 1 / max(float(signal.sum()), 1e-12))  # no row is longer than its clip

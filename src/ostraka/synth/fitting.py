@@ -68,16 +68,12 @@ def labelled(X: Any, y: Any, classes: Any) -> tuple[np.ndarray, np.ndarray, int]
     rows = numbers(X)
     if y is None:
         return rows, np.zeros(len(rows), dtype=np.int64), 1
-    return rows, _class_codes(y, classes, len(rows)), len(classes)
-
-
-def _class_codes(y: Any, classes: Any, n_rows: int) -> np.ndarray:
     if classes is None:
         raise ValueError("classes must be given with y: the list of all classes is public, not read off y")
     labels = Labels(one_type(classes))
     if len(np.unique(labels.classes)) != len(labels.classes) or not len(labels.classes):
         raise ValueError("classes must be a list of different classes")
-    return labels.encode(one_type(y, n_rows=n_rows))
+    return rows, labels.encode(one_type(y, n_rows=len(rows))), len(classes)
 
 
 def rows_of_persons(

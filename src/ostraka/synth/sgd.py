@@ -193,8 +193,21 @@ class PrivateSGD:
         return table[:, :-2], owners
 
 
+class OwnLosses:
+    """A kind of network whose modules have their own losses, and need no first weights."""
+
+    __slots__ = ()
+
+    def losses(self, module: Any, rows: torch.Tensor) -> torch.Tensor:
+        """The loss of each row: its negative evidence bound, its free energy, or that of calling it real."""
+        return module.losses(rows)  # type: ignore[no-any-return]
+
+    def start(self, module: Any, centre: np.ndarray) -> None:
+        """Do nothing: rows carry the logits of their centre, or images are generated from noise alone."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VAE:
+class VAE(OwnLosses):
     """A variational autoencoder for rows from 0 to 1, whose decoder begins at the noisy centres of clusters.
 
     Parameters
@@ -230,13 +243,6 @@ class VAE:
             sizes: dict[str, Any] = {"hidden": self.hidden, "latent": self.latent}
             return [Autoencoder(self.n_features, **sizes) for _ in range(n_networks)]
 
-    def losses(self, module: Any, rows: torch.Tensor) -> torch.Tensor:
-        """Negative evidence bound of each row, which stands before the logits of its centre."""
-        return module.losses(rows)  # type: ignore[no-any-return]
-
-    def start(self, module: Any, centre: np.ndarray) -> None:
-        """Do nothing: each row already carries the logits of its centre."""
-
     def sampled(self, module: Any, centres: np.ndarray, *, seed: int) -> np.ndarray:
         """Means of new rows, one for each row of centres."""
         import torch  # noqa: PLC0415
@@ -247,7 +253,7 @@ class VAE:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RBM:
+class RBM(OwnLosses):
     """A restricted Boltzmann machine for rows of 0 and 1, whose biases begin at the centre of its cluster.
 
     Persistent chains give the gradient of the model's part. They read noisy weights only: no price.
@@ -280,10 +286,6 @@ class RBM:
         seeds = range(seed, seed + n_networks)
         return [BoltzmannMachine(self.n_features, **sizes, seed=number) for number in seeds]
 
-    def losses(self, module: Any, rows: torch.Tensor) -> torch.Tensor:
-        """Free energy of each row."""
-        return module.losses(rows)  # type: ignore[no-any-return]
-
     def public_gradient(self, module: Any) -> dict[str, torch.Tensor]:
         """Gradient of the model's part of the loss, from its chains."""
         return module.public_gradient()  # type: ignore[no-any-return]
@@ -307,7 +309,7 @@ class RBM:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DCGAN:
+class DCGAN(OwnLosses):
     """A GAN of convolutions for square images, grey or RGB, as flat rows from 0 to 1, channels first.
 
     Only its discriminator sees rows, and normalises each alone where a DCGAN has batch normalisation, which
@@ -355,16 +357,9 @@ class DCGAN:
             sizes: dict[str, Any] = {"width": self.width, "n_noise": self.n_noise}
             return [ImageRivals(self.n_features, **sizes) for _ in range(n_networks)]
 
-    def losses(self, module: Any, rows: torch.Tensor) -> torch.Tensor:
-        """Loss of calling each row real."""
-        return module.losses(rows)  # type: ignore[no-any-return]
-
     def public_gradient(self, module: Any) -> dict[str, torch.Tensor]:
         """Gradient of generated rows' part of the loss, and the generator's own."""
         return module.public_gradient()  # type: ignore[no-any-return]
-
-    def start(self, module: Any, centre: np.ndarray) -> None:
-        """Do nothing: images are generated from noise alone."""
 
     def sampled(self, module: Any, centres: np.ndarray, *, seed: int) -> np.ndarray:
         """New rows, as many as there are centres."""

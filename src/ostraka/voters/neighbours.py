@@ -504,7 +504,7 @@ class NeighbourVoter(BaseEstimator):
         """The nearest units of each query, so many that a sample nearly always contains k of them."""
         check_is_fitted(self, "classes_")
         self._check_settings()
-        points = feature_table(self._transformed(X), "X")
+        points = feature_table(X if self.transformer is None else self.transformer.transform(X), "X")
         if points.shape[1] != self.n_features_in_:
             raise ValueError(
                 f"X has {points.shape[1]} features, but the private rows have {self.n_features_in_}"
@@ -537,9 +537,6 @@ class NeighbourVoter(BaseEstimator):
                     "transformer must be fitted on public rows before: transformer.fit(X_public). Fitted on "
                     "private rows it would leak them into every answer, and no price covers that"
                 ) from None
-
-    def _transformed(self, X: Any) -> Any:
-        return X if self.transformer is None else self.transformer.transform(X)
 
     def _private_features(self, X: Any) -> np.ndarray:
         """Features of the private rows, each row by itself. Numbers beyond all measure count as the ends."""

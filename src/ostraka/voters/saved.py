@@ -561,15 +561,9 @@ def _network(arrays: Mapping[str, np.ndarray], number: int, plan: TrainingPlan) 
 LIST = "manifest.json"
 _PLAIN_NAME = re.compile(r"[a-z]+(-\d{4})?\.(skops|npz|json)")
 # What the teachers of `ostraka learn` hold beside what skops trusts. Data, none of it callable.
-_TRUSTED = frozenset(
-    {
-        "numpy.dtype",
-        "sklearn.metrics._dist_metrics.EuclideanDistance64",
-        "sklearn.neighbors._ball_tree.BallTree",
-        "sklearn.neighbors._kd_tree.KDTree",
-        "sklearn.tree._tree.Tree",
-    }
-)
+_TREE = "sklearn.tree._tree.Tree"
+_INDICES = frozenset({"sklearn.neighbors._ball_tree.BallTree", "sklearn.neighbors._kd_tree.KDTree"})
+_TRUSTED = _INDICES | {"numpy.dtype", "sklearn.metrics._dist_metrics.EuclideanDistance64", _TREE}
 
 
 class SavedFiles:
@@ -678,7 +672,8 @@ def validate_model(model: Any, *, n_features: int, where: str) -> None:
         if id(part) in visited:
             continue
         visited.add(id(part))
-        if not _is_valid(part, n_features):
+        kind = f"{type(part).__module__}.{type(part).__name__}"
+        if (kind == _TREE and not _is_tree(part, n_features)) or (kind in _INDICES and not _is_index(part)):
             raise ValueError(
                 f"{where} holds a tree with an index out of bounds: it was changed after training"
             )
@@ -690,15 +685,6 @@ def validate_model(model: Any, *, n_features: int, where: str) -> None:
             waiting += part.tolist() if part.dtype == object else []
         elif hasattr(part, "__dict__"):
             waiting += vars(part).values()
-
-
-def _is_valid(model: Any, n_features: int) -> bool:
-    kind = f"{type(model).__module__}.{type(model).__name__}"
-    if kind == "sklearn.tree._tree.Tree":
-        return _is_tree(model, n_features)
-    if kind in {"sklearn.neighbors._kd_tree.KDTree", "sklearn.neighbors._ball_tree.BallTree"}:
-        return _is_index(model)
-    return True
 
 
 def _is_tree(tree: Any, n_features: int) -> bool:
