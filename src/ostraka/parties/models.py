@@ -12,7 +12,7 @@ import numpy as np
 
 from ostraka.secure.agreement import INPUT_BITS
 from ostraka.secure.two_party import FixedModel
-from ostraka.voters.kinds import LINEAR, linear_scores
+from ostraka.voters.kinds import LINEAR, kind_of_model, linear_scores
 
 if TYPE_CHECKING:
     from ostraka.secure.agreement import Agreement
@@ -39,9 +39,9 @@ def check_supported(estimator: Any, agreement: Agreement) -> None:
     if secret is None:
         return
     *scalers, last = _steps(estimator)
-    linear, network = _kind(last) in LINEAR, _kind(last) == _MLP
+    linear, network = kind_of_model(last) in LINEAR, kind_of_model(last) == _MLP
     if not all(
-        _kind(scaler) in _SCALERS and not getattr(scaler, "clip", False) for scaler in scalers
+        kind_of_model(scaler) in _SCALERS and not getattr(scaler, "clip", False) for scaler in scalers
     ) or not (linear or network):
         raise ValueError(
             "with secret questions the estimator must be LogisticRegression, RidgeClassifier, SGDClassifier, "
@@ -91,7 +91,7 @@ def _constant(vote: int, n_features: int, hidden: int, n_classes: int) -> _Layer
 def _read(model: Any, middle: float, half: float) -> _Layers | None:
     """Return a trained model's layers with its scalers merged; None if its numbers give no valid scores."""
     *scalers, last = _steps(model)
-    if _kind(last) == _MLP:
+    if kind_of_model(last) == _MLP:
         weights, offsets, then = _network(last)
     elif (scores := linear_scores(last)) is None:
         return None
@@ -172,8 +172,4 @@ def _whole(weights: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _steps(estimator: Any) -> list[Any]:
-    return [step for _, step in estimator.steps] if _kind(estimator) == _PIPELINE else [estimator]
-
-
-def _kind(estimator: Any) -> str:
-    return f"{type(estimator).__module__}.{type(estimator).__qualname__}"
+    return [step for _, step in estimator.steps] if kind_of_model(estimator) == _PIPELINE else [estimator]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ostraka.voters.kinds import dense
+from ostraka.voters.kinds import dense, kind_of_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -57,7 +57,7 @@ class _Shards(NamedTuple):
 
 def applies(estimator: Any) -> bool:
     """Whether it is one of scikit-learn's own estimators with a solution that these formulas give."""
-    free = _FREE.get(f"{type(estimator).__module__}.{type(estimator).__qualname__}")
+    free = _FREE.get(kind_of_model(estimator))
     if free is None:
         return False
     usual, settings = type(estimator)().get_params(), estimator.get_params()

@@ -272,19 +272,21 @@ def terms_of(models: Sequence[Any]) -> Terms | None:
     """
     if not models:
         return Terms(lambda X: X, _linear)
-    kind = _kind(models[0])
+    kind = kind_of_model(models[0])
     if kind in LINEAR:
         terms = Terms(lambda X: X, _linear) if _plain(models[0].coef_) else None
     else:
         terms = _MADE[kind](models) if kind in _MADE else None
     if terms is None:
         return None
-    return terms._replace(of_model=lambda model: terms.of_model(model) if _kind(model) == kind else None)
+    return terms._replace(
+        of_model=lambda model: terms.of_model(model) if kind_of_model(model) == kind else None
+    )
 
 
 def linear_scores(model: Any) -> tuple[np.ndarray, np.ndarray] | None:
     """Weights (n_present, n_features) and offsets (n_present,) whose largest score is the prediction."""
-    if _kind(model) not in LINEAR or not _plain(model.coef_):
+    if kind_of_model(model) not in LINEAR or not _plain(model.coef_):
         return None
     if not (np.isfinite(model.coef_).all() and np.isfinite(model.intercept_).all()):
         return None
@@ -376,7 +378,8 @@ def _plain(array: Any) -> bool:
     return isinstance(array, np.ndarray) and array.dtype == np.float64
 
 
-def _kind(model: Any) -> str:
+def kind_of_model(model: Any) -> str:
+    """Module and name of a model's class."""
     return f"{type(model).__module__}.{type(model).__qualname__}"
 
 

@@ -25,6 +25,7 @@ from ostraka.core.mechanisms.records import from_record, to_record
 from ostraka.core.private import Adjacency
 from ostraka.parties import saved as remote
 from ostraka.parties.parties import PartyEnsemble
+from ostraka.voters.kinds import kind_of_model
 from ostraka.voters.neighbours import Nearest, NeighbourVoter
 from ostraka.voters.networks import as_network
 from ostraka.voters.prompts import PromptEnsemble
@@ -672,7 +673,7 @@ def validate_model(model: Any, *, n_features: int, where: str) -> None:
         if id(part) in visited:
             continue
         visited.add(id(part))
-        kind = f"{type(part).__module__}.{type(part).__name__}"
+        kind = kind_of_model(part)
         if (kind == _TREE and not _is_tree(part, n_features)) or (kind in _INDICES and not _is_index(part)):
             raise ValueError(
                 f"{where} holds a tree with an index out of bounds: it was changed after training"
