@@ -116,8 +116,8 @@ class Check:
             "command": self.command,
             "classes": dict(self.classes),
             "columns": {
-                each.name: {"kind": each.kind, "n_values": each.n_values, "missing": each.missing}
-                for each in self.columns
+                column.name: {"kind": column.kind, "n_values": column.n_values, "missing": column.missing}
+                for column in self.columns
             },
             "owner_only": True,
         }
@@ -135,7 +135,7 @@ class Check:
                 groups=self.groups(),
                 bars=[(name, f"{count:,}", f"{100 * count / largest:.1f}") for name, count in shown],
                 more=len(self.classes) - len(shown),
-                label=next((each.name for each in self.columns if each.kind == "label"), None),
+                label=next((column.name for column in self.columns if column.kind == "label"), None),
             )
         )
 
@@ -207,34 +207,34 @@ def check(
     (1200, 'row', True)
     """
     declared = columns or tasks.Columns(label=label or "", person=person)
-    source, asked_source = (
-        Path(each) if isinstance(each, str) or hasattr(each, "__fspath__") else each
-        for each in (frame, public)
+    source, public_source = (
+        Path(table) if isinstance(table, str) or hasattr(table, "__fspath__") else table
+        for table in (frame, public)
     )
-    asked = None if public is None else _public_table(asked_source, declared)
-    table, found = _private_table(source, declared, asked)
+    questions = None if public is None else _public_table(public_source, declared)
+    table, remarks = _private_table(source, declared, questions)
     for name in {declared.label, declared.person} - {None, ""}:
         table.require(str(name), option=declared.option if name == declared.label else "--person")
-    found += findings(table, declared, public=asked)
-    settled = declarations(declared, found)
+    remarks += findings(table, declared, public=questions)
+    settled = declarations(declared, remarks)
     task: Task | None = None
-    more: list[Finding] = []
+    later: list[Finding] = []
     if declared.label:
-        task, settled, more = _task(table, asked, settled, holdout or _HOLDOUT)
-    found += [finding for finding in more if not _known(finding, found)]
+        task, settled, later = _task(table, questions, settled, holdout or _HOLDOUT)
+    remarks += [finding for finding in later if not _known(finding, remarks)]
     plan: tuple[tuple[str, str], ...] = ()
     if task is not None:
         plan, why_not = _plan(task, epsilon=epsilon, delta=delta)
-        found += why_not
+        remarks += why_not
     if public is None and holdout is None and declared.label:
-        found.append(Finding(kind="public rows", weight=NOTE, text=_NO_PUBLIC, private=False))
+        remarks.append(Finding(kind="public rows", weight=NOTE, text=_NO_PUBLIC, private=False))
     order = {REFUSED: 0, DOUBT: 1, NOTE: 2}
-    open_questions = [each for each in found if each.weight == REFUSED and not each.options]
-    paths = isinstance(source, Path) and (public is None or isinstance(asked_source, Path))
+    open_questions = [finding for finding in remarks if finding.weight == REFUSED and not finding.options]
+    paths = isinstance(source, Path) and (public is None or isinstance(public_source, Path))
     command = ""
     if paths and not open_questions:
         share = None if public is not None else holdout or _HOLDOUT
-        command = typed(source, settled, public=asked_source, holdout=share, epsilon=epsilon, delta=delta)
+        command = typed(source, settled, public=public_source, holdout=share, epsilon=epsilon, delta=delta)
     elif not open_questions:
         command = _python(settled, epsilon=epsilon, public=public is not None)
     unit, n_units = _units(table, settled)
@@ -244,7 +244,7 @@ def check(
         n_columns=len(table.names),
         unit=unit,
         n_units=n_units,
-        findings=tuple(sorted(found, key=lambda each: order[each.weight])),
+        findings=tuple(sorted(remarks, key=lambda finding: order[finding.weight])),
         plan=plan,
         command=command,
         classes=_classes(table, settled),
@@ -252,8 +252,8 @@ def check(
     )
 
 
-def _known(finding: Finding, found: Iterable[Finding]) -> bool:
-    return any((each.kind, each.column) == (finding.kind, finding.column) for each in found)
+def _known(finding: Finding, remarks: Iterable[Finding]) -> bool:
+    return any((remark.kind, remark.column) == (finding.kind, finding.column) for remark in remarks)
 
 
 def _public_table(source: Any, declared: Columns) -> Table:
@@ -263,7 +263,7 @@ def _public_table(source: Any, declared: Columns) -> Table:
     return of_frame(source, name="the public data frame", public=True, missing=declared.missing)
 
 
-def _private_table(source: Any, declared: Columns, asked: Table | None) -> tuple[Table, list[Finding]]:
+def _private_table(source: Any, declared: Columns, questions: Table | None) -> tuple[Table, list[Finding]]:
     """The private table, read as it looks, and what must be typed to have it read so."""
     if not isinstance(source, Path):
         return of_frame(source, name="the data frame", public=False, missing=declared.missing), []
@@ -275,14 +275,14 @@ def _private_table(source: Any, declared: Columns, asked: Table | None) -> tuple
     if source.suffix.lower() in {".parquet", ".pq"}:
         return read(source, public=False, missing=declared.missing), []
     source.open("rb").close()
-    seen = look(source, declared.form, like=None if asked is None else asked.form)
-    table = read(source, public=False, form=seen.form, missing=declared.missing)
-    return table, form_findings(seen, seen.usual)
+    shape = look(source, declared.form, like=None if questions is None else questions.form)
+    table = read(source, public=False, form=shape.form, missing=declared.missing)
+    return table, form_findings(shape, shape.usual)
 
 
-def declarations(columns: Columns, found: Iterable[Finding]) -> Columns:
+def declarations(columns: Columns, remarks: Iterable[Finding]) -> Columns:
     """The declarations, and what the findings say to type."""
-    for finding in found:
+    for finding in remarks:
         words = iter(finding.options)
         for word in words:
             columns = _with_option(columns, word, words)
@@ -300,7 +300,7 @@ def _with_option(columns: Columns, word: str, words: Any) -> Columns:
         value = value or next(words)
         if name == "same":
             first, _, others = value.partition("=")
-            changes = {"same": [*columns.same, *((each, first) for each in others.split(","))]}
+            changes = {"same": [*columns.same, *((spelling, first) for spelling in others.split(","))]}
         elif name == "person":
             changes = {"person": columns.person or value}
         elif name in {"drop", "missing"}:
@@ -312,28 +312,29 @@ def _with_option(columns: Columns, word: str, words: Any) -> Columns:
 
 
 def _task(
-    table: Table, asked: Table | None, columns: Columns, holdout: float
+    table: Table, questions: Table | None, columns: Columns, holdout: float
 ) -> tuple[Task | None, Columns, list[Finding]]:
     """The tables as arrays, read as the findings say; and what is found only then."""
-    found: list[Finding] = []
+    remarks: list[Finding] = []
     for _ in range(_TRIES):
-        table, asked = _as_declared(table, columns), None if asked is None else _as_declared(asked, columns)
+        table = _as_declared(table, columns)
+        questions = None if questions is None else _as_declared(questions, columns)
         try:
-            task = tasks.of_tables(table, asked, columns=columns, holdout=holdout, seed=0)
+            task = tasks.of_tables(table, questions, columns=columns, holdout=holdout, seed=0)
         except ValueError as error:
-            again = [
-                each
-                for each in findings(table, columns, public=asked)
-                if each.weight != NOTE and each.options and not _known(each, found)
+            hints = [
+                finding
+                for finding in findings(table, columns, public=questions)
+                if finding.weight != NOTE and finding.options and not _known(finding, remarks)
             ]
-            if not again:
+            if not hints:
                 refusal = Finding(kind="refused", weight=REFUSED, text=str(error))
-                return None, columns, [*found, refusal]
-            found += again
-            columns = declarations(columns, again)
+                return None, columns, [*remarks, refusal]
+            remarks += hints
+            columns = declarations(columns, hints)
         else:
-            return task, columns, [*found, *task.findings]
-    return None, columns, found
+            return task, columns, [*remarks, *task.findings]
+    return None, columns, remarks
 
 
 def _as_declared(table: Table, columns: Columns) -> Table:
@@ -347,12 +348,12 @@ def _plan(
     task: Task, *, epsilon: float | None, delta: float | None
 ) -> tuple[tuple[tuple[str, str], ...], list[Finding]]:
     """What the default way would ask, and why there is no hope."""
-    found = []
+    remarks = []
     try:
         digests = row_digests(task.X_private), row_digests(task.X_public)
         require_apart(*digests, what="public rows", way_out=WAY_OUT)
     except ValueError as error:
-        found.append(Finding(kind="copies", weight=REFUSED, text=str(error)))
+        remarks.append(Finding(kind="copies", weight=REFUSED, text=str(error)))
     epsilon = TABLES.epsilon if epsilon is None else epsilon
     settings: dict[str, Any] = {"epsilon": epsilon, "delta": delta}
     sizes: dict[str, Any] = {
@@ -372,10 +373,11 @@ def _plan(
         way = way_of(plan)
         way.require_hope(**sizes, unit=unit, epsilon=epsilon)
     except (ValueError, BudgetExceeded) as error:
-        return (), [*found, Finding(kind="too few rows", weight=REFUSED, text=str(error))]
+        return (), [*remarks, Finding(kind="too few rows", weight=REFUSED, text=str(error))]
     lines = way.words(n_units=task.n_units, n_public=sizes["n_public"], unit=unit, teacher="")
     expected = f"epsilon at most {at_most(plan.epsilon)} at delta {plan.delta:g}"
-    return (("protected", f"one {unit}, of {task.n_units:,}"), *lines.items(), ("expected", expected)), found
+    protected = f"one {unit}, of {task.n_units:,}"
+    return (("protected", protected), *lines.items(), ("expected", expected)), remarks
 
 
 def typed(
@@ -468,7 +470,7 @@ def _facts(table: Table, columns: Columns) -> Iterable[ColumnFacts]:
         yield ColumnFacts(name=name, kind=kind, n_values=len(cells.texts), missing=cells.share(absent))
 
 
-def candidates(found: Check) -> Sequence[str]:
+def candidates(overview: Check) -> Sequence[str]:
     """Columns that may be meant as a label: those with few kinds, the last ones first."""
-    few = [each.name for each in found.columns if 1 < each.n_values <= _FEW_KINDS]
-    return few[::-1][:_MOST_BARS]
+    columns = [column.name for column in overview.columns if 1 < column.n_values <= _FEW_KINDS]
+    return columns[::-1][:_MOST_BARS]

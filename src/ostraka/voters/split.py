@@ -94,11 +94,10 @@ class SplitTeachers:
     def _started(self, number: int) -> _Part:
         mine, its = socket.socketpair()
         # without secrets of a ledger, of keys or of a database
-        secret = ("OSTRAKA_", "PG")
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(secret)} | _ALONE
+        variables = {k: v for k, v in os.environ.items() if not k.startswith(("OSTRAKA_", "PG"))}
         with its:
             command = [sys.executable, "-m", _PROGRAM, str(its.fileno())]
-            process = subprocess.Popen(command, pass_fds=[its.fileno()], env=environment)  # noqa: S603
+            process = subprocess.Popen(command, pass_fds=[its.fileno()], env=variables | _ALONE)  # noqa: S603
         connection = Connection(mine.detach())
         connection.send_bytes(json.dumps({**self._task, "part": (number, self.n_processes)}).encode())
         return _Part(process, connection)
