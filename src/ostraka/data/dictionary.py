@@ -51,17 +51,17 @@ def read_dictionary(path: Path) -> Dictionary:
     try:
         if text.lstrip().startswith("<"):
             # the user's own file; expat itself refuses entities that grow without bounds
-            found = _of_xml(ET.fromstring(text))  # noqa: S314
+            facts = _of_xml(ET.fromstring(text))  # noqa: S314
         elif text.lstrip().startswith("{"):
-            found = _of_json(json.loads(text))
+            facts = _of_json(json.loads(text))
         else:
-            found = Dictionary(tomllib.loads(text), ())
+            facts = Dictionary(tomllib.loads(text), ())
     except (ET.ParseError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is no data dictionary that can be read ({error}): take {_KNOWN}") from error
-    columns = {name: fields for name, fields in found.columns.items() if name and isinstance(fields, dict)}
+    columns = {name: fields for name, fields in facts.columns.items() if name and isinstance(fields, dict)}
     if not columns:
         raise ValueError(f"{path} describes no columns: take {_KNOWN}")
-    return Dictionary(columns, tuple(text for text in found.missing if text))
+    return Dictionary(columns, tuple(text for text in facts.missing if text))
 
 
 def _of_json(record: dict[str, Any]) -> Dictionary:
@@ -78,7 +78,8 @@ def _of_json(record: dict[str, Any]) -> Dictionary:
     return Dictionary(
         {field["name"]: _of_frictionless(field) for field in schema["fields"]},
         tuple(
-            each["value"] if isinstance(each, dict) else each for each in schema.get("missingValues", [""])
+            value["value"] if isinstance(value, dict) else value
+            for value in schema.get("missingValues", [""])
         ),
     )
 
@@ -87,7 +88,7 @@ def _of_frictionless(field: dict[str, Any]) -> dict[str, Any]:
     rules = field.get("constraints", {})
     listed = rules.get("enum") or field.get("categories") or []
     return _fields(
-        categories=[each["value"] if isinstance(each, dict) else each for each in listed],
+        categories=[value["value"] if isinstance(value, dict) else value for value in listed],
         low=rules.get("minimum"),
         high=rules.get("maximum"),
         missing=not rules.get("required", False),
@@ -117,17 +118,17 @@ def _of_xml(root: ET.Element) -> Dictionary:
     """Of a DDI codebook, or of an SDMX structure."""
     variables = list(_named(root, "var"))
     if variables:
-        gone = {value for one in variables for value in _values(one, missing=True)}
-        return Dictionary({one.get("name", ""): _of_ddi(one) for one in variables}, tuple(sorted(gone)))
+        gone = {value for node in variables for value in _values(node, missing=True)}
+        return Dictionary({node.get("name", ""): _of_ddi(node) for node in variables}, tuple(sorted(gone)))
     lists = {
-        one.get("id", ""): [code.get("id", "") for code in _named(one, "Code")]
-        for one in _named(root, "Codelist")
+        node.get("id", ""): [code.get("id", "") for code in _named(node, "Code")]
+        for node in _named(root, "Codelist")
     }
     dimensions = [*_named(root, "Dimension"), *_named(root, "Attribute")]
-    used = {one.get("id", ""): next(_named(one, "Enumeration"), None) for one in dimensions}
+    enumerations = {node.get("id", ""): next(_named(node, "Enumeration"), None) for node in dimensions}
     columns = {
         name: lists.get(next((ref.get("id", "") for ref in _named(of, "Ref")), ""), [])
-        for name, of in used.items()
+        for name, of in enumerations.items()
         if of is not None
     }
     if not columns:  # lists alone, which are named after what they are of
@@ -151,14 +152,14 @@ def _of_ddi(variable: ET.Element) -> dict[str, Any]:
 
 def _values(variable: ET.Element, *, missing: bool) -> list[str]:
     """The values of a DDI variable that stand for something, or for nothing."""
-    kinds = [one for one in _named(variable, "catgry") if (one.get("missing") == "Y") == missing]
-    values = [next(_named(one, "catValu"), None) for one in kinds]
+    kinds = [kind for kind in _named(variable, "catgry") if (kind.get("missing") == "Y") == missing]
+    values = [next(_named(kind, "catValu"), None) for kind in kinds]
     return [(value.text or "").strip() for value in values if value is not None]
 
 
 def _named(root: ET.Element, name: str) -> Iterator[ET.Element]:
     """All elements below of this name, of whatever namespace."""
-    return (each for each in root.iter() if each is not root and each.tag.rpartition("}")[2] == name)
+    return (node for node in root.iter() if node is not root and node.tag.rpartition("}")[2] == name)
 
 
 def _fields(
@@ -167,7 +168,7 @@ def _fields(
     """Fields of a column, without those that say nothing."""
     fields: dict[str, Any] = {"missing": True} if missing else {}
     if categories:
-        return fields | {"categories": [str(each) for each in categories]}
+        return fields | {"categories": [str(value) for value in categories]}
     if low is not None and high is not None and _is_number(low) and _is_number(high):
         fields["range"] = [float(low), float(high)]
     return fields | ({"whole": True} if whole else {})

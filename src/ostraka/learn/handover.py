@@ -130,9 +130,9 @@ def spectral(student: SpectrumStudent | SpectrumRegressor) -> Pipeline:
     if isinstance(first, Interactions):
         kernel, n_functions = first.kernel_, first.kernel_.n_features_in_
         first, functions, start = _of_functions(first.dictionary_, np.eye(n_functions))
-        same = FunctionTransformer().fit(np.zeros((1, n_functions)))
-        both = FeatureUnion([("functions", same), ("kernel", kernel)])
-        steps = [*_affine("functions", functions, start), ("both", both)]
+        identity = FunctionTransformer().fit(np.zeros((1, n_functions)))
+        union = FeatureUnion([("functions", identity), ("kernel", kernel)])
+        steps = [*_affine("functions", functions, start), ("both", union)]
     elif isinstance(first, Dictionary):
         first, turn, offset = _of_functions(first, turn)
     offset = np.append(offset - cells.middle_ @ cells.whitening_, cells.constant)
@@ -171,12 +171,12 @@ def _of_functions(
 
 def _affine(name: str, turn: np.ndarray, offset: np.ndarray) -> list[tuple[str, Any]]:
     """Two steps: a feature that is one, and a linear map of all."""
-    ones, whole = PolynomialFeatures(1), np.vstack([offset, turn])
-    directions = PCA(whole.shape[1])
+    ones, stacked = PolynomialFeatures(1), np.vstack([offset, turn])
+    directions = PCA(stacked.shape[1])
     ones.fit(np.zeros((1, len(turn))))
-    directions.mean_, directions.components_ = np.zeros(len(whole)), whole.T.copy()
-    directions.n_features_in_, directions.n_components_ = len(whole), whole.shape[1]
-    directions.explained_variance_ = np.ones(whole.shape[1])  # read, not used, by scikit-learn 1.6
+    directions.mean_, directions.components_ = np.zeros(len(stacked)), stacked.T.copy()
+    directions.n_features_in_, directions.n_components_ = len(stacked), stacked.shape[1]
+    directions.explained_variance_ = np.ones(stacked.shape[1])  # read, not used, by scikit-learn 1.6
     return [(f"one_of_{name}", ones), (name, directions)]
 
 
@@ -344,12 +344,12 @@ def _machine(student: AugmentedSVM) -> StackingClassifier | DummyClassifier:
     if len(names) == 1:
         return DummyClassifier(strategy="constant", constant=names[0]).fit(rows, names)
     parts = [("machine", student.model_)]
-    both = StackingClassifier(parts, LogisticRegression(), cv="prefit", stack_method="decision_function")
-    both.fit(rows, names)
-    both.named_estimators_ = dict(parts)  # a type that skops trusts
+    stack = StackingClassifier(parts, LogisticRegression(), cv="prefit", stack_method="decision_function")
+    stack.fit(rows, names)
+    stack.named_estimators_ = dict(parts)  # a type that skops trusts
     odds = student.sharpness_ * (np.eye(len(names)) if len(names) > 2 else np.array([[0.0, 1.0]]))
-    both.final_estimator_ = linear(odds, np.zeros(len(names)), np.arange(len(names)))
-    return both
+    stack.final_estimator_ = linear(odds, np.zeros(len(names)), np.arange(len(names)))
+    return stack
 
 
 def by_name(model: Any, X: np.ndarray | None, *, columns: Sequence[str], encoder: Any = None) -> Pipeline:

@@ -93,9 +93,9 @@ def rows_of_persons(
     order = shuffled[np.argsort(person[shuffled], kind="stable")]
     sizes = np.bincount(person)
     rank = np.arange(n_rows) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    used, kept = np.zeros(n_rows, dtype=np.int64), order[rank < most]
-    used[kept] = np.minimum(sizes[person[kept]], most)
-    return used
+    n_used, chosen = np.zeros(n_rows, dtype=np.int64), order[rank < most]
+    n_used[chosen] = np.minimum(sizes[person[chosen]], most)
+    return n_used
 
 
 def private_rows(
@@ -109,8 +109,8 @@ def private_rows(
     """Rows, class and share: at most ``most`` rows of a person, chosen at random, share 1."""
     shares, unit = np.ones(len(X)), "row"
     if groups is not None:
-        used, unit = rows_of_persons(groups, len(X), most=most, rng=rng), "person"
-        shares = np.where(used > 0, 1 / np.maximum(used, 1), 0.0)
+        n_used, unit = rows_of_persons(groups, len(X), most=most, rng=rng), "person"
+        shares = np.where(n_used > 0, 1 / np.maximum(n_used, 1), 0.0)
     inside = shares > 0
     rows = np.empty((int(inside.sum()), X.shape[1] + 2), dtype=np.float32)
     rows[:, :-2], rows[:, -2], rows[:, -1] = (
@@ -164,12 +164,12 @@ def charged(
     Without a ledger the charge is to one in memory, with exactly the generator's budget.
     """
     budget = Budget(epsilon=generator.epsilon, delta=generator.delta, adaptive=False)
-    own = ledger or Ledger(":memory:", budget=budget)
+    account = ledger or Ledger(":memory:", budget=budget)
     try:
-        released = release(mechanism, private, ledger=own, rng=rng)
+        released = release(mechanism, private, ledger=account, rng=rng)
     finally:
         if ledger is None:
-            own.close()
+            account.close()
     generator.mechanism_ = mechanism
     return cast("dict[str, np.ndarray]", released)
 
@@ -261,8 +261,8 @@ def packed(arrays: Arrays) -> dict[str, Any]:
 def unpacked(record: Mapping[str, Any]) -> Arrays:
     """The inverse of :func:`packed`."""
     return {
-        name: np.frombuffer(zlib.decompress(base64.b85decode(each["data"])), dtype=np.dtype(each["dtype"]))
-        .reshape(each["shape"])
+        name: np.frombuffer(zlib.decompress(base64.b85decode(entry["data"])), dtype=np.dtype(entry["dtype"]))
+        .reshape(entry["shape"])
         .copy()
-        for name, each in record.items()
+        for name, entry in record.items()
     }

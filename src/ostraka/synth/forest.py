@@ -102,7 +102,7 @@ def ordered(edges: list[tuple[int, int]], roots: Mapping[int, None]) -> list[tup
                 continue
             done.add(column)
             order.append((column, parent))
-            waiting += [(other, column) for other in near[column] if other not in done]
+            waiting += [(neighbour, column) for neighbour in near[column] if neighbour not in done]
     return order
 
 
@@ -228,8 +228,8 @@ class Forest:
             if cells is None:
                 cells = self.triples[column, parent].transpose(1, 0, 2)
             chances = cells.transpose(0, 2, 1).reshape(-1, mechanism.sizes[column])
-            given = codes[:, parent] * n_classes + label
-            codes[:, column] = drawn(chances, given, rng=rng)
+            condition = codes[:, parent] * n_classes + label
+            codes[:, column] = drawn(chances, condition, rng=rng)
         return codes
 
 

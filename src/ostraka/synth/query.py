@@ -135,15 +135,15 @@ def answered(
     question, schema = asked(generator.coded_, text), generator.coded_
     covering = [columns for columns in generator.tables_ if question.columns <= set(columns)]
     width = float(ndtri((1 + confidence) / 2))
-    found: list[tuple[float, float]]
+    counts: list[tuple[float, float]]
     if covering:
-        source, found = "counts", _from_tables(generator, question, covering)
+        source, counts = "counts", _from_tables(generator, question, covering)
     else:
-        source, found = "model", _from_model(generator, question)
+        source, counts = "model", _from_model(generator, question)
     names = [schema.columns[j].values() for j in question.groups]
     rows = [
         Answer(group, count, count - width * error, count + width * error)
-        for group, (count, error) in zip(product(*names), found, strict=True)
+        for group, (count, error) in zip(product(*names), counts, strict=True)
     ]
     return Answers(tuple(schema.names[j] for j in question.groups), rows, source, confidence)
 
@@ -161,11 +161,11 @@ def _from_tables(
                 shape = [-1 if k == axis else 1 for k in range(len(columns))]
                 cells = cells * question.shares[j].reshape(shape)
                 squares = squares * np.square(question.shares[j]).reshape(shape)
-        rest = tuple(axis for axis, j in enumerate(columns) if j not in question.groups)
-        left = [j for j in columns if j in question.groups]
-        order = [left.index(j) for j in question.groups]
+        others = tuple(axis for axis, j in enumerate(columns) if j not in question.groups)
+        grouped = [j for j in columns if j in question.groups]
+        order = [grouped.index(j) for j in question.groups]
         count, variance = (
-            np.transpose(each.sum(axis=rest), order).ravel() for each in (cells, error**2 * squares)
+            np.transpose(table.sum(axis=others), order).ravel() for table in (cells, error**2 * squares)
         )
         sums, weights = (
             sums + count / np.maximum(variance, 1e-300),

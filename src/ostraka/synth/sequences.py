@@ -320,17 +320,19 @@ class Sequences:
         start = self.first.draw(n_people, rng=rng)
         rows, lengths, who = start[:, :-1], start[:, -1] + 1, np.arange(n_people)
         parts = [(rows, who, np.zeros(n_people, dtype=np.int64))]
-        known = [*range(width), width + len(changing)]
+        conditions = [*range(width), width + len(changing)]
         for place in range(1, self._mechanism.longest):
-            more = lengths[who] > place
-            rows, who = rows[more].copy(), who[more]
+            longer = lengths[who] > place
+            rows, who = rows[longer].copy(), who[longer]
             if not who.size:
                 break
-            left = left_codes(lengths[who] - place - 1)
-            steps = self.following.conditional(known, np.column_stack([rows, left]), sweeps=_SWEEPS, rng=rng)
+            remaining = left_codes(lengths[who] - place - 1)
+            steps = self.following.conditional(
+                conditions, np.column_stack([rows, remaining]), sweeps=_SWEEPS, rng=rng
+            )
             rows[:, changing] = steps[:, width:-1]
             parts.append((rows, who, np.full(who.size, place)))
-        codes, owners, places = (np.concatenate(each) for each in zip(*parts, strict=True))
+        codes, owners, places = (np.concatenate(part) for part in zip(*parts, strict=True))
         order = np.lexsort((places, owners))
         return codes[order], owners[order], places[order]
 

@@ -78,10 +78,10 @@ def audit_canary(
         planted = silent.copy()
         planted[0] = plan.draw.contributions(writer.differences(canary, tokens[:t], code=code)[None])[0]
         draw = plan.draw.at(place.public)
-        p, q = (draw.log_outcomes(each.sum(axis=0)) for each in (planted, silent))
-        for way, (a, b) in enumerate(((p, q), (q, p))):
-            divergence[way] += logsumexp(order * a + (1 - order) * b) / (order - 1)
+        p, q = (draw.log_outcomes(contributions.sum(axis=0)) for contributions in (planted, silent))
+        for direction, (a, b) in enumerate(((p, q), (q, p))):
+            divergence[direction] += logsumexp(order * a + (1 - order) * b) / (order - 1)
         losses.append(float(np.ptp(p - q)))
-    one = plan.draw.curve()
-    price = len(tokens) * float(np.interp(order, one.orders[:-1], one.rdp[:-1]))
+    curve = plan.draw.curve()
+    price = len(tokens) * float(np.interp(order, curve.orders[:-1], curve.rdp[:-1]))
     return CanaryLeak(float(divergence.max()), price, np.array(losses))

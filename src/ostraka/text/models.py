@@ -92,8 +92,8 @@ def open_model(name: str, *, n_threads: int = 1) -> LanguageModel:
         return ServedModel(Endpoint(name), model="default")
     if Path(name).is_file():
         return LlamaCpp(name, n_threads=n_threads)
-    known = ", ".join(_PACKAGED)
-    raise ValueError(f"model must be {known}, a GGUF file or a URL, got {name!r}")
+    names = ", ".join(_PACKAGED)
+    raise ValueError(f"model must be {names}, a GGUF file or a URL, got {name!r}")
 
 
 def greedy(model: LanguageModel, *, n_tokens: int = 4) -> Callable[[list[str]], list[str]]:
@@ -161,12 +161,12 @@ class LlamaCpp:
             return [None] * len(prompts)
         self._read(prompts)
         fits = [len(self._numbers[prompt]) + len(written) < self.n_context for prompt in prompts]
-        asked = [
+        inputs = [
             self._numbers[prompt][: None if fit else self.n_context // 2] + written
             for prompt, fit in zip(prompts, fits, strict=True)
         ]
-        alone = {"id_slot": list(self._slots)[-1]} if len(asked) == 1 else {}  # just read or asked: the last
-        choices = sorted(self._ask(asked, n_probs=shown, **alone), key=lambda choice: int(choice["index"]))
+        alone = {"id_slot": list(self._slots)[-1]} if len(inputs) == 1 else {}  # just read or asked: the last
+        choices = sorted(self._ask(inputs, n_probs=shown, **alone), key=lambda choice: int(choice["index"]))
         return [
             _likeliest(choice["logprobs"]) if fit and choice["logprobs"] else None
             for choice, fit in zip(choices, fits, strict=True)
@@ -175,13 +175,13 @@ class LlamaCpp:
     def tokens(self, text: str) -> list[Token]:
         """Return the tokens of a text."""
         self._start(1)
-        return [_token(each["piece"], each["id"]) for each in self._tokenized(text)]
+        return [_token(entry["piece"], entry["id"]) for entry in self._tokenized(text)]
 
     def _tokenized(self, text: str) -> list[Any]:
         line = Line(self._server.listening_address)
-        asked = {"content": text, "with_pieces": True}
+        body = {"content": text, "with_pieces": True}
         try:
-            answer = line.ask("POST", "/tokenize", json.dumps(asked).encode(), seconds=_SECONDS, most=1 << 24)
+            answer = line.ask("POST", "/tokenize", json.dumps(body).encode(), seconds=_SECONDS, most=1 << 24)
         finally:
             line.close()
         return list(json.loads(answer.body)["tokens"])
@@ -206,19 +206,19 @@ class LlamaCpp:
     def _read(self, prompts: Sequence[str]) -> None:
         """Read by itself each prompt that has no slot, in place of one that was not asked for long."""
         self._start(len(prompts))
-        wanted, kept = Counter(prompts), {}
+        wanted, slots = Counter(prompts), {}
         for slot, prompt in list(self._slots.items()):
             if wanted[prompt] > 0:
                 wanted[prompt] -= 1
-                kept[slot] = self._slots.pop(slot)
+                slots[slot] = self._slots.pop(slot)
         for prompt in wanted.elements():
             slot = next(iter(self._slots))
             del self._slots[slot]
-            numbers = self._numbers.get(prompt) or [each["id"] for each in self._tokenized(prompt)]
-            self._numbers[prompt], kept[slot] = numbers, prompt
+            numbers = self._numbers.get(prompt) or [entry["id"] for entry in self._tokenized(prompt)]
+            self._numbers[prompt], slots[slot] = numbers, prompt
             read = numbers if len(numbers) < self.n_context else numbers[: self.n_context // 2]
             self._ask(read, id_slot=slot, cache_prompt=False)
-        self._slots |= kept
+        self._slots |= slots
         self._numbers = {prompt: self._numbers[prompt] for prompt in self._slots.values() if prompt}
 
     def _ask(self, prompt: Any, **settings: Any) -> list[Any]:
@@ -362,8 +362,8 @@ class Transformers:
         values, numbers = logits.topk(min(shown, logits.shape[-1]))
         logs = (values.double() - torch.logsumexp(logits, dim=-1, keepdim=True).double()).tolist()
         return [
-            dict(zip(map(self._token, row), each, strict=True))
-            for row, each in zip(numbers.tolist(), logs, strict=True)
+            dict(zip(map(self._token, row), row_logs, strict=True))
+            for row, row_logs in zip(numbers.tolist(), logs, strict=True)
         ]
 
     def _logits(self, prompts: tuple[str, ...], numbers: tuple[int, ...], *, n_places: int) -> Any:
@@ -371,26 +371,26 @@ class Transformers:
         import torch  # noqa: PLC0415
 
         if (state := self._known.pop(prompts, None)) is None:
-            (ids, mask), kept, known = self._padded(prompts), 0, {}
+            (ids, mask), n_read, memory = self._padded(prompts), 0, {}
         else:
             earlier, ids, mask, past = state
             alike = sum(
                 1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(earlier, numbers, strict=False))
             )
-            kept = self.length + min(alike, len(numbers) - n_places)
-            if more := self.length + len(earlier) - kept:
-                past.crop(-more)
-            known = {self._memory: past}
+            n_read = self.length + min(alike, len(numbers) - n_places)
+            if surplus := self.length + len(earlier) - n_read:
+                past.crop(-surplus)
+            memory = {self._memory: past}
         written = torch.tensor([numbers] * len(prompts), dtype=torch.long).reshape(len(prompts), -1)
-        whole = torch.cat([mask, torch.ones_like(written)], dim=1)
+        attention = torch.cat([mask, torch.ones_like(written)], dim=1)
         with torch.inference_mode():
             out = self._model(
-                input_ids=torch.cat([ids, written], dim=1)[:, kept:],
-                attention_mask=whole,
-                position_ids=(whole.cumsum(dim=1) - 1).clamp(min=0)[:, kept:],
+                input_ids=torch.cat([ids, written], dim=1)[:, n_read:],
+                attention_mask=attention,
+                position_ids=(attention.cumsum(dim=1) - 1).clamp(min=0)[:, n_read:],
                 use_cache=True,
                 logits_to_keep=n_places,
-                **known,
+                **memory,
             )
         self._known[prompts] = numbers, ids, mask, out[self._memory]
         while len(self._known) > _KEPT:
@@ -448,8 +448,8 @@ class WordModel:
 
     def tokens(self, text: str) -> list[Token]:
         """The words of a text; words that are not known are left out."""
-        known = {token.piece[1:].decode(): token for token in self._all if token.piece}
-        return [known[word] for word in text.split() if word in known]
+        tokens = {token.piece[1:].decode(): token for token in self._all if token.piece}
+        return [tokens[word] for word in text.split() if word in tokens]
 
     def _next(self, prompt: str, tokens: Sequence[Token], shown: int) -> NextTokens:
         last = tokens[-1].piece.decode().strip() if tokens else "."
@@ -475,14 +475,15 @@ def _read(content: bytes, _: str) -> str | Failure:
 def _likeliest(logprobs: Any) -> NextTokens:
     """The tokens of a completion, in either of the forms in which servers write them."""
     if "content" in logprobs:
-        each = logprobs["content"][0]["top_logprobs"]
-        found = [
-            (_token(one["token"], one.get("id", -1), one.get("bytes")), float(one["logprob"])) for one in each
+        top = logprobs["content"][0]["top_logprobs"]
+        candidates = [
+            (_token(entry["token"], entry.get("id", -1), entry.get("bytes")), float(entry["logprob"]))
+            for entry in top
         ]
     else:
-        found = [(_token(token, -1), float(log)) for token, log in logprobs["top_logprobs"][0].items()]
+        candidates = [(_token(token, -1), float(log)) for token, log in logprobs["top_logprobs"][0].items()]
     tokens: NextTokens = {}
-    for token, log in found:
+    for token, log in candidates:
         if math.isfinite(log):  # servers write -1e30 or null for none
             key = END if not token.piece else token
             tokens.setdefault(key, log)

@@ -57,12 +57,12 @@ class _Bank:
             information = n_units / variance * moments
             ridge = 1e-6 * np.trace(information) / n_features * np.eye(n_features)
             self._sampling = np.linalg.inv(information + ridge)
-            self._priors = [np.diag(each) for each in wide]
+            self._priors = [np.diag(scaled) for scaled in wide]
         else:
             values, self.axes_ = np.linalg.eigh(moments)
             self._rows = self._rows @ self.axes_
             self._sampling = variance / (n_units * np.maximum(values, 1e-6 * values.mean()))
-            self._priors = [np.einsum("ij,i,ij->j", self.axes_, each, self.axes_) for each in wide]
+            self._priors = [np.einsum("ij,i,ij->j", self.axes_, scaled, self.axes_) for scaled in wide]
         self._means = [np.zeros(self.coef_.shape) for _ in scales]
         self._spreads = [[prior + self._sampling for _ in self.coef_.T] for prior in self._priors]
         self._evidence = np.zeros(len(scales))
@@ -255,25 +255,28 @@ class KalmanLogistic(_Bank):
         rng, rows = np.random.default_rng(0), self._rows
         mean = self._turned(self.coef_)
         sure = chances(rows @ mean)
-        said, some = sure.argmax(axis=1), range(self.n_classes == 2, self.n_classes)
-        orders = [np.argsort(sure[:, k], kind="stable") for k in some]
-        roots = [np.linalg.cholesky(each) if self._whole else np.sqrt(each) for each in self.covariance_]
+        labels, columns = sure.argmax(axis=1), range(self.n_classes == 2, self.n_classes)
+        orders = [np.argsort(sure[:, k], kind="stable") for k in columns]
+        roots = [
+            np.linalg.cholesky(covariance) if self._whole else np.sqrt(covariance)
+            for covariance in self.covariance_
+        ]
         figures = []
         for _ in range(_DRAWS):
             apart = rng.normal(size=mean.shape)
             steps = [root @ x if self._whole else root * x for root, x in zip(roots, apart.T, strict=True)]
             true = chances(rows @ (mean + np.stack(steps, axis=1)))
             areas = []
-            for k, order in zip(some, orders, strict=True):
+            for k, order in zip(columns, orders, strict=True):
                 yes = true[order, k]
                 below = np.cumsum(1 - yes) - (1 - yes) / 2
                 areas.append(float(yes @ below / (yes.sum() * (1 - yes).sum())))
-            figures.append((float(true[np.arange(len(true)), said].mean()), float(np.mean(areas))))
+            figures.append((float(true[np.arange(len(true)), labels].mean()), float(np.mean(areas))))
         names = ("accuracy", "auc")
         middles, errors = np.mean(figures, axis=0), np.std(figures, axis=0)
-        beyond = _FURTHER * (middles[1] - 0.5)
-        middles[1] = min(0.5 + beyond, 1.0)
-        errors[1] = np.hypot(_WIDER * errors[1], _BETWEEN_TABLES * beyond)
+        excess = _FURTHER * (middles[1] - 0.5)
+        middles[1] = min(0.5 + excess, 1.0)
+        errors[1] = np.hypot(_WIDER * errors[1], _BETWEEN_TABLES * excess)
         sampled = 1 / (2 * np.sqrt(len(rows)))  # at most, of a share
         expected = {name: float(middle) for name, middle in zip(names, middles, strict=True)}
         return expected | {

@@ -109,14 +109,14 @@ class Argmax(Way):
         start = time.monotonic()
         self.train(teachers, model, data, session)
         seconds = {"teachers": time.monotonic() - start}
-        labels, asked, votes = self.ask(model, data, seeds, teachers, session=session, key=key)
+        labels, questions, votes = self.ask(model, data, seeds, teachers, session=session, key=key)
         model._tell("student", 0, 1)  # noqa: SLF001  (same package)
         start = time.monotonic()
         student = self.student(model, seeds.student).fit(data.public, labels, classes=classes)
         seconds["student"] = time.monotonic() - start
         model._tell("student", 1, 1)  # noqa: SLF001
         # how many questions went unasked or unanswered depends on the votes, so all of them count
-        uses = (len(asked), int((labels != ABSTAIN).sum()))
+        uses = (len(questions), int((labels != ABSTAIN).sum()))
         paid = {repr(step.mechanism): n for step, n in zip(plan.steps, uses, strict=False)}
         return Run.of(
             model,
@@ -126,7 +126,7 @@ class Argmax(Way):
             classes=classes,
             student=student,
             labels=labels,
-            asked=asked,
+            asked=questions,
             spent=session.ledger.spent() + plan.left(paid),
             votes=votes,
             seconds=seconds,
@@ -179,9 +179,9 @@ class Argmax(Way):
 
     def try_student(self, model: Any, data: Data, n_classes: int) -> None:
         """Let the student learn made-up labels of public rows, so that a failure comes before any charge."""
-        few = _safe_indexing(data.public, np.arange(min(data.public.shape[0], 10 * n_classes)))
+        sample = _safe_indexing(data.public, np.arange(min(data.public.shape[0], 10 * n_classes)))
         try:
-            self.student(model, 0, asking=True).fit(few, np.arange(few.shape[0]) % n_classes)
+            self.student(model, 0, asking=True).fit(sample, np.arange(sample.shape[0]) % n_classes)
         except Exception as error:
             raise ValueError(
                 f"student {model.student!r} cannot learn; on public rows with made-up labels it says: {error}"
@@ -209,13 +209,13 @@ class Argmax(Way):
         After an interruption, the same key finds the answers in the ledger.
         """
         public, n_answers = data.public, self.plan.n_answers
-        same = same_questions(model.consistent, public, secret=session.secret, teachers=key)
+        rule = same_questions(model.consistent, public, secret=session.secret, teachers=key)
         order = np.random.default_rng(seeds.asking).permutation(public.shape[0])
         chance = model.asks == "random"
         pool = np.sort(order[: n_answers if chance else _CANDIDATES * n_answers])
         rows, student = _safe_indexing(public, pool), self.student(model, seeds.student, asking=True)
         votes, answers = teachers.vote(rows), np.full(len(pool), ABSTAIN)
-        asked, waiting = np.empty(0, dtype=np.int64), np.searchsorted(pool, order[: len(pool)])
+        questions, waiting = np.empty(0, dtype=np.int64), np.searchsorted(pool, order[: len(pool)])
         for step, size in enumerate((n_answers,) if chance else schedule(n_answers=n_answers)):
             batch = waiting[:size]  # at random; else typical rows first, then those least certain
             if step == 0 and not chance and not hasattr(rows, "iloc"):
@@ -225,18 +225,18 @@ class Argmax(Way):
                 if hasattr(student, "predict_proba"):
                     batch = uncertainty_sampling(student.predict_proba(rows), n=size, among=waiting)
             question, name = self.plan.mechanism, f"{key}/answers"
-            if same is None:
+            if rule is None:
                 places = hashlib.sha256(pool[batch].astype("<i8").tobytes()).hexdigest()[:16]
                 name = f"{name}/{step}/{places}"
             else:
-                question = same.once(question, _safe_indexing(public, pool[batch]))
+                question = rule.once(question, _safe_indexing(public, pool[batch]))
             answers[batch] = release(question, votes[batch], ledger=session.ledger, key=name)
-            asked = np.concatenate([asked, batch])
+            questions = np.concatenate([questions, batch])
             waiting = waiting[~np.isin(waiting, batch)]
-            model._tell("answers", len(asked), n_answers)  # noqa: SLF001
+            model._tell("answers", len(questions), n_answers)  # noqa: SLF001
         labels = np.full(public.shape[0], ABSTAIN)
         labels[pool] = answers
-        return labels, pool[asked], votes[asked]
+        return labels, pool[questions], votes[questions]
 
     def facts(self, model: Any, data: Data, teachers: TeacherEnsemble, student: Any) -> dict[str, Any]:
         """How the record names what voted and learned, and what it says about them."""
@@ -431,12 +431,12 @@ class Prompted(Argmax):
     ) -> tuple[np.ndarray, np.ndarray, Private]:
         """Ask about as many public rows as planned, drawn at random: each costs a call for each teacher."""
         n_public, n_answers = data.public.shape[0], self.plan.n_answers
-        asked = np.random.default_rng(seeds.asking).permutation(n_public)[:n_answers]
-        votes = teachers.vote([model.estimator.public[row] for row in asked.tolist()])
+        questions = np.random.default_rng(seeds.asking).permutation(n_public)[:n_answers]
+        votes = teachers.vote([model.estimator.public[row] for row in questions.tolist()])
         labels = np.full(n_public, ABSTAIN)
-        labels[asked] = release(self.plan.mechanism, votes, ledger=session.ledger, key=f"{key}/answers")
+        labels[questions] = release(self.plan.mechanism, votes, ledger=session.ledger, key=f"{key}/answers")
         model._tell("answers", n_answers, n_answers)  # noqa: SLF001
-        return labels, asked, votes
+        return labels, questions, votes
 
     def facts(self, model: Any, data: Data, teachers: PromptEnsemble, student: Any) -> dict[str, Any]:
         """How the record names what voted and learned; the texts in the prompts are kept by nobody."""

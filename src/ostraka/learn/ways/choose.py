@@ -98,19 +98,19 @@ def _expected(choices: dict[str, Any], public: Any, facts: Facts) -> dict[str, f
     rng = np.random.default_rng(0)
     rows = _safe_indexing(public, rng.permutation(public.shape[0])[:_MOST_ROWS])
     half = rows.shape[0] // 2
-    asked, voting = (_safe_indexing(rows, np.arange(*ends)) for ends in ((0, half), (half, 2 * half)))
+    questions, voting = (_safe_indexing(rows, np.arange(*ends)) for ends in ((0, half), (half, 2 * half)))
     labels = [made_up(rows, facts.n_classes, rng, many=many) for many in _CLUSTERS]
     expected = {}
     for name, cells in choices.items():
         try:
-            way = Counts.planned(cells, asked, facts)
+            way = Counts.planned(cells, questions, facts)
         except BudgetExceeded:
             continue  # these cells are then no choice
         right = []
         for y in labels:
             ballots = np.eye(facts.n_classes)[y[half : 2 * half]]
             counts = counted(way.cells, way.plan, voting, ballots, rng)
-            right.append((expected_labels(way.cells, asked, counts, plan=way.plan) == y[:half]).mean())
+            right.append((expected_labels(way.cells, questions, counts, plan=way.plan) == y[:half]).mean())
         expected[name] = float(np.mean(right))
     return expected
 
@@ -121,16 +121,16 @@ def _can_be_heard(cells: Any, public: Any, facts: Facts) -> bool:
         return True
     if facts.grouped:
         return False
-    far = math.sqrt(2)
+    move = math.sqrt(2)
     least = calibrate(
-        lambda sigma: NoisyCounts(sigma=sigma, l2=far), n_answers=1, epsilon=facts.epsilon, delta=facts.delta
+        lambda sigma: NoisyCounts(sigma=sigma, l2=move), n_answers=1, epsilon=facts.epsilon, delta=facts.delta
     )
     share = 1 / facts.n_classes
     # squared lengths of a class's sum, if its classes explain half of the variance, and of its noise
     n_features = cells.n_columns(public.shape[0]) if hasattr(cells, "n_columns") else public.shape[0]
     signal = facts.n_units**2 * share * (1 - share) / 2 / n_features
     reach = 1 if facts.relation == "zero-out" else 2  # in lengths of a ballot
-    return bool(signal > _LOUDER * (reach * least / far) ** 2 * n_features)
+    return bool(signal > _LOUDER * (reach * least / move) ** 2 * n_features)
 
 
 def _default_cells(public: Any, facts: Facts) -> Any:
@@ -165,9 +165,9 @@ def image_side(public: np.ndarray) -> int:
     alike = pixels.T @ pixels / len(pixels)  # correlations, 0 of a pixel that is the same in all rows
     place = np.arange(side * side).reshape(side, side)
     pairs = ((place[:, 1:], place[:, :-1]), (place[1:], place[:-1]))
-    beside = min(_mean_of_live(alike[first, second]) for first, second in pairs)
+    near = min(_mean_of_live(alike[first, second]) for first, second in pairs)
     apart = _mean_of_live(alike[~np.eye(side * side, dtype=bool)])
-    return side if beside > _ALIKE_PIXELS + apart else 0
+    return side if near > _ALIKE_PIXELS + apart else 0
 
 
 def _mean_of_live(correlations: np.ndarray) -> float:
@@ -179,7 +179,7 @@ def _mean_of_live(correlations: np.ndarray) -> float:
 def default_way(model: Any, public: Any) -> str:
     """The way of an estimator that names none, as ``ostraka learn`` has it: teachers if they are set."""
     of_teachers = (model.estimator, model.mechanism, model.screen, model.n_answers)
-    chosen = any(each is not None for each in of_teachers) or model.n_teachers != "auto"
+    chosen = any(setting is not None for setting in of_teachers) or model.n_teachers != "auto"
     student = model.student is not None and model.student != "fixmatch"
     asked = model.consistent or isinstance(model.manifest, Manifest)
     if chosen or student or asked:

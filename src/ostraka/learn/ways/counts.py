@@ -108,8 +108,8 @@ def taught(
     confidence = float(labels.confidence_.mean())  # of images, whose shares are shrunk: see sure_labels
     student = AugmentedSVM(image_shape=cells.image_shape, invariances=cells.invariances)
     weight = labels.margin_ / max(float(labels.margin_.mean()), 1e-300)
-    some = slice(most_images)
-    student.fit(rows[some], classes[labels.labels_[some]], weight[some], classes=classes)
+    part = slice(most_images)
+    student.fit(rows[part], classes[labels.labels_[part]], weight[part], classes=classes)
     if len(student.present_) > 1:
         spaced = rows[:: math.ceil(len(rows) / _ROWS_OF_A_MEAN)]
         student.sharpness_ = sharpness(student.decision_function(spaced), confidence=confidence)
@@ -125,8 +125,8 @@ def expected_labels(cells: Any, public: Any, counts: np.ndarray, *, plan: Counts
 
 def _posterior(cells: Any, counts: np.ndarray, plan: CountsPlan) -> SmoothedCounts:
     """Condition on counts, whose lines have one length where features are the row's own."""
-    own = own_features(cells)
-    lines, size = (cells.features_, cells.reach_ / 2) if own else (cells.codebooks_[0], 1)
+    with_features = own_features(cells)
+    lines, size = (cells.features_, cells.reach_ / 2) if with_features else (cells.codebooks_[0], 1)
     return SmoothedCounts().fit(
         lines,
         counts / plan.ballot / size,
@@ -157,13 +157,13 @@ def try_to_teach(
     made_up = np.random.default_rng(0).integers(0, plan.n_units, size=(plan.n_cells, len(classes)))
     try:
         if kind is None:
-            few = _ROWS_OF_A_TRIAL * len(classes)
-            taught(cells, public, made_up, plan=plan, classes=classes, most_images=few)[0].predict(public)
+            n_rows = _ROWS_OF_A_TRIAL * len(classes)
+            taught(cells, public, made_up, plan=plan, classes=classes, most_images=n_rows)[0].predict(public)
         else:
-            few = min(len(public), _ROWS_OF_A_TRIAL * len(classes))
-            rows = np.asarray(_safe_indexing(public, np.arange(few)))
+            n_rows = min(len(public), _ROWS_OF_A_TRIAL * len(classes))
+            rows = np.asarray(_safe_indexing(public, np.arange(n_rows)))
             trial = _distilled(kind, cells, rows, seed=seed, n_steps=1)
-            trial.fit(rows, np.arange(few) % len(classes), classes=classes).predict(rows)
+            trial.fit(rows, np.arange(n_rows) % len(classes), classes=classes).predict(rows)
     except Exception as error:
         raise ValueError(f"the student cannot learn from public rows and made-up counts: {error}") from error
 
@@ -204,8 +204,8 @@ def _distilled(
 ) -> Distilled:
     """Return the student that the user named or made."""
     if isinstance(kind, Distilled):
-        given: Distilled = clone(kind)
-        return given
+        student: Distilled = clone(kind)
+        return student
     if isinstance(kind, str) and kind == _FIXMATCH:
         from ostraka.learn.students.fixmatch import FixMatch  # noqa: PLC0415  (needs torch)
 
