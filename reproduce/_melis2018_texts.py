@@ -262,6 +262,7 @@ def course(
     normed: bool = False,
     n_parties: int = 2,
     there: Any = None,
+    main_weight: float | None = None,
     **more: Any,
 ) -> tuple[Observations, PropertyInference]:
     """Half of the target's batch is the person, in every other round, or in rounds that are ``there``."""
@@ -286,7 +287,8 @@ def course(
     together = Collaboration(
         faces_network(normed=normed, seed=seed), n_rounds=rounds, random_state=seed, **more
     )
-    run = together.fit([(task.X[own], task.y[own]), party, *plain], observer=0)
+    observer = PartyRows(X=task.X[own], y=task.y[own], has_property=task.has[own])
+    run = together.fit([observer, party, *plain], observer=0, main_weight=main_weight)
     attack = PropertyInference(
         RandomForestClassifier(50, random_state=0), n_batches=4, share=0.5, random_state=seed
     )
@@ -300,6 +302,8 @@ def identity(*, quick: bool) -> None:
     kinds: dict[str, dict[str, Any]] = {
         "CNN": {},
         "batch normalisation": {"normed": True},
+        "CNN, 6 parties": {"n_parties": 6},
+        "CNN, 6 parties, an active observer": {"n_parties": 6, "main_weight": 0.3},
         "CNN, a tenth of each change shared": {"defence": SharedFraction(share=0.1)},
         f"CNN, noisy sums at epsilon {worlds.EPSILON:g} for a party": {
             "defence": worlds.noisy_sum(rounds, clip=0.5)
