@@ -26,6 +26,27 @@ MUTANTS = [
         _BY_NULL + "test_a_balanced_design_of_many_models_is_refused_for_few_rows",
     ),
     Mutant(
+        "the Monte Carlo count is within the farthest nearest sample",
+        "audit/attacks/generators.py",
+        "radius = np.median(distances)",
+        "radius = np.max(distances)",
+        "attacks/test_generators.py::test_the_count_of_near_samples_is_that_of_a_tree",
+    ),
+    Mutant(
+        "a search for noise keeps what is farther",
+        "audit/attacks/generators.py",
+        "nearer = gap < best",
+        "nearer = gap > best",
+        "attacks/test_generators.py::test_a_search_for_noise_comes_to_the_nearest_row_that_there_is",
+    ),
+    Mutant(
+        "the noise of a BEGAN is normal",
+        "nets/adversarial.py",
+        "torch.erf(noise / 2**0.5)",
+        "noise",
+        "attacks/test_generators.py::test_the_noise_of_a_began_is_uniform",
+    ),
+    Mutant(
         "the target is among its references",
         _MODELS,
         "if np.ptp(target):",
