@@ -24,6 +24,7 @@ import argparse
 import hashlib
 import itertools
 import json
+import math
 import os
 import tempfile
 import time
@@ -45,6 +46,7 @@ from ostraka.audit.attacks.generators import (
 from ostraka.audits import one_run_lower_bound
 from ostraka.core import files
 from ostraka.core.diverged import TrainingDiverged
+from ostraka.core.numeric import clopper_pearson
 from ostraka.scores import Scores
 
 if TYPE_CHECKING:
@@ -199,15 +201,28 @@ def attacker(run: Run, world: World, samples: np.ndarray, **known: Any) -> Cours
     return trained(run, samples / np.float32(255), world.rows, run.steps, role="attacker", **known)
 
 
-def scored(found: np.ndarray, member: np.ndarray) -> dict[str, float]:
-    """The thesis's accuracy, which by chance is ``chance``, and what does not depend on the share."""
+def scored(found: np.ndarray, member: np.ndarray) -> dict[str, Any]:
+    """The thesis's accuracy, which by chance is ``chance``, and what does not depend on the share.
+
+    Intervals of 95 % are about candidates alone, for this target and this attacker: Clopper and Pearson's of
+    the share and of the rate, and Hanley and McNeil's (1982, doi:10.1148/radiology.143.1.7063747) of the AUC.
+    """
     scores = Scores.of(members=found[member], others=found[~member])
-    guessed = member[np.argsort(-found, kind="stable")[: member.sum()]].mean()
+    n = int(member.sum())
+    hits, auc = int(member[np.argsort(-found, kind="stable")[:n]].sum()), scores.auc()
+    squares = auc / (2 - auc), 2 * auc**2 / (1 + auc)
+    variance = auc * (1 - auc) + sum(
+        (count - 1) * (square - auc**2) for count, square in zip((n, (~member).sum()), squares, strict=True)
+    )
+    far, rate = 1.96 * math.sqrt(max(0.0, variance) / (n * (~member).sum())), scores.rate(fpr=0.01)
     return {
-        "share": float(guessed),
+        "share": hits / n,
+        "share_interval": [float(end) for end in clopper_pearson(hits, n, error=0.025)],
         "chance": float(member.mean()),
-        "auc": scores.auc(),
+        "auc": auc,
+        "auc_interval": [max(0.0, auc - far), min(1.0, auc + far)],
         "tpr": scores.tpr(fpr=0.01),
+        "tpr_interval": [rate.low, rate.high],
     }
 
 
@@ -560,9 +575,12 @@ def text_of(line: Line) -> str:
         claim = "none is claimed" if line["upper"] is None else f"at most {line['upper']:g} is claimed"
         bounds = f", epsilon at least {line['lower']:.2f} (95 %), {claim}"
     gap = f", {line['gap']:.2f} to the closest member" if "gap" in line else ""
+    share, auc, tpr = (" to ".join(form.format(end) for end in line[f"{part}_interval"]) for part, form in (
+        ("share", "{:.1%}"), ("auc", "{:.3f}"), ("tpr", "{:.1%}"),
+    ))  # fmt: skip
     return (
-        f"{name}: {line['share']:.1%} of as many suspects (by chance {line['chance']:.1%}), "
-        f"AUC {line['auc']:.3f}, TPR at 1 % {line['tpr']:.1%}{gap}{bounds}{spent}"
+        f"{name}: {line['share']:.1%} ({share}) of as many suspects (by chance {line['chance']:.1%}), "
+        f"AUC {line['auc']:.3f} ({auc}), TPR at 1 % {line['tpr']:.1%} ({tpr}){gap}{bounds}{spent}"
     )
 
 

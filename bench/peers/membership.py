@@ -40,7 +40,9 @@ def networks(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     order = rng.permutation(np.sort(first))
     population, rows = order[: len(order) // 5], order[len(order) // 5 :]
     known = np.isin(y[population], np.unique(y[rows]))
-    population, inside, says = population[known], [], []
+    population = population[known]
+    inside: list[np.ndarray] = []
+    says: list[list[np.ndarray]] = []
     start = time.process_time()
     for pair in range(max(PAIRS)):
         half = rng.permutation(np.arange(len(rows)) % 2 == 0)
