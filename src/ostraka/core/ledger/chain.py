@@ -532,8 +532,13 @@ class Anchor:
         if _locks is not None:  # pragma: no branch
             _locks.flock(self._handle, _locks.LOCK_EX)
         try:
-            before = self.read()
-            self._check_newest(before)
+            before, unmoved = self.read(), False
+            with contextlib.suppress(FileNotFoundError):
+                unmoved = os.path.samestat(os.fstat(self._handle), self.path.stat())
+            if not unmoved or (before[0] if before else 0) < self._seq:
+                raise LedgerMoved(
+                    f"{self.path} was removed, replaced or rolled back while it was open: put it back"
+                )
             if before is None or before[0] < seq:
                 slot = (self._at + 1) % 2
                 line = b"%s %d %s" % (_MARK, seq, head.hex().encode())
@@ -546,14 +551,6 @@ class Anchor:
         finally:
             if _locks is not None:  # pragma: no branch
                 _locks.flock(self._handle, _locks.LOCK_UN)
-
-    def _check_newest(self, before: tuple[int, bytes] | None) -> None:
-        """Raise LedgerMoved if the file was removed, replaced, or records less than this process wrote."""
-        with contextlib.suppress(FileNotFoundError):
-            unmoved = os.path.samestat(os.fstat(self._handle), self.path.stat())
-            if unmoved and (before[0] if before else 0) >= self._seq:
-                return
-        raise LedgerMoved(f"{self.path} was removed, replaced or rolled back while it was open: put it back")
 
     def close(self) -> None:
         """Close the file."""

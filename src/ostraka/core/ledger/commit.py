@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ostraka.core.curve import Priced
-    from ostraka.core.ledger.balance import Balance
     from ostraka.core.ledger.store import Store
     from ostraka.core.ledger.witness import Witness
 
@@ -108,11 +107,17 @@ class PriceList:
         check_text(account=request.account, key=request.key)
         check.integer(least=-(2**31), answer=request.answer)
         check.integer(least=1, times=request.times)
+        try:
+            asked = bytes.fromhex(request.digest)
+        except (TypeError, ValueError):
+            asked = b""
+        if not asked:
+            raise ValueError(f"digest must be hexadecimal and not empty, got {request.digest!r}")
         cost, reserve = self._pair(request.cost, request.reserve)
         return PricedRequest(
             request.account,
             request.key,
-            _from_hex(request.digest),
+            asked,
             cost,
             reserve,
             int(request.answer),
@@ -218,7 +223,12 @@ def _granted(history: History, question: PricedRequest, first: Row | None, seq: 
     if balance is None or not (
         history.dataset.fits(reserve, uses=question.times) and balance.fits(reserve, uses=question.times)
     ):
-        return _refusal(history, question, balance)
+        # the same words for a spent ledger, a spent client and an unknown client
+        return BudgetExceeded(
+            f"account {question.account!r} has too little left for one more question; nothing was charged",
+            asked=history.alone(*question.reserve),
+            left=balance.left if balance else 0.0,
+        )
     cost = history.price(*question.cost)
     if first is None:
         history.take(history.dataset, cost, under=reserve)
@@ -238,15 +248,6 @@ def _granted(history: History, question: PricedRequest, first: Row | None, seq: 
     )
 
 
-def _refusal(history: History, question: PricedRequest, balance: Balance | None) -> BudgetExceeded:
-    """Return the refusal, with the same words for a spent ledger, a spent client and an unknown client."""
-    return BudgetExceeded(
-        f"account {question.account!r} has too little left for one more question; nothing was charged",
-        asked=history.alone(*question.reserve),
-        left=balance.left if balance else 0.0,
-    )
-
-
 def _outcome(history: History, row: Row) -> Receipt:
     balance = history.accounts[row.account]
     remainder = max(0.0, balance.budget.epsilon - balance.at_most)
@@ -258,16 +259,6 @@ def check_text(**named: str) -> None:
     for name, value in named.items():
         if not (isinstance(value, str) and value and value.isprintable()):
             raise ValueError(f"{name} must be printable text and not empty, got {value!r}")
-
-
-def _from_hex(digest: str) -> bytes:
-    try:
-        question = bytes.fromhex(digest)
-    except (TypeError, ValueError):
-        question = b""
-    if not question:
-        raise ValueError(f"digest must be hexadecimal and not empty, got {digest!r}")
-    return question
 
 
 class CommittedState:
@@ -288,7 +279,9 @@ class CommittedState:
         if not verify and not read_only:
             raise ValueError("verify=False needs read_only=True: what is charged must follow checked entries")
         self._seal = Seal(secret)
-        self._store = _open_store(os.fspath(where), budget=budget, secret=self._seal.name)
+        address = os.fspath(where).removeprefix("sqlite:///")
+        kind = PostgresStore if address.startswith(("postgresql://", "postgres://")) else SQLiteStore
+        self._store: Store = kind(address, budget=budget, secret=self._seal.name)
         self.path, self.budget = self._store.path, self._store.budget
         self._prices = PriceList(adaptive=self.budget.adaptive)
         self._named: str | None = None
@@ -509,13 +502,6 @@ class CommittedState:
             self._store.poison(trouble)
             raise LedgerMoved(f"{self.path} {trouble}: stop, and put the newest copy back")
         return longer
-
-
-def _open_store(where: str, *, budget: Budget | None, secret: str) -> Store:
-    """The store of a ledger's address: a path, ``sqlite:///path``, or ``postgresql://…``."""
-    if where.startswith(("postgresql://", "postgres://")):
-        return PostgresStore(where, budget=budget, secret=secret)
-    return SQLiteStore(where.removeprefix("sqlite:///"), budget=budget, secret=secret)
 
 
 class _ProbedError(Exception):

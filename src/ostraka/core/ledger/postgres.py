@@ -300,7 +300,13 @@ class PostgresStore(Store):
         with self._explained():
             if standby := self._standby():
                 raise LedgerError(standby)
-            self._check_lineage()
+            (table,) = self._execute("SELECT to_regclass('ostraka_lineage')").fetchone()
+            if table is None:  # a ledger that began before there was one
+                with self._db.transaction():
+                    begin_lineage(self._db)
+            query = "SELECT system, timeline FROM ostraka_lineage ORDER BY id DESC LIMIT 1"
+            self._lineage = self._execute(query).fetchone()
+            self._expect_lineage(self._execute(f"SELECT {HERE}").fetchone())
         self._alone, self._writes = alone, True
 
     def _standby(self) -> str:
@@ -316,17 +322,8 @@ class PostgresStore(Store):
             "give the ledger witnesses"
         )
 
-    def _check_lineage(self) -> None:
-        """Refuse a server that is not the one, on the timeline, that the owner adopted last."""
-        (table,) = self._execute("SELECT to_regclass('ostraka_lineage')").fetchone()
-        if table is None:  # a ledger that began before there was one
-            with self._db.transaction():
-                begin_lineage(self._db)
-        query = "SELECT system, timeline FROM ostraka_lineage ORDER BY id DESC LIMIT 1"
-        self._lineage = self._execute(query).fetchone()
-        self._expect_lineage(self._execute(f"SELECT {HERE}").fetchone())
-
     def _expect_lineage(self, lineage: tuple[str, int]) -> None:
+        """Refuse a server that is not the one, on the timeline, that the owner adopted last."""
         if lineage == self._lineage:
             return
         if self.vouched is not None and self.vouched():
