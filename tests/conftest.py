@@ -166,9 +166,9 @@ def free_port():
         yield held.getsockname()[1]
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    """One Chromium for the tests of a file; skips where there is none."""
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory):
+    """One Chromium for all tests of this process; skips where there is none."""
     from tests.service.chromium import Chromium
 
     try:
@@ -177,6 +177,13 @@ def browser(tmp_path_factory):
         pytest.skip(str(missing))
     yield one
     one.close()
+
+
+@pytest.fixture(scope="module")
+def browser(chromium):
+    """It, for the tests of a file: nothing of theirs stays open or is remembered after them."""
+    yield chromium
+    chromium.forget()
 
 
 class Wire:

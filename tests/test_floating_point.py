@@ -76,7 +76,7 @@ def test_noise_errs_by_less_than_the_page_says(kind):
     assert _exact._doubt(3.0) == 3 * 2 * _draws.DOUBT > 3 * (_draws.DOUBT + 53 * float(U))
 
 
-@pytest.mark.parametrize("kind", [GAUSSIAN, LAPLACE])
+@pytest.mark.parametrize("kind", [GAUSSIAN, pytest.param(LAPLACE, marks=pytest.mark.slow)])
 def test_one_wrong_number_of_a_table_is_noticed(kind):
     table = _draws.table(kind)
     for place, share in (((100, 1), 1e-11), ((400, 2), 1e-9), ((3, 7), 8)):

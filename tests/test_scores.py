@@ -75,7 +75,10 @@ def test_the_area_is_scikit_learns():
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize(("n", "fpr", "shift"), [(3000, 0.01, 1.0), (6000, 0.001, 2.0), (500, 0.001, 2.0)])
+@pytest.mark.parametrize(
+    ("n", "fpr", "shift"),
+    [(3000, 0.01, 1.0), pytest.param(6000, 0.001, 2.0, marks=pytest.mark.slow), (500, 0.001, 2.0)],
+)
 def test_the_interval_holds_the_rate_of_a_known_law(n, fpr, shift):
     """Normal scores: the rate is Phi(shift - z). Both the threshold and the members are random."""
     rng, missed, confidence = np.random.default_rng(7), 0, 0.8

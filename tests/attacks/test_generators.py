@@ -297,6 +297,7 @@ def test_an_attackers_own_generator_learns_from_samples_and_from_what_it_knows(m
     assert found[:16].min() > found[40:].max()  # rows that it knows are called generated
 
 
+@pytest.mark.slow  # quick: an attacker's own generator learns from what it knows, above
 def test_known_members_look_real_from_the_step_at_which_they_join():
     pytest.importorskip("torch")
     rng = np.random.default_rng(0)

@@ -26,7 +26,9 @@ def is_coins(tally):
     return stats.binomtest(int(hits), int(trials), 0.5).pvalue > FALSE_ALARM
 
 
-@pytest.mark.parametrize("n_models", [2, 3, 4, 31])
+@pytest.mark.parametrize(
+    "n_models", [2, pytest.param(3, marks=pytest.mark.slow), 4, pytest.param(31, marks=pytest.mark.slow)]
+)
 def test_memberships_that_change_nothing_are_not_found(n_models):
     rng = np.random.default_rng(n_models)
     confidences, _ = world(rng, n_models, 3000, effect=0.0)
@@ -89,7 +91,7 @@ def test_rows_are_in_as_many_references_as_independent_coins_say():
     assert stats.chisquare(seen[1:-1], 20_000 * expected / expected.sum()).pvalue > FALSE_ALARM
 
 
-@pytest.mark.parametrize("n_models", [2, 4, 31])
+@pytest.mark.parametrize("n_models", [2, 4, pytest.param(31, marks=pytest.mark.slow)])
 def test_auc_and_rates_of_equal_worlds_are_inside_exact_bands(n_models):
     assert equal_worlds.FALSE_ALARM <= FALSE_ALARM
     assert equal_worlds.outside(n_models, 25, 1_100, seed=1) == []

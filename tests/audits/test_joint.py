@@ -181,6 +181,7 @@ def paired_ballots(differ):
     return BallotPool(others=absent[None], each=TEACHERS - 1, present=told, absent=absent, n_classes=2)
 
 
+@pytest.mark.slow  # quick: draws of votes certify most of the exact law, above
 def test_a_near_copy_cancels_what_the_shared_votes_hide():
     """No cap of one question is one of the system: the pair shows six times as much."""
     pool = paired_ballots(0.02)

@@ -125,7 +125,7 @@ const main = async ({ url, values }) => {
 """
 
 
-@pytest.mark.parametrize("noise", ["tally", "clients"])
+@pytest.mark.parametrize("noise", [pytest.param("tally", marks=pytest.mark.slow), "clients"])
 def test_clients_in_javascript_and_in_python_make_one_sum(noise):
     task, tally = office(noise=noise, most=20)
     threads, values = [], [3, 7, 7, 12, 19, 0]

@@ -162,7 +162,9 @@ def told_by_repeats(p, q, n, epsilon):
 
 
 @pytest.mark.parametrize("n", [24, 25, 150])
-@pytest.mark.parametrize(("t", "u"), [(0.0, 1.1), (-0.4, 1.1), (0.3, 0.8)])
+@pytest.mark.parametrize(
+    ("t", "u"), [(0.0, 1.1), (-0.4, 1.1), pytest.param(0.3, 0.8, marks=pytest.mark.slow)]
+)
 def test_no_repeated_question_exceeds_delta_and_the_best_comes_near(n, t, u):
     shift = math.sqrt(2) / 25.0
     table = tables.of((Law(ARGMAX, up(1 / 25.0), n),))

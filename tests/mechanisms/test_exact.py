@@ -226,7 +226,7 @@ def coarse(rng, shape):
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("mechanism", [GNMax(sigma=2.0), LNMax(scale=2.0)])
-@pytest.mark.parametrize("counts", [(5, 5), (5, 5, 4)])
+@pytest.mark.parametrize("counts", [(5, 5), pytest.param((5, 5, 4), marks=pytest.mark.slow)])
 def test_on_coarse_bits_answers_follow_the_law_counted_out(mechanism, counts, monkeypatch):
     """Noise of eight values, with ties in one row of eight or so: enumerated, ties shared evenly."""
     monkeypatch.setattr(_exact, "words", coarse)

@@ -32,7 +32,7 @@ def divergence(variance: float, order: float) -> mpmath.mpf:
     return 2 * mpmath.log(total) / (order - 1)
 
 
-@pytest.mark.parametrize("sigma", [0.5, 1.0, 2.0, 6.3])
+@pytest.mark.parametrize("sigma", [0.5, 1.0, 2.0, pytest.param(6.3, marks=pytest.mark.slow)])
 def test_the_price_is_the_exact_divergence_rounded_up(sigma):
     rdp = skellam.skellam_rdp(sigma**2)
     for place in (0, 5, 20, 33):

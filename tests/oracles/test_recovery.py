@@ -110,7 +110,7 @@ CASES = [
     ("prior", "log_prior"),
     [
         ("leader", log_leader),
-        (0.5, lambda h: log_alike(h, 0.5)),
+        pytest.param(0.5, lambda h: log_alike(h, 0.5), marks=pytest.mark.slow),
         ("alike", lambda h: logsumexp([log_alike(h, a) for a in np.geomspace(0.03, 30.0, 13)])),
     ],
     ids=["leader", "fixed", "alike"],

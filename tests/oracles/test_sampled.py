@@ -115,7 +115,7 @@ def test_pure_releases_compose_with_samples():
     assert found.epsilon(1e-6) == pytest.approx(theirs.get_epsilon_for_delta(1e-6), rel=3e-3)
 
 
-@pytest.mark.parametrize("rate", [1e-5, 0.0017, 0.2])
+@pytest.mark.parametrize("rate", [pytest.param(1e-5, marks=pytest.mark.slow), 0.0017, 0.2])
 def test_the_curve_is_never_above_its_renyi_bound_and_falls_with_the_rate(rate):
     curve = sampled_gaussian_curve(sigma=1.0, sampling_rate=rate, steps=300)
     renyi = Curve(curve.orders, curve.rdp, "row")

@@ -38,6 +38,7 @@ from ostraka.ledger import LedgerError
 from ostraka.mechanisms import Weighted
 from ostraka.students import Distilled
 from ostraka.voters import partition
+from tests.students.conftest import checks_of_scikit_learn
 
 X, Y = make_blobs(n_samples=900, centers=4, n_features=3, cluster_std=1.2, random_state=3)
 PUBLIC, PRIVATE, NEW = slice(0, 200), slice(200, 700), slice(700, 900)
@@ -55,7 +56,7 @@ def model(with_same_draws) -> PATEClassifier:
 
 
 @pytest.mark.usefixtures("same_draws")
-@parametrize_with_checks([PATEClassifier(DecisionTreeClassifier(), n_teachers=5, holdout=0.2)])
+@checks_of_scikit_learn(PATEClassifier(DecisionTreeClassifier(), n_teachers=5, holdout=0.2))
 @pytest.mark.filterwarnings("ignore:most private rows occur several times")
 @pytest.mark.filterwarnings("ignore:.*:RuntimeWarning:sklearn")
 def test_it_is_a_scikit_learn_classifier(estimator, check):

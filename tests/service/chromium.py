@@ -75,6 +75,7 @@ class Chromium:
         for end in (*low, null):
             os.close(end)
         self._numbers, self._rest, self._session = itertools.count(1), b"", None
+        self._tabs: set[str] = set()
         self.events: list[dict] = []
         target = self.do("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.do("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -97,6 +98,7 @@ class Chromium:
     def tab(self, url: str) -> tuple[str, str]:
         """Another page beside the first, loaded: for :meth:`ask` and :meth:`close_tab`."""
         target = self.do("Target.createTarget", url="about:blank")["targetId"]
+        self._tabs.add(target)
         session = self.do("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         self.do("Page.navigate", session=session, url=url)
         ready = "new Promise(done => { const look = () => document.readyState === 'complete' ? done(true)"
@@ -105,7 +107,16 @@ class Chromium:
 
     def close_tab(self, tab: tuple[str, str]) -> None:
         """As a person closes it: the page is told nothing."""
+        self._tabs.discard(tab[0])
         self.do("Target.closeTarget", targetId=tab[0])
+
+    def forget(self) -> None:
+        """Close the other pages, which may go on asking for a server that is gone, and lose all cookies."""
+        for target in list(self._tabs):
+            self.close_tab((target, ""))
+        self.do("Page.navigate", url="about:blank")
+        self.do("Network.clearBrowserCookies")
+        self.events.clear()
 
     def open(self, url: str, *, width: int = 1280, dark: bool = False, headers: dict | None = None) -> None:
         """Load a page anew; what was logged before is forgotten."""

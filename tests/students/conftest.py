@@ -14,13 +14,13 @@ FEW = {
 }
 
 
-def checks_of_scikit_learn(estimator, **options):
+def checks_of_scikit_learn(*estimators, **options):
     """Parametrise a test with them: ``test(estimator, check)``."""
-    every = parametrize_with_checks([estimator], **options)
+    every = parametrize_with_checks(list(estimators), **options)
     names, cases = every.args
-    marked = [
-        case if case[1].func.__name__ in FEW else pytest.param(*case, marks=pytest.mark.slow)
-        for case in (getattr(case, "values", case) for case in cases)
-        if case
-    ]
+    marked = []
+    for case in cases:
+        (one, check), marks = getattr(case, "values", case), [*getattr(case, "marks", ())]
+        slow = [] if check.func.__name__ in FEW else [pytest.mark.slow]
+        marked.append(pytest.param(one, check, marks=[*marks, *slow]))
     return pytest.mark.parametrize(names, marked, **every.kwargs)

@@ -16,10 +16,10 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.semi_supervised import LabelPropagation, LabelSpreading, SelfTrainingClassifier
 from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from ostraka import ABSTAIN
 from ostraka.students import Distilled
+from tests.students.conftest import checks_of_scikit_learn
 
 X, Y = load_iris(return_X_y=True)
 NAMES = np.array(["setosa", "versicolor", "virginica"])
@@ -40,8 +40,9 @@ STUDENTS = [
 every_student = pytest.mark.parametrize("kind", STUDENTS, ids=str)
 
 
-@parametrize_with_checks(
-    [Distilled("spreading"), Distilled(DecisionTreeClassifier())],
+@checks_of_scikit_learn(
+    Distilled("spreading"),
+    Distilled(DecisionTreeClassifier()),
     expected_failed_checks=lambda _: {"check_classifiers_classes": "-1 means unanswered"},
 )
 @pytest.mark.filterwarnings("ignore:.*:RuntimeWarning:sklearn")

@@ -49,7 +49,13 @@ def test_only_as_many_outputs_as_classes_were_answered():
     assert (student.predict_proba(X)[:, 1] == 0).all()
 
 
-@every_student
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, id=name, marks=[] if name in {"by name", "callable"} else [pytest.mark.slow])
+        for name, kind in STUDENTS.items()
+    ],
+)
 def test_the_students_seed_reaches_the_network(kind):
     one, two, three = (
         Distilled(clone(kind), random_state=seed).fit(X, ANSWERS).predict_proba(X) for seed in (1, 1, 2)

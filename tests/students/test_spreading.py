@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits, make_blobs
 from sklearn.neighbors import KNeighborsClassifier
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from ostraka import ABSTAIN
 from ostraka.learn.students import counts as spreading
 from ostraka.learn.students.counts import Spreading
+from tests.students.conftest import checks_of_scikit_learn
 
 CENTRES = [[0, 0], [8, 0], [0, 8]]
 
@@ -17,8 +17,8 @@ def blobs(n: int = 150) -> tuple[np.ndarray, np.ndarray]:
     return make_blobs(n_samples=n, centers=CENTRES, random_state=0)
 
 
-@parametrize_with_checks(
-    [Spreading()], expected_failed_checks=lambda _: {"check_classifiers_classes": "-1 means unanswered"}
+@checks_of_scikit_learn(
+    Spreading(), expected_failed_checks=lambda _: {"check_classifiers_classes": "-1 means unanswered"}
 )
 @pytest.mark.filterwarnings("ignore:.*:RuntimeWarning:sklearn")
 def test_it_is_a_scikit_learn_classifier(estimator, check):

@@ -309,7 +309,10 @@ class TestMixture:
         assert {name.split("/")[0] for name in fitted.weights_} == {"0", "1", "2"}
         assert fitted.sample(10)[0].shape == (10, 6)
 
-    @pytest.mark.parametrize("generator", [VAE(n_features=6, hidden=(8, 4)), RBM(n_features=6, hidden=4)])
+    @pytest.mark.parametrize(
+        "generator",
+        [pytest.param(VAE(n_features=6, hidden=(8, 4)), marks=pytest.mark.slow), RBM(n_features=6, hidden=4)],
+    )
     def test_samples_repeat_under_their_seed(self, generator):
         fitted = mixture(*binary(300), generator=generator)
         one, two = (fitted.sample(20, random_state=3)[0] for _ in range(2))

@@ -47,7 +47,7 @@ def table(codes, columns):
 
 
 @every_method
-@pytest.mark.parametrize("target", ["ill", None])
+@pytest.mark.parametrize("target", ["ill", pytest.param(None, marks=pytest.mark.slow)])
 def test_pairs_of_columns_look_alike_in_the_copy(target, method):
     real = SCHEMA.encode(people(4000))
     copy = SCHEMA.encode(fitted(target=target, method=method).sample(20_000, random_state=2))

@@ -97,10 +97,13 @@ def test_a_plain_module_is_a_teacher_with_the_usual_settings():
     "teacher",
     [
         network(),
-        network(patience=1),
-        network(
-            nn.Sequential(nn.Linear(64, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(), nn.Linear(8, 4)),
-            epochs=2,
+        pytest.param(network(patience=1), marks=pytest.mark.slow),
+        pytest.param(
+            network(
+                nn.Sequential(nn.Linear(64, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(), nn.Linear(8, 4)),
+                epochs=2,
+            ),
+            marks=pytest.mark.slow,
         ),
         network(epochs=2, augment=lambda rows: rows + torch.randn_like(rows) * np.random.random()),  # noqa: NPY002
         network(Fussy(), epochs=2),

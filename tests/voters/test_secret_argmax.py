@@ -24,7 +24,7 @@ def parties_of(n_parties=3, **options):
     return secret_parties(n_parties, reveals="argmax", **options)
 
 
-@pytest.mark.parametrize("units", [0, 4])
+@pytest.mark.parametrize("units", [0, pytest.param(4, marks=pytest.mark.slow)])
 def test_the_answer_is_the_argmax_of_the_counts_and_of_equal_ones_the_first(monkeypatch, units):
     monkeypatch.setattr("ostraka.parties.party.skellam", lambda _, shape: np.zeros(shape, dtype=np.int64))
     parties = parties_of(4, hidden_units=units, max_rows=30)
