@@ -1,7 +1,6 @@
 """Planning: the least noise a budget allows and never less, and forecasts that follow from the simulation."""
 
 import math
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -268,12 +267,3 @@ def test_a_proxy_that_is_too_small_is_refused():
         LearningCurve.measured(
             None, np.zeros((10, 2)), np.arange(10) % 2, X_test=np.zeros((1, 2)), y_test=np.zeros(1), rng=rng
         )
-
-
-def test_planning_takes_seconds():
-    propose(
-        n_rows=5_000, n_classes=3, delta=1e-5, epsilon=2.0
-    )  # compiles what it needs, which may take longer
-    start = time.process_time()
-    propose(n_rows=50_000, n_classes=4, delta=1e-6, epsilon=1.0)
-    assert time.process_time() - start < 30

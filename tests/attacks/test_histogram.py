@@ -1,7 +1,5 @@
 """Vote recovery: right estimates, honest intervals, clear refusals."""
 
-import time
-
 import numpy as np
 import pytest
 
@@ -206,29 +204,3 @@ def test_credible_intervals_hold_the_votes_as_often_as_they_say(n):
         wide.append(np.mean((found.lower + 2 <= votes) & (votes <= found.upper - 2)))
     assert abs(np.mean(held) - 0.9525) < 0.0325 * np.sqrt(120 / n)
     assert np.mean(wide) < 0.9  # intervals shorter by two votes at each end would be noticed
-
-
-def seconds(work) -> float:
-    """Of processor time."""
-    start = time.process_time()
-    work()
-    return time.process_time() - start
-
-
-def yardstick() -> None:
-    """0.7 ms of many small calls, where a second is a second; longer on a slow or a busy machine."""
-    x = np.linspace(0.1, 3.0, 200)
-    for _ in range(300):
-        np.exp(-x * x).sum()
-
-
-def test_whole_histogram_takes_a_tenth_of_a_second():
-    answers = expected(GAUSSIAN, np.array([214, 8, 7, 6, 4, 4, 4, 2, 1, 0]), 10_000)
-    for method, most in (("posterior", 0.1), ("maximum-likelihood", 0.01)):
-
-        def work(method=method):
-            recover_votes(answers, n_teachers=250, mechanism=GAUSSIAN, method=method)
-
-        rounds = [(seconds(yardstick), seconds(work)) for _ in range(9)]
-        yard, spent = np.min(rounds, axis=0)
-        assert spent < 2 * most * max(1.0, yard / 7e-4), method  # bench/recovery.py measures
