@@ -124,12 +124,15 @@ def test_few_others_know_no_strict_threshold():
 
 
 @pytest.mark.statistical
-def test_targets_are_drawn_again_as_wholes():
+@pytest.mark.parametrize(
+    ("runs", "most", "more"), [(40, 18, 2), pytest.param(100, 35, 5, marks=pytest.mark.slow)]
+)
+def test_targets_are_drawn_again_as_wholes(runs, most, more):
     """Effects differ between targets: the interval over targets holds, that for independent scores not."""
     fpr, shift, spread, n_targets, each = 0.1, 0.5, 1.0, 40, 50
     truth = norm.cdf((shift - norm.isf(fpr)) / math.sqrt(1 + spread**2))
     rng, missed = np.random.default_rng(10), np.zeros(2, dtype=int)
-    for _ in range(100):
+    for _ in range(runs):
         targets = [
             Scores.of(members=rng.normal(effect, 1, each), others=rng.normal(size=each))
             for effect in rng.normal(shift, spread, n_targets)
@@ -142,8 +145,8 @@ def test_targets_are_drawn_again_as_wholes():
         assert over.tpr == together.tpr
         assert over.low <= together.low <= together.high <= over.high
         missed += [not found.low <= truth <= found.high for found in (over, together)]
-    assert missed[0] <= 35  # asymptotic: 20 are nominal
-    assert missed[1] > missed[0] + 5
+    assert missed[0] <= most  # asymptotic: a fifth is nominal
+    assert missed[1] > missed[0] + more
 
 
 def test_rates_of_targets_have_intervals_of_their_own_and_are_no_scores():

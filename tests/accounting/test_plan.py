@@ -96,6 +96,7 @@ class Rounded:
         return replace(LNMax(scale=self.scale).curve(), slack=2.0**-40)
 
 
+@pytest.mark.slow  # quick: a goal that rounding puts out of reach, below
 def test_calibration_stops_where_rounding_lets_it():
     # slack makes the cost jump to infinity below some noise: there is no noise that costs 8 exactly
     scale = calibrate(Rounded, n_answers=1600, epsilon=8.0, delta=1e-6, precision=1e-3)

@@ -69,6 +69,7 @@ def test_two_classes_with_a_screen_are_one_law(adult):
     assert same == told
 
 
+@pytest.mark.slow  # quick: two to five classes, above and below
 def test_many_classes_have_a_valid_route(data_dir):
     votes = np.load(data_dir / "pate_votes" / "mnist_svhn_30_samples.npz")
     mnist = np.repeat(votes["mnist_counts"], 100, axis=0)

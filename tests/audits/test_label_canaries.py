@@ -247,7 +247,7 @@ def never_above(found, epsilon):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("n_decoys", [1, None])
+@pytest.mark.parametrize("n_decoys", [1, pytest.param(None, marks=pytest.mark.slow)])
 def test_a_model_that_knows_nothing_shows_nothing(n_decoys):
     labels, found = np.arange(200) % 10, []
     for seed in range(400):
