@@ -79,9 +79,9 @@ def test_enrolled_clients_in_javascript_and_in_python_make_one_sum(lying):
     enrolment._claims = Everybody
     with PartyServer(tally, pages=tally.pages) as server:
         work = [
-            threading.Thread(target=run_exchanges, args=(tally,), kwargs={"n_clients": N, "seconds": 60}),
+            threading.Thread(target=run_exchanges, args=(tally,), kwargs={"n_clients": N, "seconds": 240}),
             threading.Thread(
-                target=approve_roster, args=(server.url, enrolment), kwargs={"n_clients": N, "seconds": 60}
+                target=approve_roster, args=(server.url, enrolment), kwargs={"n_clients": N, "seconds": 240}
             ),
             *(
                 threading.Thread(target=send, args=(server.url, value), kwargs={"certify": signer(enrolment)})

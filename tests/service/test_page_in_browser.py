@@ -45,8 +45,9 @@ def test_all_text_can_be_read_in_both_schemes(browser, pages, name, dark, tmp_pa
     assert [seen for seen in contrasts if seen[0] < 4.5] == []
     paper = browser.ask("getComputedStyle(document.body).backgroundColor")
     assert paper == ("rgb(21, 24, 28)" if dark else "rgb(255, 255, 255)")
-    browser.picture(tmp_path / "page.png")
-    assert (tmp_path / "page.png").read_bytes()[:4] == b"\x89PNG"
+    if name == "busy":  # a picture of a whole page takes as long as all else here
+        browser.picture(tmp_path / "page.png")
+        assert (tmp_path / "page.png").read_bytes()[:4] == b"\x89PNG"
 
 
 def test_the_measure_of_contrast_sees_text_that_cannot_be_read(browser, pages):
