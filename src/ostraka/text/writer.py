@@ -303,7 +303,9 @@ class Writer:
         self.features = features or hashed_words
         self.relation, self.paid, self.longest = relation, paid, longest
         self.store, self.response_cache, self.progress = store, response_cache, progress
-        self._check_draw()
+        draw = self._draw(1.0 if clip is None else clip)
+        if paid is not None:
+            MeteredDraws(draw=draw, paid=paid)
 
     def __repr__(self) -> str:
         return f"Writer({self.model!r}, n_documents={self.n_documents}, n_tokens={self.n_tokens})"
@@ -345,10 +347,7 @@ class Writer:
         self._responses = None if self.response_cache is None else ResponseCache(self.response_cache)
         self._recent: tuple[str, dict[str, str | None]] = "", {}
         self._batches = [list(self._deal(documents, codes, units, code)) for code in range(len(self.classes))]
-        whole: dict[int, list[str]] = {}
-        for unit, document in zip(units.tolist(), documents, strict=True):
-            whole.setdefault(unit, []).append(document)
-        self.documents_ = ["\n".join(part)[: self.longest] for part in whole.values()]
+        self.documents_ = self._by_unit(units, documents)
         self._features: list[np.ndarray] | None = None  # of these, made by the first question
         return self
 
@@ -426,7 +425,8 @@ class Writer:
         for label in self.classes:  # what can fail is tried before anything is charged
             self._public(self.prompt.of(label), [])
         paid, uses = (plan.draw, plan.uses) if plan.metered is None else (plan.metered, 1)
-        name = f"{key} {self._digest(plan)}"
+        shape = repr(plan.draw), repr(plan.metered), plan.n_texts, plan.n_batches
+        name = f"{key} {self._digest_of(self.classes, repr(self.prompt), *shape)}"
         texts = self._paid(
             paid,
             uses,
@@ -633,11 +633,6 @@ class Writer:
         order = sorted(answer, key=lambda token: (-answer[token], token))[: self.n_candidates]
         return {token: answer[token] for token in order}
 
-    def _check_draw(self) -> None:
-        draw = self._draw(1.0 if self.clip is None else self.clip)
-        if self.paid is not None:
-            MeteredDraws(draw=draw, paid=self.paid)
-
     def _draw(self, clip: float, *, n_documents: int | None = None) -> TokenDraw:
         return TokenDraw(
             clip=clip,
@@ -683,17 +678,22 @@ class Writer:
         """Disjoint batches of the units whose first class is this one; the secret decides the order."""
         first = np.full(int(units.max()) + 1, len(self.classes))
         np.minimum.at(first, units, codes)
-        whole: dict[int, list[str]] = {}
-        for row in np.flatnonzero((codes == code) & (first[units] == code)).tolist():
-            whole.setdefault(int(units[row]), []).append(documents[row])
-        prompts = ["\n".join(each)[: self.longest] for each in whole.values()]
+        rows = np.flatnonzero((codes == code) & (first[units] == code))
+        prompts = self._by_unit(units[rows], [documents[row] for row in rows.tolist()])
         if not prompts:
             return
         n_batches = max(1, len(prompts) // self.n_documents)
         manifest = partition(len(prompts), n_teachers=n_batches, key=self._keyed(f"deal {code}"))
-        for rows in manifest.rows():
-            ordered = rows[np.argsort(manifest.units[rows], kind="stable")]
+        for batch in manifest.rows():
+            ordered = batch[np.argsort(manifest.units[batch], kind="stable")]
             yield [prompts[row] for row in ordered[: self.n_documents].tolist()]
+
+    def _by_unit(self, units: np.ndarray, documents: Sequence[str]) -> list[str]:
+        """The documents of each unit as one text, in the order in which units occur."""
+        texts: dict[int, list[str]] = {}
+        for unit, document in zip(units.tolist(), documents, strict=True):
+            texts.setdefault(unit, []).append(document)
+        return ["\n".join(part)[: self.longest] for part in texts.values()]
 
     def _keyed(self, purpose: str) -> bytes:
         return hashlib.blake2b(purpose.encode(), key=self._secret, digest_size=32).digest()
@@ -721,18 +721,6 @@ class Writer:
         return [None if (answer := known[name]) is None else _unpacked(answer) for name in names]
 
     # Texts --------------------------------------------------------------------------------------------------
-
-    def _digest(self, plan: Plan) -> str:
-        return self._digest_of(
-            *(
-                self.classes,
-                repr(self.prompt),
-                repr(plan.draw),
-                repr(plan.metered),
-                plan.n_texts,
-                plan.n_batches,
-            )
-        )
 
     def _digest_of(self, *settings: Any) -> str:
         """What a text depends on. Another store, or other documents, are charged anew."""
