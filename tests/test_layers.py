@@ -268,7 +268,6 @@ KNOWN = {
     ("learn/keys.py", "_counts_student"),
     ("nets/private.py", "_version"),
     ("parties/models.py", "_multilayer_perceptron"),
-    ("voters/closed_form.py", "_nearest_centroid"),
     ("voters/kinds.py", "_nearest_centroid"),
     ("voters/kinds.py", "_stochastic_gradient"),
     ("voters/saved.py", "_ball_tree"),

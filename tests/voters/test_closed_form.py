@@ -11,9 +11,9 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import NearestCentroid
 
 from ostraka import TeacherEnsemble
-from ostraka.voters import closed_form as _closed_form
+from ostraka.voters import kinds as _kinds
 from ostraka.voters import partition
-from ostraka.voters.closed_form import fit_together
+from ostraka.voters.kinds import solve_together
 from tests.voters import shards as made_up
 from tests.voters.shards import changed_by_another, together
 
@@ -30,7 +30,7 @@ ESTIMATORS = [
 
 
 def fitted(estimator, shards):
-    return together(fit_together, estimator, shards)
+    return together(solve_together, estimator, shards)
 
 
 def learned(model):
@@ -76,7 +76,7 @@ def test_no_shard_changes_another_by_a_bit(estimator, n_classes, monkeypatch):
     shards, changed = changed_by_another(lambda each: fitted(estimator, each), same, n_classes, middle=3.0)
     assert not changed
     before = fitted(estimator, shards)
-    monkeypatch.setattr(_closed_form, "_NUMBERS_AT_ONCE", 300)  # in other parts
+    monkeypatch.setattr(_kinds, "_NUMBERS_OF_SHARDS", 300)  # in other parts
     assert all(map(same, fitted(estimator, shards), before))
 
 
@@ -121,7 +121,7 @@ def test_other_settings_are_left_to_scikit_learn(estimator):
     ids=["sparse", "float32", "wide"],
 )
 def test_other_rows_are_left_to_scikit_learn(rows):
-    assert fit_together(RidgeClassifier(), [rows], [shard(2)[1]]) == [None]
+    assert solve_together(RidgeClassifier(), [rows], [shard(2)[1]]) == [None]
 
 
 @pytest.mark.parametrize("estimator", [GaussianNB(), NearestCentroid(), RidgeClassifier()], ids=str)
@@ -138,5 +138,5 @@ def test_an_ensemble_uses_it_for_shards_that_lack_classes_and_votes_as_scikit_le
             return ensemble.fit(X, y, classes=range(6), manifest=manifest).predictions(X)
 
     ours = predictions()
-    monkeypatch.setattr(_closed_form, "applies", lambda _: False)
+    monkeypatch.setattr(_kinds, "is_solved", lambda _: False)
     assert (ours != predictions()).mean() < 1e-3

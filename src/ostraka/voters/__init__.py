@@ -3,8 +3,8 @@
 *In* come private rows, labels, and whom each row belongs to. *Out* go votes or tables of counts, each a
 :class:`~ostraka.Private` with its adjacency, which only a mechanism opens.
 
-``teachers`` are trained on shards (``voting`` trains and counts, ``kinds`` and ``closed_form`` train many at
-once, ``networks`` those of torch, ``parquet`` where files lie). ``neighbours`` vote with their labels.
+``teachers`` are trained on shards (``voting`` trains and counts, also where files lie, ``kinds`` trains many
+at once, ``networks`` those of torch). ``neighbours`` vote with their labels.
 ``prompts`` show rows to a language model at an ``endpoint``. ``rows`` vote once each for public ``cells``,
 ``bins`` or features, or in rounds for what a model gets wrong. ``saved`` voters are read back in one process
 or are ``split`` over several. Parties that keep their rows at home have a room of their own, ``parties``.

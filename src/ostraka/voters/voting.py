@@ -24,7 +24,7 @@ from sklearn.utils import get_tags
 from ostraka.core import check
 from ostraka.core.numeric import one_thread
 from ostraka.data.parquet import ParquetRows as ParquetRows  # noqa: PLC0414, TC001  (read from here)
-from ostraka.voters import closed_form, clusters, kinds
+from ostraka.voters import clusters, kinds
 from ostraka.voters.kinds import LinearTeachers
 
 if TYPE_CHECKING:
@@ -159,10 +159,8 @@ def train(estimator: Any, shards: Sequence[Shard]) -> list[Teacher]:
     with _quiet():
         coded = [np.unique(shard.codes, return_inverse=True) for shard in shards]
         several = [place for place, (present, _) in enumerate(coded) if len(present) > 1]
-        method = closed_form if closed_form.applies(estimator) else kinds
-        together = method.fit_together(
-            estimator, [shards[k].X for k in several], [coded[k][1] for k in several]
-        )
+        fit = kinds.solve_together if kinds.is_solved(estimator) else kinds.fit_together
+        together = fit(estimator, [shards[k].X for k in several], [coded[k][1] for k in several])
         models = dict(zip(several, together, strict=True))
         for place, (shard, (present, local)) in enumerate(zip(shards, coded, strict=True)):
             model = models.get(place)
