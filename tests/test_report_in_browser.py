@@ -16,7 +16,7 @@ from ostraka.synth import cli as _synth_report
 from ostraka.synth.compare import compared
 from tests.test_report import example
 
-WIDTHS = (320, 390, 1280)
+WIDTHS = (320, pytest.param(390, marks=pytest.mark.slow), 1280)
 LEAST_TEXT = 9.0  # pixels
 _SIZES = """
 [...document.querySelectorAll('svg text')].filter(text => text.textContent.trim()).map(text => {

@@ -32,7 +32,7 @@ def test_each_way_fits_the_budget_and_the_best_one_is_what_to_type(capfd):
     assert "nothing is known" in out
 
 
-@pytest.mark.parametrize("numbers", [(3000, 3, 1.0), (400, 2, 3.0)])
+@pytest.mark.parametrize("numbers", [pytest.param((3000, 3, 1.0), marks=pytest.mark.slow), (400, 2, 3.0)])
 def test_json_holds_every_plan_and_none_is_expected_to_beat_what_is_recommended_clearly(numbers, capfd):
     rows, classes, epsilon = numbers
     code, out, err = plan(capfd, "--rows", rows, "--classes", classes, "--epsilon", epsilon, *FEW, "--json")

@@ -67,7 +67,9 @@ def rule(one, two, budget):
     return allows
 
 
-@pytest.mark.parametrize(("one", "two", "epsilon", "delta"), CASES)
+@pytest.mark.parametrize(
+    ("one", "two", "epsilon", "delta"), [pytest.param(*CASES[0], marks=pytest.mark.slow), *CASES[1:]]
+)
 def test_no_strategy_exceeds_delta_and_the_best_comes_near(one, two, epsilon, delta):
     budget = Budget(epsilon=epsilon, delta=delta, adaptive=True)
     assert 0.6 * delta < reached(rule(one, two, budget), one, two, epsilon) <= delta

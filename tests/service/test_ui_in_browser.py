@@ -122,7 +122,7 @@ def test_a_model_is_learned_by_keyboard_alone(browser, bench):
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [320, 390, 1280])
+@pytest.mark.parametrize("width", [320, pytest.param(390, marks=pytest.mark.slow), 1280])
 def test_the_whole_page_fits_and_can_be_read_and_heard(browser, bench, width, dark):
     """After the test before: everything is on the page."""
     browser.open(f"http://{bench.host}/", width=width, dark=dark)

@@ -185,7 +185,16 @@ def test_a_model_with_other_settings_is_asked_alone():
     assert alone.count(3) == 20
 
 
-@pytest.mark.parametrize("estimator", [*BY_SCORES, LogisticRegression(), RidgeClassifier()], ids=str)
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        *BY_SCORES[::2],
+        LogisticRegression(),
+        RidgeClassifier(),
+        *(pytest.param(more, marks=pytest.mark.slow) for more in BY_SCORES[1::2]),
+    ],
+    ids=str,
+)
 def test_one_row_moves_the_ballot_of_its_own_teacher_only(estimator):
     # classes are mirror images, and so are both halves of a question: rounding alone decides all ballots
     rng = np.random.default_rng(0)
