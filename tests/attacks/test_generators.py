@@ -259,6 +259,31 @@ def test_a_dcgan_with_an_encoder_minimises_what_its_paper_says():
     assert model.copied(real).shape == real.shape
 
 
+def test_a_began_minimises_and_balances_what_its_paper_says():
+    """Berthelot et al. 2017, section 3.4: L(v) is the mean absolute error, gamma 0.5, lambda 0.001."""
+    torch = pytest.importorskip("torch")
+    from ostraka.nets import adversarial
+
+    settings = adversarial.Settings(1, 4, 1e-3, 5, 4, 0.0, normed=False, device="cpu")
+    model = adversarial.new_generator("began", 64, settings, seed=0)
+    real = torch.rand(4, 64)
+    model.balance.fill_(0.25)
+
+    def error(rows):
+        return (rows - model.discriminator(rows)).abs().mean()
+
+    torch.manual_seed(0)
+    found = model.judged(adversarial.Batch(real, None))
+    torch.manual_seed(0)
+    assert found.item() == pytest.approx((error(real) - 0.25 * error(model.made(4))).item(), rel=1e-5)
+    torch.manual_seed(1)
+    found = model.fooling(adversarial.Batch(real, None))
+    torch.manual_seed(1)
+    wanted = error(model.made(4)).item()
+    assert found.item() == pytest.approx(wanted, rel=1e-5)
+    assert model.balance.item() == pytest.approx(0.25 + 1e-3 * (0.5 * error(real).item() - wanted), abs=1e-7)
+
+
 def test_the_noise_of_a_began_is_uniform():
     """Berthelot et al. 2017, section 3: from -1 to 1, and the normal law is rejected."""
     torch = pytest.importorskip("torch")

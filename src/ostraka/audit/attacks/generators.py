@@ -34,16 +34,6 @@ class Sampling(Protocol):
         ...
 
 
-def residual(observed: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """The residual of one statistic after regression on another, with a coefficient from 0 to 1."""
-    centred, explained = observed - observed.mean(), expected - expected.mean()
-    spread = [np.sqrt((values**2).mean()) for values in (centred, explained)]
-    if not all(spread):
-        return np.asarray(centred)
-    centred, explained = centred / spread[0], explained / spread[1]
-    return np.asarray(centred - np.clip((centred * explained).mean(), 0, 1) * explained)
-
-
 @runtime_checkable
 class Decoding(Sampling, Protocol):
     """A generator that makes rows of noise which the attacker chooses."""
@@ -56,6 +46,16 @@ class Decoding(Sampling, Protocol):
     def decode(self, noise: np.ndarray) -> np.ndarray:
         """Generated rows, (n_rows, n_features), of noise (n_rows, n_noise_)."""
         ...
+
+
+def residual(observed: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """The residual of one statistic after regression on another, with a coefficient from 0 to 1."""
+    centred, explained = observed - observed.mean(), expected - expected.mean()
+    spread = [np.sqrt((values**2).mean()) for values in (centred, explained)]
+    if not all(spread):
+        return np.asarray(centred)
+    centred, explained = centred / spread[0], explained / spread[1]
+    return np.asarray(centred - np.clip((centred * explained).mean(), 0, 1) * explained)
 
 
 def nearest(rows: np.ndarray, samples: np.ndarray) -> np.ndarray:
