@@ -195,11 +195,9 @@ class Number(click.ParamType[float]):
     @property
     def ends(self) -> str:
         """Its ends in words; empty where it has none."""
-        if self.least == -math.inf:
-            return ""
-        return (
-            f"at least {self.least:g}" if self.most == math.inf else f"from {self.least:g} to {self.most:g}"
-        )
+        if self.most < math.inf:
+            return f"from {self.least:g} to {self.most:g}"
+        return f"at least {self.least:g}" if self.least > -math.inf else ""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The number in a word that was typed, unless it is none, or beyond the ends."""
@@ -209,8 +207,8 @@ class Number(click.ParamType[float]):
             number = _whole(value) if self.kind is int else float(value)
             if math.isfinite(number) and self.least <= number <= self.most:
                 return number
-        what = "a whole number" if self.kind is int else "a finite number"
-        what = ", ".join(filter(None, [what, self.ends]))
+        kind = "a whole number" if self.kind is int else "a finite number"
+        what = f"{kind}, {self.ends}" if self.ends else kind
         raise click.UsageError(f"{param.opts[0] if param else 'this'} must be {what}, got {value!r}", ctx)
 
 
@@ -315,11 +313,8 @@ def _parameter(name: str, hint: Any, field: Any) -> click.Parameter:
     """What click reads for a parameter of this type."""
     settings = dict(field.metadata)
     typed = settings.pop("name", f"--{name.replace('_', '-')}")
-    least, most, exists = (
-        settings.pop("min", -math.inf),
-        settings.pop("max", math.inf),
-        settings.pop("exists", False),
-    )
+    least, most = settings.pop("min", -math.inf), settings.pop("max", math.inf)
+    exists = settings.pop("exists", False)
     if type(None) in get_args(hint):
         (hint,) = (each for each in get_args(hint) if each is not type(None))
     several, parts = get_origin(hint) is list, get_args(hint)
@@ -379,6 +374,7 @@ class Stages:
         self._finished: set[str] = set()
         self._shown = ""
         self._bar: Any = None
+        self._is_terminal = False
 
     def __call__(self, stage: str, done: int, total: int) -> None:
         """Show the progress of a stage; a finished stage stays finished."""

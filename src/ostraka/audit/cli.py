@@ -150,6 +150,7 @@ def mechanism(
     from ostraka.audit.claims import audit_mechanism
     from ostraka.audit.cuts import Method
 
+    _require_delta(delta)
     n_trials, allowed = _whole(trials, until), get_args(Method)
     ballot = make_mechanism(name, sigma=sigma, scale=scale, at=at, screen=screen)
     if method not in allowed:
@@ -161,8 +162,7 @@ def mechanism(
         if until is not None:
             finding = _until(ballot, worlds, finding, trials=n_trials, until=until, confidence=confidence)
     if delta is not None:
-        with console.usage("--delta"):
-            finding = _illustrated(finding, delta)
+        finding = _illustrated(finding, delta)
     tell((finding,), figure=figure, as_json=as_json)
 
 
@@ -291,6 +291,7 @@ def adversaries(
     from ostraka.data import task as _data
 
     ballot = make_mechanism(mechanism_name, sigma=sigma, scale=scale, screen=screen)
+    _require_delta(delta)
     n_trials = _whole(trials, None)
     if min(teachers, trainings, questions) < 1:
         raise click.UsageError("--teachers, --trainings and --questions must be 1 or more")
@@ -368,6 +369,15 @@ def library(
 
     findings = audit_library(trials=_whole(trials, None))
     tell(findings, score=mutation_score() if planted else None, as_json=as_json)
+
+
+def _require_delta(delta: float | None) -> None:
+    """Refuse a delta that is none before anything is sampled."""
+    from ostraka.core import check
+
+    if delta is not None:
+        with console.usage("--delta"):
+            check.delta(delta)
 
 
 def _whole(trials: float, until: float | None) -> int:
