@@ -257,4 +257,12 @@ MUTANTS = [
         "",
         "pate/test_regressor.py::TestIntervals::test_where_noise_drowns_the_counts_they_are_the_bounds",
     ),
+    Mutant(
+        "a student of counts is as sure of a row's class as of the likeliest one",
+        "learn/ways/counts.py",
+        "confidence=float(labels.probability_.mean()))",
+        "confidence=float(labels.confidence_.mean()))",
+        "pate/test_ways.py::TestFeatures::"
+        "test_are_not_surer_than_they_are_right_where_rows_alike_are_of_different_classes",
+    ),
 ]
