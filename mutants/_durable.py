@@ -234,6 +234,13 @@ MUTANTS = [
         "secure/test_objects.py::test_of_two_programs_the_second_hears_what_the_first_wrote",
     ),
     Mutant(
+        "an anchor grows with its first write",
+        "core/ledger/chain.py",
+        "                    os.ftruncate(self._handle, 2 * _SLOT)\n",
+        "                    os.ftruncate(self._handle, 0)\n",
+        "ledger/test_anchor.py::test_no_write_grows_the_file_which_could_leave_rubbish_there_after_a_power_cut",
+    ),
+    Mutant(
         "keys that change while no service runs leave no note",
         "serve/deployment.py",
         "        self._grant()\n        self._note_keys()\n        self._left =",

@@ -375,3 +375,17 @@ class TestAQuickStart:
         self.tamper(path, "UPDATE entry SET answer = 5 WHERE seq = 6")
         with pytest.raises(LedgerError, match="entry 6: "):
             Ledger(path, read_only=True, verify=False)
+
+
+def test_no_write_grows_the_file_which_could_leave_rubbish_there_after_a_power_cut(tmp_path):
+    anchor = Anchor(tmp_path / "anchor", Seal(None))
+    assert anchor.read() is None
+    size = anchor.path.stat().st_size
+    for seq in (0, 1, 2):
+        anchor.write(seq, bytes(32))
+        assert anchor.path.stat().st_size == size > 0
+    other = tmp_path / "notes.txt"
+    other.write_text("of somebody else")
+    with pytest.raises(LedgerError, match="belongs to another ledger"):
+        Anchor(other, Seal(None)).read()
+    assert other.read_text() == "of somebody else"

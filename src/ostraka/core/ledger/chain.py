@@ -501,6 +501,9 @@ class Anchor:
             self._handle = os.open(self.path, how | os.O_CLOEXEC, 0o600)
             self._close_handle = weakref.finalize(self, os.close, self._handle)
             if not read_only:
+                if not os.fstat(self._handle).st_size:  # a write that grows a file may leave rubbish in it
+                    os.ftruncate(self._handle, 2 * _SLOT)
+                    os.fsync(self._handle)
                 files.sync_folder(self.path.parent)
         except OSError as error:
             raise LedgerError(
