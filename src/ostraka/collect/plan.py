@@ -257,9 +257,14 @@ def demonstrate(out: Path, *, n_clients: int) -> dict[str, Any]:
         "places": (Grid(x=(0, 1), y=(0, 1), shape=(8, 8)), places.tolist()),
     }
     with Ledger(":memory:", budget=Budget(epsilon=10.0, delta=_DELTA, adaptive=False)) as ledger:
-        answers = {
-            name: _round(encoding, values, name, ledger) for name, (encoding, values) in rounds.items()
-        }
+        answers = {}
+        for name, (encoding, values) in rounds.items():
+            sigma = sigma_for(encoding, epsilon=_EPSILONS[name], delta=_DELTA)
+            keys = tuple(Keeper.key(Identity.fresh()) for _ in range(3))
+            least = min(100, len(values))
+            task = Task(encoding, sigma=sigma, tally="0" * 64, keepers=keys, honest=2, least=least)
+            tally, masked = simulated(task, values)
+            answers[name] = tally.task, release(task.mechanism, masked, ledger=ledger)
         spent = ledger.spent().epsilon(delta=_DELTA)
     task, sums = answers["minutes"]
     median = estimate.quantile(sums, task, 0.5, n_clients=n_clients)
@@ -306,14 +311,6 @@ secret from it.</p>
         "epsilon": spent,
         "n_clients": n_clients,
     }
-
-
-def _round(encoding: Encoding, values: list[Any], name: str, ledger: Ledger) -> tuple[Task, np.ndarray]:
-    sigma = sigma_for(encoding, epsilon=_EPSILONS[name], delta=_DELTA)
-    keys = tuple(Keeper.key(Identity.fresh()) for _ in range(3))
-    task = Task(encoding, sigma=sigma, tally="0" * 64, keepers=keys, honest=2, least=min(100, len(values)))
-    tally, sums = simulated(task, values)
-    return tally.task, release(task.mechanism, sums, ledger=ledger)
 
 
 def simulated(task: Task, values: Sequence[Any]) -> tuple[Tally, Private]:

@@ -417,7 +417,10 @@ class PrivateTraining:
             total: dict[str, torch.Tensor] = {}
             lost: dict[str, torch.Tensor] = {}
             for part in of_module:
-                for name, summand in part.weighted_sum(_weights(part.norms, clip)).items():
+                # the factor that shortens each gradient to the clip; 0 if a gradient is not finite
+                shortened = (clip / part.norms.clamp_min(1e-12)).clamp_max(1.0) * (1 - _SLACK)
+                factors = torch.where(torch.isfinite(part.norms), shortened, torch.zeros_like(shortened))
+                for name, summand in part.weighted_sum(factors).items():
                     before = total.get(name, torch.zeros_like(summand))
                     after = before + summand
                     back = after - before
@@ -445,9 +448,3 @@ class PrivateTraining:
         below = np.cumsum(counts + self.rng.standard_normal(BINS) * self.sigma_norms)
         place = int(np.argmax(below >= _KEPT * max(float(below[-1]), 0.0)))
         return (place + 1) * self.clip / BINS
-
-
-def _weights(norms: torch.Tensor, clip: float) -> torch.Tensor:
-    """Return the factor that shortens each gradient to ``clip``; 0 if a gradient is not finite."""
-    shortened = (clip / norms.clamp_min(1e-12)).clamp_max(1.0)
-    return torch.where(torch.isfinite(norms), shortened * (1 - _SLACK), torch.zeros_like(norms))

@@ -284,17 +284,12 @@ def _of_stack(stack: NetworkStack, rows: torch.Tensor, present: torch.Tensor) ->
     """Predictions of one stack, for as many rows at once as fit in memory."""
 
     def part(at_once: int) -> torch.Tensor:
-        return torch.cat(
-            [_of_rows(stack, block.to(present.device), present) for block in torch.split(rows, at_once)],
-            dim=1,
-        )
+        classes, mine = [], present[:, None, :]
+        for block in torch.split(rows, at_once):
+            logits = stack.logits(block.to(present.device), training=False)
+            finite = (logits.isfinite() | ~mine).all(dim=2) & mine.any(dim=2)
+            classes.append(torch.where(finite, logits.masked_fill(~mine, -torch.inf).argmax(dim=2), -1).cpu())
+        return torch.cat(classes, dim=1)
 
     classes: torch.Tensor = retry_with_half(part, _AT_ONCE)
     return classes.numpy()
-
-
-def _of_rows(stack: NetworkStack, rows: torch.Tensor, present: torch.Tensor) -> torch.Tensor:
-    logits = stack.logits(rows, training=False)
-    mine = present[:, None, :]
-    finite = (logits.isfinite() | ~mine).all(dim=2) & mine.any(dim=2)
-    return torch.where(finite, logits.masked_fill(~mine, -torch.inf).argmax(dim=2), -1).cpu()

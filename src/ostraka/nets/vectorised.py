@@ -66,7 +66,16 @@ def train_stack(
     CannotVectoriseError
         The module raised.
     """
-    fingerprint = "" if checkpoint is None else _fingerprint(plan, training_sets)
+    fingerprint = ""
+    if checkpoint is not None:  # of everything that the trained weights depend on
+        settings = {
+            name: getattr(value, "__qualname__", value)  # functions by name, since their repr has an address
+            for name, value in plan.network.get_params().items()
+            if name not in _IRRELEVANT
+        }
+        how = (plan.together, plan.compiled, plan.orders)
+        text = f"{settings}, {plan.module}, {how}, {[member.seed for member in training_sets]}"
+        fingerprint = digest(text, *(part for one in training_sets for part in (one.rows, one.codes)))
     if plan.compiled:
         return perceptrons.train_perceptrons(
             plan, training_sets, checkpoint=checkpoint, fingerprint=fingerprint, on_progress=on_progress
@@ -246,19 +255,6 @@ class _StackTrainer(nn.Module):
 def _broadcast(one_each: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     """One number for each network, in the shape that broadcasts over that network's weights."""
     return one_each.view(-1, *[1] * (tensor.dim() - 1))
-
-
-def _fingerprint(plan: TrainingPlan, training_sets: Sequence[TrainingSet]) -> str:
-    """A hash of everything that the trained weights depend on."""
-    settings = {
-        name: getattr(value, "__qualname__", value)  # functions by name, since their repr has an address
-        for name, value in plan.network.get_params().items()
-        if name not in _IRRELEVANT
-    }
-    how = (plan.together, plan.compiled, plan.orders)
-    text = f"{settings}, {plan.module}, {how}, {[member.seed for member in training_sets]}"
-    data = [part for member in training_sets for part in (member.rows, member.codes)]
-    return digest(text, *data)
 
 
 def _seed_all(seed: int) -> None:

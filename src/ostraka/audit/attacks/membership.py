@@ -10,7 +10,7 @@ import hashlib
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 import scipy.special
@@ -691,9 +691,11 @@ def train_references(
     progress: Callable[[str, int, int], object] | None,
 ) -> np.ndarray:
     """Each reference's confidence in each row's true label, (n_models, n_rows)."""
-    network = _network(estimator)
-    step = 1
-    if network is not None:
+    kind, network, step = type(estimator), None, 1
+    if (kind.__module__, kind.__name__) == ("ostraka.networks", "TorchClassifier"):  # trained in stacks
+        if estimator.checkpoint is not None:
+            raise ValueError("estimator must have checkpoint=None: give the checkpoint to ReferenceModels")
+        network = cast("TorchClassifier", estimator)
         from ostraka.nets import vectorised  # noqa: PLC0415  (needs torch)
 
         X = np.asarray(X, dtype=np.float32)
@@ -708,10 +710,9 @@ def train_references(
         block = None if saved is None else saved.read(first, included[part].shape)
         if block is None:
             if network is None:
-                chosen = included[first]
                 from sklearn.base import clone  # noqa: PLC0415
 
-                model = clone(estimator)
+                model, chosen = clone(estimator), included[first]
                 if "random_state" in model.get_params():
                     model.set_params(random_state=int(seeds[first]))
                 rows = X.iloc[chosen] if hasattr(X, "iloc") else np.asarray(X)[chosen]
@@ -724,16 +725,6 @@ def train_references(
         if progress is not None:
             progress("references", part.stop, len(included))
     return confidences
-
-
-def _network(estimator: Any) -> TorchClassifier | None:
-    """The estimator if it is a plain network, which can be trained in stacks."""
-    if type(estimator).__module__ != "ostraka.networks" or type(estimator).__name__ != "TorchClassifier":
-        return None
-    if estimator.checkpoint is not None:
-        raise ValueError("estimator must have checkpoint=None: give the checkpoint to ReferenceModels")
-    network: TorchClassifier = estimator
-    return network
 
 
 def _of_stack(

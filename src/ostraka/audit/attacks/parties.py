@@ -694,15 +694,12 @@ class FlowerRecorder:
                 f"round, got {observer!r} and {n_parties!r}"
             )
         check.integer(n_parties=n_parties, least=2)
-        return self._of_client(facts, observer, n_parties)
-
-    def _of_client(self, facts: dict[str, Any], node: int, n_parties: int) -> Observations:
-        rounds = {n: self._read(path, facts["layout"]) for n, path in self._rounds(f"client-{node}")}
-        pairs = [(rounds[n], rounds[n + 1]) for n in rounds if n + 1 in rounds]
+        by_number = {n: self._read(path, facts["layout"]) for n, path in self._rounds(f"client-{observer}")}
+        pairs = [(by_number[n], by_number[n + 1]) for n in by_number if n + 1 in by_number]
         if not pairs:
             raise ValueError(
-                f"{self.folder} must have two rounds in a row of client {node}, has rounds {sorted(rounds)}: "
-                "let it take part more often"
+                f"{self.folder} must have two rounds in a row of client {observer}, has rounds "
+                f"{sorted(by_number)}: let it take part more often"
             )
         moved = [
             np.float32(n_parties) * (after["got"] - before["got"]) - (before["sent"] - before["got"])
