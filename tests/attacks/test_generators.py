@@ -370,10 +370,10 @@ def test_generators_that_lack_what_the_attack_needs_are_refused(world):
         generator_statistics(target, rows, attacker="reconstruction")
     with pytest.raises(ValueError, match="needs auxiliary rows or a reference"):
         generator_statistics(target, rows, access="black-box", attacker=LogisticRegression())
-    with pytest.raises(ValueError, match="samples must be finite numbers of shape"):
+    with pytest.raises(ValueError, match="sample must return finite numbers of shape"):
         generator_statistics(Copies(rows[included] * np.nan), rows, access="black-box")
     target.realness = lambda rows: np.full(len(rows), np.nan)
-    with pytest.raises(ValueError, match="one finite number for each"):
+    with pytest.raises(ValueError, match="realness must return finite numbers of shape"):
         generator_statistics(target, rows)
 
 

@@ -6,7 +6,7 @@ Also Private-kNN as a system under audit: the law of its votes, with and without
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
 import scipy.stats
@@ -33,7 +33,8 @@ class Worlds(Protocol):
     """A system under audit, by the votes it has with and without a target.
 
     One whose answers are independent in each world, as by a fresh sample or a prompt at temperature 0 for
-    each, says ``fresh = True``. Others are trained once.
+    each, says ``fresh = True``. Others are trained once, and may have ``pool(queries, rows, labels)``, a
+    :class:`~ostraka.audit.votes.BallotPool` of the ballots on all queries: how votes hang together.
     """
 
     def expected(self, queries: np.ndarray) -> np.ndarray:
@@ -42,15 +43,6 @@ class Worlds(Protocol):
 
     def models(self, queries: np.ndarray, rows: np.ndarray, labels: np.ndarray) -> list[VoteModel]:
         """The votes on query j where row j with label j is the target, or is not there."""
-        ...
-
-
-@runtime_checkable
-class HasPool(Protocol):
-    """Worlds which know how the votes on several questions hang together."""
-
-    def pool(self, queries: np.ndarray, rows: np.ndarray, labels: np.ndarray) -> BallotPool:
-        """The ballots on all queries, where row j with label j is the target of query j, or is not there."""
         ...
 
 
@@ -146,7 +138,8 @@ def adversarial_queries(
         # The poisoned query that leaks most, and the copy which cancels most of what the votes on both share:
         # other teachers say the same of a good copy, and the target says nothing new. Where all is normal,
         # the two mean answers tell the worlds apart best.
-        if not isinstance(system, HasPool):
+        ballots = getattr(system, "pool", None)
+        if ballots is None:
             raise ValueError(
                 "Pois-PairQ must be played against a system with a pool of ballots, such as TeacherWorlds"
             )
@@ -159,7 +152,7 @@ def adversarial_queries(
         copies = [query + step * (row - query) for row in near for step in _STEPS] or [query]
         candidates = np.stack([query, *copies])
         target = np.broadcast_to(query, candidates.shape), np.full(len(candidates), poison[worst])
-        votes = system.pool(candidates, *target).sampler()(_DRAWS, rng)
+        votes = ballots(candidates, *target).sampler()(_DRAWS, rng)
         times = np.full(2, max(1, len(queries) // 2))
         apart = [
             leading_direction(mechanism, votes[0][:, [0, copy]], votes[1][:, [0, copy]], times)[1]
@@ -349,10 +342,9 @@ def measure_leak(
         bound, exact = ask.repeated(models[0], times[0])
         cap = vote_cap(models[0], orders)
     elif not independent:
-        pool = None
-        if isinstance(system, HasPool):
-            pool = system.pool(adversarial.queries, adversarial.rows, adversarial.labels)
-        bound, exact = ask.together(pool, models, times), None
+        ballots = getattr(system, "pool", None)
+        chosen_rows = adversarial.queries, adversarial.rows, adversarial.labels
+        bound, exact = ask.together(ballots and ballots(*chosen_rows), models, times), None
     return Leak(
         bound=bound,
         exact=exact,

@@ -5,7 +5,7 @@ Canaries are rows included by a coin; their scores say whether a release contain
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -23,29 +23,6 @@ if TYPE_CHECKING:
 _BLOCK = 512  # rows whose distances are computed at once
 _SEARCH = 200  # steps of a search for the noise of a row
 _SUCCESS = 0.2  # share of steps that should come nearer: the length of the others is adapted to it
-
-
-@runtime_checkable
-class Sampling(Protocol):
-    """A generator whose samples can be had."""
-
-    def sample(self, n_rows: int, *, random_state: Any = None) -> Any:
-        """Generated rows, (n_rows, n_features)."""
-        ...
-
-
-@runtime_checkable
-class Decoding(Sampling, Protocol):
-    """A generator that makes rows of noise which the attacker chooses."""
-
-    @property
-    def n_noise_(self) -> int:
-        """Numbers of standard normal noise in a row."""
-        ...
-
-    def decode(self, noise: np.ndarray) -> np.ndarray:
-        """Generated rows, (n_rows, n_features), of noise (n_rows, n_noise_)."""
-        ...
 
 
 def residual(observed: np.ndarray, expected: np.ndarray) -> np.ndarray:
@@ -95,24 +72,46 @@ def nearest_found(rows: np.ndarray, generator: Any, *, n_starts: int, rng: np.ra
     Source: the partial black box of Chen et al. 2020 (GAN-Leaks, arXiv:1909.03935), who search by Powell's
     method.
     """
-    if not isinstance(generator, Decoding):
-        raise ValueError(  # noqa: TRY004  (as every other wrong parameter)
-            "a generator must have decode(noise) and n_noise_ for access='partial-black-box', got "
-            f"{type(generator)}"
-        )
-    starts = rng.standard_normal((n_starts, generator.n_noise_), dtype=np.float32)
-    gaps = _squared_gaps(rows, _decoded(generator, starts, rows.shape[1]))
+    width = rows.shape[1]
+    starts = rng.standard_normal((n_starts, getattr(generator, "n_noise_", 0)), dtype=np.float32)
+    gaps = _squared_gaps(rows, _answer(generator, "decode", starts, shape=(n_starts, width)))
     noise = starts[np.concatenate([part.argmin(axis=1) for part in gaps])]
-    best = ((_decoded(generator, noise, rows.shape[1]) - rows) ** 2).sum(axis=1)
+    best = ((_answer(generator, "decode", noise, shape=rows.shape) - rows) ** 2).sum(axis=1)
     length = np.full(len(rows), 0.5)
     for _ in range(_SEARCH):
         fresh = rng.standard_normal(noise.shape, dtype=np.float32)
         moved = (np.sqrt(1 - length**2)[:, None] * noise + length[:, None] * fresh).astype(np.float32)
-        gap = ((_decoded(generator, moved, rows.shape[1]) - rows) ** 2).sum(axis=1)
+        gap = ((_answer(generator, "decode", moved, shape=rows.shape) - rows) ** 2).sum(axis=1)
         nearer = gap < best
         noise[nearer], best[nearer] = moved[nearer], gap[nearer]
         length = np.clip(length * np.exp(0.2 * (nearer - _SUCCESS)), 1e-3, 0.999)
     return np.asarray(np.sqrt(best))
+
+
+_METHODS = {
+    "realness": "realness(rows) for access='white-box'",
+    "reconstruct": "reconstruct(rows) for attacker='reconstruction'",
+    "decode": "decode(noise) and n_noise_ for access='partial-black-box'",
+    "sample": "sample(n_rows, random_state=) for access='black-box'",
+}
+
+
+def _answer(
+    generator: Any,
+    verb: str,
+    question: Any,
+    *,
+    shape: tuple[int, ...],
+    name: str = "generator",
+    **options: Any,
+) -> np.ndarray:
+    """What a generator answers: finite numbers of this shape, in double precision if they are statistics."""
+    if not hasattr(generator, verb) or (verb == "decode" and not hasattr(generator, "n_noise_")):
+        raise ValueError(f"{name} must have {_METHODS[verb]}, got {type(generator)}")
+    answer = np.asarray(getattr(generator, verb)(question, **options))
+    if answer.shape != shape or not np.isfinite(answer).all():
+        raise ValueError(f"{name}.{verb} must return finite numbers of shape {shape}, got {answer.shape}")
+    return answer.astype(np.float64) if verb in {"realness", "reconstruct"} else answer
 
 
 def check_used(name: str, *, kind: str, batch_size: int, steps: int, delay: int) -> None:
@@ -456,8 +455,10 @@ def generator_statistics(
     generators = {"generator": generator} | ({} if reference is None else {"reference": reference})
     seeds = np.random.SeedSequence(random_state).generate_state(4).tolist()
     if access == "white-box":
-        ask = _copied if copies else _realness
-        statistics = [ask(part, rows, name=name) for name, part in generators.items()]
+        verb, shape = ("reconstruct", rows.shape) if copies else ("realness", rows.shape[:1])
+        answers = [_answer(part, verb, rows, shape=shape, name=name) for name, part in generators.items()]
+        # of copies minus the distance: how near each row's copy is (Hilprecht et al. 2019)
+        statistics = [-np.linalg.norm(copy - rows, axis=1) for copy in answers] if copies else answers
     elif access == "partial-black-box":
         statistics = [
             -nearest_found(rows, part, n_starts=n, rng=np.random.default_rng(seed))
@@ -465,7 +466,7 @@ def generator_statistics(
         ]
     else:
         samples = [
-            _samples(part, n, seed, rows.shape[1])
+            _answer(part, "sample", n, shape=(n, rows.shape[1]), random_state=seed)
             for part, seed in zip(generators.values(), seeds, strict=False)
         ]
         outsiders = None if auxiliary is None else np.asarray(auxiliary)
@@ -513,43 +514,6 @@ def _density_ratio(
         return np.asarray(model.decision_function(rows), dtype=np.float64).ravel()
     chances = np.clip(model.predict_proba(rows)[:, 1], 1e-12, 1 - 1e-12)
     return np.asarray(np.log(chances) - np.log1p(-chances))
-
-
-def _realness(generator: Any, rows: np.ndarray, *, name: str) -> np.ndarray:
-    if not hasattr(generator, "realness"):
-        raise ValueError(f"{name} must have realness(rows) for access='white-box', got {type(generator)}")
-    values = np.asarray(generator.realness(rows), dtype=np.float64)
-    if values.shape != rows.shape[:1] or not np.isfinite(values).all():
-        raise ValueError(f"{name}.realness must return one finite number for each of {len(rows)} rows")
-    return values
-
-
-def _copied(generator: Any, rows: np.ndarray, *, name: str) -> np.ndarray:
-    """How near each row's copy is (Hilprecht et al. 2019): minus the distance."""
-    if not hasattr(generator, "reconstruct"):
-        raise ValueError(f"{name} must have reconstruct(rows) for attacker='reconstruction'")
-    copies = np.asarray(generator.reconstruct(rows), dtype=np.float64)
-    if copies.shape != rows.shape or not np.isfinite(copies).all():
-        raise ValueError(f"{name}.reconstruct must return finite rows of shape {rows.shape}")
-    return np.asarray(-np.sqrt(((copies - rows) ** 2).sum(axis=1)))
-
-
-def _decoded(generator: Decoding, noise: np.ndarray, width: int) -> np.ndarray:
-    rows = np.asarray(generator.decode(noise))
-    if rows.shape != (len(noise), width) or not np.isfinite(rows).all():
-        raise ValueError(f"generator.decode must return finite rows of shape {(len(noise), width)}")
-    return rows
-
-
-def _samples(generator: Any, n_samples: int, seed: int, width: int) -> np.ndarray:
-    if not isinstance(generator, Sampling):
-        raise ValueError(  # noqa: TRY004  (as every other wrong parameter)
-            f"a generator must have sample(n_rows, random_state=), got {type(generator)}"
-        )
-    rows = np.asarray(generator.sample(n_samples, random_state=seed))
-    if rows.shape != (n_samples, width) or not np.isfinite(rows).all():
-        raise ValueError(f"samples must be finite numbers of shape {(n_samples, width)}, got {rows.shape}")
-    return rows
 
 
 def sum_scores(released: Any, canaries: Any, included: Any) -> Scores:
