@@ -145,6 +145,13 @@ MUTANTS = [
         _RESIDUALS + "TestResiduals::test_states_how_far_one_row_moves_the_table",
     ),
     Mutant(
+        "a person's residuals are all of its rows'",
+        "voters/rows.py",
+        'labels, people = self._labels, None if self.unit_ == "row" else self._people',
+        "labels, people = self._labels, None",
+        _RESIDUALS + "TestResiduals::test_a_person_with_many_rows_adds_no_more_than_one_row",
+    ),
+    Mutant(
         "all rounds of residuals share one charge",
         "learn/ways/rounds.py",
         'key=f"{key}/{turn}"))',

@@ -68,6 +68,15 @@ class TestResiduals:
         assert found.adjacency.relation == relation
         assert found.adjacency.unit == "row"
 
+    def test_a_person_with_many_rows_adds_no_more_than_one_row(self):
+        same, labels = np.repeat(ROWS[:1], 15, axis=0), np.zeros(15, dtype=int)
+        cells = voter().cells
+        people = RowVoter(cells=cells, person="mean").fit(same, labels, [0] * 10 + [1] * 5, classes=range(3))
+        votes = people.residuals(np.zeros((3, 3)), clip=0.5, parts=4)
+        assert votes.adjacency.unit == "person"
+        one = table(np.zeros((3, 3)), rows=same[:1], labels=labels[:1])
+        np.testing.assert_array_equal(votes.open(), 2 * one)
+
     @pytest.mark.parametrize("seed", range(5))
     def test_no_row_moves_it_further_by_enumeration(self, seed):
         rng = np.random.default_rng(seed)

@@ -408,18 +408,12 @@ class RequestRun:
         if self._stop.is_set() and isinstance(got, Failure):
             return 0
         if isinstance(got, Failure) and len(batch) > 1:
-            return self._one_by_one(batch)
+            # one at a time, because one prompt can make a function fail
+            outcomes = (self._work([request]) for request in batch)
+            return next((outcome for outcome in outcomes if isinstance(outcome, Failure)), len(batch))
         if isinstance(got, Failure):
             return self._single(batch[0], got)
         self._responses.record((request.name, answer) for request, answer in zip(batch, got, strict=True))
-        return len(batch)
-
-    def _one_by_one(self, batch: list[Request]) -> int | Failure:
-        """Send a batch one prompt at a time, because one prompt can make a function fail."""
-        for request in batch:
-            got = self._work([request])
-            if isinstance(got, Failure):
-                return got
         return len(batch)
 
     def _single(self, request: Request, failure: Failure) -> int | Failure:

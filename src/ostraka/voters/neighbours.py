@@ -363,7 +363,10 @@ class NeighbourVoter(BaseEstimator):
             that are not finite numbers, wrong shapes, or an undeclared class.
         """
         self._check_settings()
-        features = self._private_features(X)
+        rows = X  # else of each row by itself; numbers beyond all measure count as the ends
+        if self.transformer is not None:
+            rows = np.nan_to_num(row_by_row(self.transformer.transform, X), nan=0.0)
+        features = feature_table(rows, "X", clip=True)
         self._tell("features", len(features), len(features))
         if groups is not None and len(groups) != len(features):
             raise ValueError(
@@ -537,13 +540,6 @@ class NeighbourVoter(BaseEstimator):
                     "transformer must be fitted on public rows before: transformer.fit(X_public). Fitted on "
                     "private rows it would leak them into every answer, and no price covers that"
                 ) from None
-
-    def _private_features(self, X: Any) -> np.ndarray:
-        """Features of the private rows, each row by itself. Numbers beyond all measure count as the ends."""
-        if self.transformer is None:
-            return feature_table(X, "X", clip=True)
-        features = row_by_row(self.transformer.transform, X)
-        return feature_table(np.nan_to_num(features, nan=0.0), "X", clip=True)
 
     def _tell(self, stage: str, done: int, total: int) -> None:
         if self.progress is not None:
