@@ -11,16 +11,21 @@ __all__ = ["Spent", "apart"]
 
 SCRIPT = """
 {setup}
-import json as _json, resource as _resource, time as _time
-def _peak(): return _resource.getrusage(_resource.RUSAGE_SELF).ru_maxrss / 1024
-_before, _wall, _cpu = _peak(), _time.perf_counter(), _time.process_time()
+import json as _json, os as _os, resource as _resource, time as _time
+_WHO = _resource.RUSAGE_SELF, _resource.RUSAGE_CHILDREN
+def _peak(): return sum(_resource.getrusage(who).ru_maxrss for who in _WHO) / 1024
+def _used(): return sum(_os.times()[2:4]) + _time.process_time()
+_before, _wall, _cpu = _peak(), _time.perf_counter(), _used()
 {work}
-print(_json.dumps([_time.perf_counter() - _wall, _time.process_time() - _cpu, _peak(), _before]))
+print(_json.dumps([_time.perf_counter() - _wall, _used() - _cpu, _peak(), _before]))
 """
 
 
 class Spent(NamedTuple):
-    """Seconds by the clock and of the processor; the largest memory in MiB, and what it was before."""
+    """Seconds by the clock and of the processor; the largest memory in MiB, and what it was before.
+
+    Processes that the work starts and ends count, too.
+    """
 
     seconds: float
     processor: float

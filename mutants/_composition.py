@@ -13,7 +13,30 @@ _BY, _TABLE = "composition/test_exact_composition.py::", "oracles/test_table.py:
 _ENVELOPE = "composition/test_envelopes.py::"
 _RANGE = "composition/test_bounded_range.py::"
 
+_EQUIVALENT = "composition/test_equivalents.py::"
+
 MUTANTS = [
+    Mutant(
+        "a shift between two that are tabulated is a share of the larger one's table",
+        "core/laws/equivalents.py",
+        "(ratio * values + (1 - ratio) * beyond)",
+        "(ratio * values)",
+        _EQUIVALENT + "test_a_table_of_a_larger_shift_bounds_a_smaller_one",
+    ),
+    Mutant(
+        "a shift counts as the next smaller one that is tabulated",
+        "core/laws/equivalents.py",
+        "    size = _SIZES[place]\n",
+        "    size = _SIZES[place - 1]\n",
+        _EQUIVALENT + "test_a_table_is_nowhere_below_the_recursion_and_near_it",
+    ),
+    Mutant(
+        "a changed file of equivalent Gaussians is used",
+        "core/laws/equivalents.py",
+        "    if hashlib.sha256(content).hexdigest() != _DIGESTS[kind]:",
+        "    if not content:",
+        _EQUIVALENT + "test_a_file_that_was_changed_is_not_used",
+    ),
     Mutant(
         "tables on disk grow without limit",
         "core/laws/stored.py",

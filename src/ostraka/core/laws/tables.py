@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from ostraka.core.laws import answers as fixed
-from ostraka.core.laws import limit, pure, sampled, stored
+from ostraka.core.laws import equivalents, limit, pure, sampled, stored
 from ostraka.core.laws.gaussian import gaussian_delta, gaussian_pair, mirrored
 from ostraka.core.laws.law import GAUSSIAN, Law, composes
 
@@ -226,20 +226,23 @@ def _reach(variance: float) -> float:
 
 def followed_table(law: Law) -> Table | None:
     """The table of one family which is followed to its last use; None where that is too much."""
-    name = f"{law.kind} {law.size.hex()} {law.uses}"
-    stored_table = stored.load(name)
-    if stored_table is None:
-        from ostraka.core.laws import answers  # noqa: PLC0415  (compiled code, loaded when needed)
-
-        start = time.process_time()
-        table = answers.table(law)
-        if table is None:
-            return None
-        step, values = table
-        if time.process_time() - start > _WORTH_KEEPING:
-            stored.save(name, np.concatenate([[step], values]))
-    else:
-        step, values = float(stored_table[0]), stored_table[1:]
+    pair = equivalents.table(law) or _computed(law)
+    if pair is None:
+        return None
+    step, values = pair
     spread = math.sqrt(law.uses * law.mu_squared)
     less = min(values.size - 1, math.ceil(_LOWER * spread / step))
     return Table(-less, step, mirrored(values, step, less))
+
+
+def _computed(law: Law) -> tuple[float, np.ndarray] | None:
+    """What no file of this library holds: from the user's folder of tables, or by the recursion."""
+    name = f"{law.kind} {law.size.hex()} {law.uses}"
+    stored_table = stored.load(name)
+    if stored_table is not None:
+        return float(stored_table[0]), stored_table[1:]
+    start = time.process_time()
+    pair = fixed.table(law)
+    if pair is not None and time.process_time() - start > _WORTH_KEEPING:
+        stored.save(name, np.concatenate([[pair[0]], pair[1]]))
+    return pair

@@ -1,0 +1,212 @@
+"""The Gaussian that tells as much as many answers: tabulated, so that a new noise is priced at once.
+
+Let w be the most that n answers of a family tell against log odds x, and G that of one Gaussian. At z
+standard deviations of the Gaussian that dominates all n answers, w(x) = G(x) for a Gaussian whose shift is a
+share of that one's. The share hardly depends on the noise: it falls from 1 for one answer to .802 for 256. A
+file of each kind of answers holds it, rounded up, for blocks of noises, numbers of answers and heights z.
+Between them it is interpolated, and exceeds what the recursion gives for every number, at 265 heights.
+
+They do so for some noises only. A shift s between two of them is a share r of the next, s' = s / r, and
+
+    w(x; s) <= r w(x / r; s') + r (1 - r) times the integral of exp(x - r y) w(y; s') over y > x / r.
+
+docs/composition.md has the proof. ``python -m ostraka.core.laws.equivalents`` writes both files anew, which
+takes about two minutes of processor time.
+"""
+
+from __future__ import annotations
+
+import bisect
+import hashlib
+import math
+import sys
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ostraka.core.laws import limit
+from ostraka.core.laws.gaussian import gaussian_delta
+from ostraka.core.laws.law import ARGMAX, SCREEN, Law
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# Octaves below the largest size: the more a family tells, the nearer to each other
+_OCTAVES = (
+    *(begin + k / per for begin, per in enumerate((32, 28, 16)) for k in range(per)),
+    *(3 + k / 5 for k in range(7)),
+    *(4.46, 4.73, 5.0, 5.5, 6.0, 7.0, 8.0, 9.5, 11.0, 13.0),
+)
+_SIZES = tuple(0.07 * 2.0**-octave for octave in reversed(_OCTAVES))
+_BLOCK = 10  # sizes whose shares are stored as one: the largest
+_COUNTS = np.array([*range(1, 13), 14, 16, 20, 24, 28, 29, 32, 40, 48, 64, 65, 96, 128, 192, 256])
+_HEIGHTS = np.concatenate([np.arange(0, 4, 0.25), np.arange(4, 8.26, 0.125)])  # standard deviations
+_GRID = np.arange(265) / 32  # the same, where a table is computed
+_LEAST, _STEPS = 0.75, 65_535  # share 0 of the file, and how many it tells apart
+_MOST = 160  # answers; of more, one adds less than what the theorem costs, and would seem to cost nothing
+_SPACING = 0.035  # shifts: the widest spacing of a table
+_OUTWARD = 1e-12
+_DIGESTS = {
+    ARGMAX: "41994de3a600f246aae05e2772755e92b262337a328bd8855372be56c7a4a855",
+    SCREEN: "e7bcfe2fe1fdfc449686c78857118d2c21159445c13e05050f5cbfb09723f517",
+}
+
+
+def table(law: Law) -> tuple[float, np.ndarray] | None:
+    """A grid spacing, and w after so many answers at 0, 1, ... of it; None where it is not tabulated."""
+    place = bisect.bisect_left(_SIZES, law.size)
+    if law.kind not in _DIGESTS or place == len(_SIZES) or not 1 <= law.uses <= _MOST:
+        return None
+    if not limit.within_reach(law):
+        return None
+    heights = _of_block(law.kind, place // _BLOCK, law.uses)
+    if heights is None:
+        return None
+    size = _SIZES[place]
+    spread = math.sqrt(law.uses * Law(law.kind, size).mu_squared)
+    ratio = min(1.0, law.size / size * (1 + _OUTWARD))
+    y = _GRID * spread
+    values = gaussian_delta(y, np.interp(_GRID, _HEIGHTS, heights) * spread)
+    return _finer(ratio * y, _contracted(values, y, ratio), math.sqrt(law.uses))
+
+
+def _contracted(values: np.ndarray, y: np.ndarray, ratio: float) -> np.ndarray:
+    """Values at ``ratio`` times y for a shift so much smaller; w falls, so that sums bound the integral."""
+    x = ratio * y
+    weights = np.append(-np.diff(np.exp(-x)), math.exp(-x[-1]))
+    beyond = np.cumsum((values * weights)[::-1])[::-1] * np.exp(x)
+    return np.minimum(1.0, (ratio * values + (1 - ratio) * beyond) * (1 + _OUTWARD))
+
+
+def _finer(x: np.ndarray, values: np.ndarray, answers: float) -> tuple[float, np.ndarray]:
+    """The same on a grid as fine as other releases beside it need: w lies below its chords in e^x."""
+    parts = math.ceil(_GRID[1] * answers / _SPACING)
+    step = float(x[1]) / parts
+    odds = np.exp(np.arange((len(x) - 1) * parts + 1) * step)
+    return step, np.interp(odds, odds[::parts], values) * (1 + _OUTWARD)
+
+
+@lru_cache(maxsize=256)
+def _of_block(kind: str, block: int, answers: int) -> np.ndarray | None:
+    """Shares at the heights of the file; None where the answers were not followed."""
+    shares = _shares(kind)
+    if shares is None:
+        return None
+    at = int(np.searchsorted(_COUNTS, answers))
+    low, high = shares[block, max(0, at - 1)], shares[block, at]
+    if answers > 1 and high[0] >= 1:
+        return None
+    weight = _weights(np.array([answers]))[0, max(0, at - 1)] if at else 0.0
+    return np.asarray(weight * low + (1 - weight) * high)
+
+
+@lru_cache(maxsize=2)
+def _shares(kind: str) -> np.ndarray | None:
+    """All shares of a kind, (blocks, counts, heights); None if the file is not as it was written."""
+    path = _path(kind)
+    content = path.read_bytes() if path.is_file() else b""
+    if hashlib.sha256(content).hexdigest() != _DIGESTS[kind]:
+        return None
+    numbers = np.frombuffer(content, dtype="<u2").reshape(-1, len(_COUNTS), len(_HEIGHTS))
+    return np.asarray(_LEAST + numbers * ((1 - _LEAST) / _STEPS))
+
+
+def _path(kind: str) -> Path:
+    return Path(__file__).with_name(f"{kind.removeprefix('gaussian-')}_equivalents.bin")
+
+
+# Writing --------------------------------------------------------------------------------------------------
+
+
+def _weights(answers: np.ndarray) -> np.ndarray:
+    """By which shares at the counts are interpolated, linear in 1 / n: (answers, counts)."""
+    return _hats(-1 / answers, -1 / _COUNTS)
+
+
+def _hats(places: np.ndarray, knots: np.ndarray) -> np.ndarray:
+    return np.stack([np.interp(places, knots, row) for row in np.eye(len(knots))], axis=1)
+
+
+def tabulate(kind: str, sizes: Iterable[float]) -> np.ndarray:
+    """Shares of one block, (counts, heights), as in the file: nowhere below those of any of these sizes."""
+    exact = np.full((_COUNTS[-1], len(_GRID)), _LEAST)
+    for size in sizes:
+        if not limit.within_reach(Law(kind, size)):
+            continue
+        np.maximum(exact, _exact(Law(kind, size)), out=exact)
+    answers = np.arange(1, _COUNTS[-1] + 1)
+    by_count, by_height = _weights(answers), _hats(_GRID, _HEIGHTS)
+    knots = exact[_COUNTS - 1][:, np.isin(_GRID, _HEIGHTS)]
+    lacking = np.maximum(0.0, exact - by_count @ knots @ by_height.T)
+    knots += np.array(
+        [[lacking[np.ix_(n > 0, z > 0)].max() for z in by_height.T] for n in by_count.T]
+    )  # what a point lacks is added to all knots around it
+    numbers = np.ceil((knots - _LEAST) * (_STEPS / (1 - _LEAST))) + 1  # one: far more than all rounding
+    return _settled(np.clip(numbers, 0, _STEPS).astype("<u2"))
+
+
+def _settled(numbers: np.ndarray) -> np.ndarray:
+    """Where a corner would have to be above 1, all corners of its cell are 1: the Gaussian of all answers."""
+    full = numbers == _STEPS
+    apart = np.diff(_COUNTS) > 1  # counts with numbers of answers between them
+    either = np.where(apart[:, None], full[1:] | full[:-1], False)
+    wanted = full.copy()
+    for rows, cells in ((slice(None), full), (slice(1, None), either), (slice(None, -1), either)):
+        wanted[rows, 1:] |= cells[:, 1:] | cells[:, :-1]
+        wanted[rows, :-1] |= cells[:, :-1] | cells[:, 1:]
+    return np.where(wanted, np.uint16(_STEPS), numbers).astype("<u2")
+
+
+def _exact(law: Law) -> np.ndarray:
+    """Shares by number of answers and height, from above; 1 where answers are not followed.
+
+    They are solved for at the counts of the file. Between these, what is interpolated is checked.
+    """
+    from ostraka.core.laws import answers  # noqa: PLC0415  (compiled code, loaded when needed)
+
+    followed, one = answers.followed(law), law.mu_squared
+    w = []  # at the heights, by number of answers
+    for n in range(1, _COUNTS[-1] + 1):
+        grid = followed(n)
+        if grid is None:
+            break
+        odds = np.exp(np.arange(len(grid[1])) * grid[0])
+        w.append(np.interp(np.exp(_GRID * math.sqrt(n * one)), odds, grid[1]) * (1 + 10 * _OUTWARD))
+    solved = np.ones((len(_COUNTS), len(_GRID)))
+    for place, n in enumerate(_COUNTS):
+        if 1 < n <= len(w):
+            spread = math.sqrt(n * one)
+            solved[place] = _solved(_GRID * spread, w[n - 1], solved[place - 1] * spread) / spread
+    shares = np.ones((_COUNTS[-1], len(_GRID)))
+    shares[: len(w)] = _weights(np.arange(1, len(w) + 1)) @ solved
+    for n, values in enumerate(w, 1):
+        spread, share = math.sqrt(n * one), shares[n - 1]
+        low = gaussian_delta(_GRID * spread, share * spread) < values
+        if low.any():
+            share[low] = _solved(_GRID[low] * spread, values[low], share[low] * spread) / spread
+    return np.minimum(shares, 1.0)  # w is below the Gaussian that dominates all answers, too
+
+
+def _solved(x: np.ndarray, values: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """Shifts of the Gaussians that have these values at x, from above, by Newton's steps on logarithms."""
+    mu = start
+    for _ in range(3):
+        at = gaussian_delta(x, mu)
+        slope = np.exp(-((mu / 2 - x / mu) ** 2) / 2) / math.sqrt(2 * math.pi) * mu / at
+        mu = mu * np.exp(np.clip(np.log(values / at) / slope, -0.1, 0.1))
+    for raised in 2.0 ** np.arange(-24, 2):
+        below = gaussian_delta(x, mu) < values
+        if not below.any():
+            return mu
+        mu = np.where(below, mu * (1 + raised), mu)
+    raise ArithmeticError("no Gaussian has these values")
+
+
+if __name__ == "__main__":
+    for table_kind in _DIGESTS:
+        blocks = [_SIZES[first : first + _BLOCK] for first in range(0, len(_SIZES), _BLOCK)]
+        shares_of_blocks = np.stack([tabulate(table_kind, sizes) for sizes in blocks])
+        _path(table_kind).write_bytes(shares_of_blocks.tobytes())
+        sys.stdout.write(f"{table_kind}: {hashlib.sha256(shares_of_blocks.tobytes()).hexdigest()}\n")

@@ -1,0 +1,99 @@
+"""Tables of equivalent Gaussians: never below what the recursion proves, and near it."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binom, norm
+
+from ostraka import GNMax
+from ostraka.core.laws import answers, equivalents, tables
+from ostraka.core.laws.gaussian import gaussian_delta
+from ostraka.core.laws.law import ARGMAX, SCREEN, Law
+
+DELTA = 1e-5
+
+
+def told(at, shift, n, x):
+    """Exact delta at x of n screens that pass with chance Phi(at), or Phi(at - shift)."""
+    passed = np.arange(n + 1)
+    p, q = (binom.pmf(passed, n, norm.cdf(at - moved)) for moved in (0.0, shift))
+    return np.maximum(0.0, p - np.exp(x)[:, None] * q).sum(axis=1)
+
+
+@pytest.mark.parametrize("ratio", [0.3, 0.9, 0.99, 1.0])
+@pytest.mark.parametrize("n", [1, 20])
+def test_a_table_of_a_larger_shift_bounds_a_smaller_one(ratio, n):
+    shift = 0.2
+    y = np.linspace(0, 6 * shift * math.sqrt(n), 600)
+    for at in (-1.5, 0.0, 0.4):
+        bound = equivalents._contracted(told(at, shift, n, y), y, ratio)
+        exact = told(at, ratio * shift, n, ratio * y)
+        assert (exact <= bound).all()
+        assert (bound - exact).max() < (1 - ratio) * shift * math.sqrt(n) / 2 + 1e-9
+    mu = shift * math.sqrt(n)
+    bound = equivalents._contracted(gaussian_delta(y, mu), y, ratio)
+    assert (gaussian_delta(ratio * y, ratio * mu) <= bound * (1 + 1e-9)).all()
+
+
+@pytest.mark.parametrize("n", [24, 150])
+def test_no_repeated_question_exceeds_delta(n):
+    table = tables.of((Law(SCREEN, 1 / 25.0, n),))
+    epsilons = np.array([0.0, 0.3, 1.0])
+    for at in (-0.7, 0.02, 0.5):
+        exact = told(at, 1 / 25.0, n, epsilons)
+        assert (exact <= [table.delta(epsilon) for epsilon in epsilons]).all()
+    assert told(0.02, 1 / 25.0, n, np.array([0.9 * table.epsilon(1e-3)])) > 1e-3
+
+
+@pytest.mark.parametrize("kind", [ARGMAX, SCREEN])
+def test_a_table_is_nowhere_below_the_recursion_and_near_it(kind):
+    size = equivalents._SIZES[-8]
+    followed = answers.followed(Law(kind, size))
+    for n in (2, 9, 27, 40):
+        law = Law(kind, size, n)
+        step, values = equivalents.table(law)
+        exact_step, exact = followed(n)
+        at = np.arange(len(values)) * step
+        odds = np.exp(np.arange(len(exact)) * exact_step)
+        at = at[at <= math.log(odds[-1])]
+        spread = math.sqrt(n * law.mu_squared)
+        proved = np.minimum(np.interp(np.exp(at), odds, exact), gaussian_delta(at, spread))
+        assert (values[: len(at)] * (1 + 1e-9) >= proved).all()
+        ours, theirs = (
+            tables.Table(0, *pair).epsilon(DELTA) for pair in ((step, values), (exact_step, exact))
+        )
+        assert 0.9999 * theirs <= ours <= 1.001 * theirs
+
+
+def test_a_noise_between_two_that_are_tabulated_costs_little_more_than_by_the_recursion():
+    size = math.sqrt(equivalents._SIZES[-9] * equivalents._SIZES[-8])
+    law = Law(ARGMAX, size, 40)
+    exact = tables.Table(0, *answers.table(law)).epsilon(DELTA)
+    assert exact <= tables.followed_table(law).epsilon(DELTA) <= 1.004 * exact
+
+
+def test_more_noise_and_fewer_answers_never_cost_more():
+    sigmas = np.geomspace(20.0, 60.0, 40)
+    costs = [(50 * GNMax(sigma=sigma).curve(bound="exact")).epsilon(DELTA) for sigma in sigmas]
+    assert (np.diff(costs) < 0).all()
+    curve = GNMax(sigma=33.0).curve(bound="exact")
+    assert (np.diff([(n * curve).epsilon(DELTA) for n in (*range(2, 30), *range(155, 165))]) > 0).all()
+
+
+def test_a_file_that_was_changed_is_not_used(tmp_path, monkeypatch):
+    law = Law(ARGMAX, 0.03, 20)
+    assert equivalents.table(law) is not None
+    changed = bytearray(equivalents._path(ARGMAX).read_bytes())
+    changed[-1] ^= 1
+    (tmp_path / "changed.bin").write_bytes(changed)
+    monkeypatch.setattr(equivalents, "_path", lambda _kind: tmp_path / "changed.bin")
+    for cached in (equivalents._shares, equivalents._of_block):
+        monkeypatch.setattr(equivalents, cached.__name__, cached.__wrapped__)
+    assert equivalents.table(law) is None
+
+
+def test_what_is_not_tabulated_is_followed():
+    assert equivalents.table(Law(ARGMAX, 0.08, 20)) is None
+    assert equivalents.table(Law(ARGMAX, 0.03, 161)) is None
+    assert equivalents.table(Law("pure", 0.03, 2)) is None
