@@ -343,8 +343,8 @@ def measure_leak(
         cap = vote_cap(models[0], orders)
     elif not independent:
         ballots = getattr(system, "pool", None)
-        chosen_rows = adversarial.queries, adversarial.rows, adversarial.labels
-        bound, exact = ask.together(ballots and ballots(*chosen_rows), models, times), None
+        targets = adversarial.queries, adversarial.rows, adversarial.labels
+        bound, exact = ask.together(ballots and ballots(*targets), models, times), None
     return Leak(
         bound=bound,
         exact=exact,
