@@ -68,7 +68,7 @@ def calibrate(
     >>> (100 * GNMax(sigma=sigma).curve()).epsilon(delta=1e-5) <= 2.0
     True
     >>> round(sigma, 2)
-    22.76
+    22.78
     """
     check.integer(n_answers=n_answers, least=1)
     check.positive(epsilon=epsilon)
