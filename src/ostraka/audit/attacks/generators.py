@@ -311,7 +311,7 @@ class TargetGenerator:
         return copies_of(self.model_, unit_rows("X", X, width=self.n_features_in_))
 
     def decode(self, noise: Any) -> np.ndarray:
-        """Rows of standard normal noise (n_rows, n_noise_), float32."""
+        """Rows of standard normal noise (n_rows, ``n_noise_``), float32."""
         from ostraka.nets.adversarial import decoded_by  # noqa: PLC0415
 
         return decoded_by(self.model_, np.asarray(noise, dtype=np.float32))
