@@ -174,20 +174,20 @@ def main(arguments: list[str] | None = None) -> None:
     chosen = options.parse_args(arguments or [])
     record: dict[str, dict[str, list[float]]] = {}
     for name in chosen.data or DATA:
-        data, found = DATA[name](), {}
+        data, shares = DATA[name](), dict[str, dict[float, list[float]]]()
         for epsilon in EPSILONS:
             for seed in range(chosen.seeds):
                 for way, loss in ways(data.y, epsilon, seed).items():
                     right = accuracy(data, loss, steps=STEPS[epsilon], seed=seed)
-                    found.setdefault(way, {}).setdefault(epsilon, []).append(100 * right)
+                    shares.setdefault(way, {}).setdefault(epsilon, []).append(100 * right)
         print(f"\n| {name} | " + " | ".join(f"ε = {epsilon:g}" for epsilon in EPSILONS) + " |")
         print("|---|" + "---|" * len(EPSILONS))
-        for way, cells in found.items():
+        for way, cells in shares.items():
             print(f"| {way} | " + " | ".join(f"{np.mean(each):.1f}" for each in cells.values()) + " |")
         clean = accuracy(data, fixed(np.eye(N_CLASSES)[data.y]), steps=max(STEPS.values()), seed=0)
         print(f"| true labels | {100 * clean:.1f} |" + " |" * (len(EPSILONS) - 1), flush=True)
         record[name] = {
-            way: [float(np.mean(each)) for each in cells.values()] for way, cells in found.items()
+            way: [float(np.mean(each)) for each in cells.values()] for way, cells in shares.items()
         }
     if chosen.out is not None:
         chosen.out.write_text(json.dumps(record, indent=1) + "\n")
