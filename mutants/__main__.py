@@ -33,11 +33,11 @@ from mutants import (
     _secret,
     _text,
 )
+from mutants._fork import COMPILED, FAILED, PACKAGE, PASSED, REPOSITORY, Change, fails
 
 if TYPE_CHECKING:
     from mutants._mutant import Mutant
 
-REPOSITORY = Path(__file__).resolve().parents[1]
 MUTANTS: list[Mutant] = [
     *_plain.MUTANTS,
     *_drawn.MUTANTS,
@@ -54,7 +54,6 @@ MUTANTS: list[Mutant] = [
     *_durable.MUTANTS,
     *_text.MUTANTS,
 ]
-PASSED, FAILED = 0, 1  # what pytest's exit status must be one of: anything else is no verdict
 
 PAGE = """# Planted defects
 
@@ -99,25 +98,35 @@ class Workshop:
         return done.returncode == PASSED
 
     def kills(self, mutant: Mutant) -> bool:
-        """Plant it, run its test, remove it."""
+        """Run its test on the changed text in a fork, and what passes there in a new process, too."""
         path = self._source / "ostraka" / mutant.file
         sound, times = path.read_text(encoding="utf-8"), path.stat()
         if sound.count(mutant.before) != 1:
             raise RuntimeError(f"{mutant.name}: its text occurs {sound.count(mutant.before)} times")
-        path.write_text(sound.replace(mutant.before, mutant.after), encoding="utf-8")
+        changed, killer = sound.replace(mutant.before, mutant.after), f"tests/{mutant.killer}"
+        if is_quick(mutant) and fails([killer], Change(PACKAGE / mutant.file, changed)):
+            return True
+        path.write_text(changed, encoding="utf-8")
         try:
-            return not self.passes([f"tests/{mutant.killer}"], fresh=mutant.compiled)
+            return not self.passes([killer], fresh=mutant.compiled)
         finally:
             path.write_text(sound, encoding="utf-8")
             os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
+def is_quick(mutant: Mutant) -> bool:
+    """Whether its text is Python that is not compiled."""
+    path = PACKAGE / mutant.file
+    return path.suffix == ".py" and not COMPILED.search(path.read_text(encoding="utf-8"))
+
+
 def run(mutants: list[Mutant]) -> list[bool]:
-    """Which are killed; first all their tests must pass on sound sources."""
+    """Which are killed; first all their tests must pass on sound sources, in a fork and in a new process."""
     with tempfile.TemporaryDirectory() as folder:
         workshop = Workshop(Path(folder))
         killers = sorted({f"tests/{mutant.killer}" for mutant in mutants})
-        if not workshop.passes(killers, fresh=False):
+        in_forks = sorted({f"tests/{mutant.killer}" for mutant in mutants if is_quick(mutant)})
+        if not workshop.passes(killers, fresh=False) or (in_forks and fails(in_forks, deadline=3600.0)):
             raise RuntimeError("the tests fail on sound sources: first mend that")
         killed = []
         for mutant in mutants:

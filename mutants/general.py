@@ -15,30 +15,22 @@ from __future__ import annotations
 
 import argparse
 import ast
-import importlib
-import importlib.abc
-import importlib.util
 import os
-import re
-import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter, defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mutants.__main__ import FAILED, PASSED, REPOSITORY
+from mutants._fork import COMPILED, PACKAGE, PASSED, REPOSITORY, Change, fails
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from importlib.machinery import ModuleSpec
-    from types import ModuleType
 
 ROOMS = {
     "core": ("accounting", "composition", "contracts", "ledger", "mechanisms", "oracles", "durability"),
@@ -55,42 +47,14 @@ ROOMS = {
     "serve": ("service",),
     "cli": ("cli",),
 }
-_WARM = ("pandas", "pytest", "scipy.optimize", "scipy.stats", "sklearn.linear_model", "mpmath")
-_COMPILED = re.compile("njit|^@kernel", re.MULTILINE)
-_DEADLINE = 180  # seconds of a mutant
 
 
 @dataclass(frozen=True)
-class Mutation:
-    """A change of one file: its new text, and where and by what it came about."""
+class Mutation(Change):
+    """A change, and where and by what it came about."""
 
-    path: Path
     line: int
     operator: str
-    text: str
-
-    @property
-    def module(self) -> str:
-        """The name of the module."""
-        parts = self.path.relative_to(REPOSITORY / "src").with_suffix("").parts
-        return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-class Sources(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Loads one module from a text in place of its file."""
-
-    def __init__(self, mutation: Mutation) -> None:
-        self._mutation = mutation
-
-    def find_spec(self, name: str, *_: Any) -> ModuleSpec | None:
-        """Where a module is loaded from: none but the mutated one from here."""
-        if name != self._mutation.module:
-            return None
-        return importlib.util.spec_from_file_location(name, self._mutation.path, loader=self)
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Execute the changed text."""
-        exec(compile(self._mutation.text, self._mutation.path, "exec", dont_inherit=True), module.__dict__)
 
 
 def mutations(files: Sequence[Path], size: int, rng: np.random.Generator) -> list[Mutation]:
@@ -118,7 +82,7 @@ def mutations(files: Sequence[Path], size: int, rng: np.random.Generator) -> lis
         sound = path.read_text("utf-8")
         text = mutate_code(sound, operators[name], occurrence)
         if text is not None and _meaning(text) not in (None, _meaning(sound)):
-            drawn.append(Mutation(path, line, name.removeprefix("core/"), text))
+            drawn.append(Mutation(path, text, line, name.removeprefix("core/")))
         if len(drawn) == size:
             break
     return drawn
@@ -181,32 +145,6 @@ def reaching(path: Path, line: int, lines: dict[int, set[str]]) -> set[str]:
     return tests if tests or not rows else set().union(*lines.values())
 
 
-def noticed(mutation: Mutation, tests: Sequence[str]) -> bool:
-    """Whether one of the tests fails in a fork of this process that loads the changed module."""
-    child = os.fork()
-    if child == 0:
-        os.setsid()
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, 1)
-        os.dup2(null, 2)
-        sys.meta_path.insert(0, Sources(mutation))
-        try:
-            pytest = importlib.import_module("pytest")
-            status = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", *tests]))
-        except BaseException:  # noqa: BLE001  (whatever a mutant raises is noticed)
-            status = FAILED
-        os._exit(status)
-    end = time.monotonic() + _DEADLINE
-    while time.monotonic() < end:
-        process, status = os.waitpid(child, os.WNOHANG)
-        if process:
-            return os.waitstatus_to_exitcode(status) != PASSED
-        time.sleep(0.02)
-    os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return True
-
-
 def main(arguments: list[str]) -> int:
     """Print every survivor, and a row for the page of the room."""
     from scipy.stats import binomtest
@@ -218,25 +156,20 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     lines, breadth = reach(options.room)
-    files = sorted(path for path in lines if not _COMPILED.search(path.read_text("utf-8")))
+    files = sorted(path for path in lines if not COMPILED.search(path.read_text("utf-8")))
     drawn = mutations(files, options.sample, np.random.default_rng(options.seed))
-    os.chdir(REPOSITORY)
-    for name in _WARM:
-        importlib.import_module(name)
     dead, unreached, sound = 0, 0, set()
     for mutation in drawn:
         tests = reaching(mutation.path, mutation.line, lines[mutation.path])
         first = sorted(tests, key=lambda test: (breadth[test], test))[: options.tests]
         unreached += not first
-        if mutation.path not in sound and noticed(
-            replace(mutation, text=mutation.path.read_text("utf-8")), first
-        ):
+        if first and mutation.path not in sound and fails(first):
             raise RuntimeError(f"tests of {mutation.path} fail in a fork on sound sources: {first}")
         sound.add(mutation.path)
-        alive = not (first and noticed(mutation, first))
+        alive = not (first and fails(first, mutation))
         dead += not alive
         if alive:
-            place = mutation.path.relative_to(REPOSITORY / "src" / "ostraka")
+            place = mutation.path.relative_to(PACKAGE)
             print(
                 f"survived: {place}:{mutation.line} {mutation.operator}, {len(first)} tests", file=sys.stderr
             )
