@@ -42,7 +42,7 @@ OWNED = "ledger = Ledger(path, anchor=path + '.anchor')"
 VERBS = {
     "open, from the newest totals": ("", OPEN),
     "show": (
-        "import contextlib, io; from ostraka.cli.ledger import show",
+        "import contextlib, io; from ostraka.cli.ledger import show; show = show.callback",
         "with contextlib.redirect_stdout(io.StringIO()): show(path, last=100, secret=None, as_json=True)",
     ),
     "left": (OPEN, "ledger.left()"),

@@ -152,5 +152,5 @@ class TestRefusals:
     def test_cells_without_features_of_their_own(self):
         cells = GraphCells(n_cells=4).fit(PUBLIC)
         rows = RowVoter(cells=cells).fit(ROWS, LABELS, classes=range(3))
-        with pytest.raises(ValueError, match="take FeatureCells"):
+        with pytest.raises(ValueError, match="for residuals FeatureCells"):
             rows.residuals(np.zeros((4, 3)), clip=0.5, parts=4)

@@ -343,8 +343,12 @@ class Enrolment(HoldsSecrets):
         if len(entries) % _ENTRY:
             raise ValueError("the entries have another length")
         records = [entries[at : at + _ENTRY] for at in range(0, len(entries), _ENTRY)]
-        claims = {body for key, body in self._log.entries() if key == f"claim {body.hex()}"}
+        claims = self._claims()
         return sorted(record for record in records if read_entry(record).claim in claims)
+
+    def _claims(self) -> set[bytes]:
+        """The claims that were signed here."""
+        return {body for key, body in self._log.entries() if key == f"claim {body.hex()}"}
 
     def __repr__(self) -> str:
         return f"Enrolment(task={self.task.sha256[:16]!r}, round={self.round})"

@@ -128,6 +128,7 @@ class AnswersLeft:
         """The known count, worked out again first where that is due and ``until`` has not come."""
         if self.stale(account) and self._clock() < until:
             self.work_out(account)
+        self._rates[account] = self.rate(account)
         return self.known(account)
 
     def known(self, account: str = "") -> int | None:
