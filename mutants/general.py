@@ -34,12 +34,13 @@ if TYPE_CHECKING:
 
 ROOMS = {
     "core": ("accounting", "composition", "contracts", "ledger", "mechanisms", "oracles", "durability"),
+    "report": ("test_report.py", "test_plots.py"),
     "data": ("cli/test_check.py", "test_dictionary.py", "contracts"),
     "nets": ("_torch", "test_networks.py", "students"),
     "secure": ("secure",),
     "collect": ("collect",),
     "voters": ("voters", "contracts"),
-    "parties": ("secure", "pate"),
+    "parties": ("voters", "secure/test_rounds.py", "cli/test_parties.py"),
     "audit": ("audits", "attacks"),
     "synth": ("synth",),
     "learn": ("pate", "students"),

@@ -46,6 +46,13 @@ def mutants():
     return {mutant.name: mutant for mutant in importlib.import_module("mutants.__main__").MUTANTS}
 
 
+def test_general_mutation_knows_the_tests_of_every_room():
+    rooms = importlib.import_module("mutants.general").ROOMS
+    folders = {path.name for path in SOURCE.iterdir() if path.is_dir()}
+    assert set(rooms) == folders - {"__pycache__", "templates"}
+    assert all((REPOSITORY / "tests" / tests).exists() for names in rooms.values() for tests in names)
+
+
 def functions(module):
     """Every plain function of a module by its qualified name, methods and cached ones included."""
     found = {}

@@ -42,7 +42,7 @@ _LEAST_NOISE = 1e-3  # votes
 _RAISE = dis.opmap["RAISE_VARARGS"]
 
 
-def told(error: BaseException) -> tuple[int, str]:
+def failure(error: BaseException) -> tuple[int, str]:
     """Return the exit code for an exception, and its message."""
     code, words = FAILED, ""
     if isinstance(error, SystemExit):
@@ -289,24 +289,23 @@ def verb(
     say what can be typed; or it takes a frozen dataclass whose fields do.
     """
 
-    def made(run: Callable[..., None]) -> click.Command:
+    def command_of(run: Callable[..., None]) -> click.Command:
         hints, call = get_type_hints(run), run
-        fields = {each.name: each.default for each in inspect.signature(run).parameters.values()}
+        fields = {item.name: item.default for item in inspect.signature(run).parameters.values()}
         kind: Any = hints.get(next(iter(fields), ""))
-        is_one = dataclasses.is_dataclass(kind)
-        if is_one:
-            hints, fields = get_type_hints(kind), {each.name: each for each in dataclasses.fields(kind)}
+        if dataclasses.is_dataclass(kind):
+            hints, fields = get_type_hints(kind), {field.name: field for field in dataclasses.fields(kind)}
 
             def call(**typed: Any) -> None:
                 run(kind(**typed))
 
-        parameters = [_parameter(each, hints[each], field) for each, field in fields.items()]
+        parameters = [_parameter(key, hints[key], field) for key, field in fields.items()]
         command = click.Command(name or run.__name__, callback=call, params=parameters, help=run.__doc__)
         if group is not None:
             group.add_command(command)
         return command
 
-    return made
+    return command_of
 
 
 def _parameter(name: str, hint: Any, field: Any) -> click.Parameter:
@@ -316,7 +315,7 @@ def _parameter(name: str, hint: Any, field: Any) -> click.Parameter:
     least, most = settings.pop("min", -math.inf), settings.pop("max", math.inf)
     exists = settings.pop("exists", False)
     if type(None) in get_args(hint):
-        (hint,) = (each for each in get_args(hint) if each is not type(None))
+        (hint,) = (kind for kind in get_args(hint) if kind is not type(None))
     several, parts = get_origin(hint) is list, get_args(hint)
     plain = parts[0] if parts else hint
     if plain in {int, float}:

@@ -36,15 +36,15 @@ def caught(source: str, module: str = "ostraka.somewhere") -> BaseException:
     ],
 )
 def test_each_kind_has_its_code_and_words(error, code, words):
-    got_code, got_words = _errors.told(error)
+    got_code, got_words = _errors.failure(error)
     assert got_code == code
     assert words in got_words
 
 
 def test_messages_raised_in_this_package_are_told():
     error = caught("raise ValueError('sigma must be finite and > 0, got nan')")
-    assert _errors.told(error) == (1, "sigma must be finite and > 0, got nan")
-    assert _errors.told(LedgerError("never raised"))[0] == 1
+    assert _errors.failure(error) == (1, "sigma must be finite and > 0, got nan")
+    assert _errors.failure(LedgerError("never raised"))[0] == 1
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_messages_raised_in_this_package_are_told():
 )
 def test_messages_of_built_in_and_foreign_code_are_not_told(source):
     with warnings.catch_warnings():
-        code, words = _errors.told(caught(source))
+        code, words = _errors.failure(caught(source))
     assert code == 1
     assert CANARY not in words
     assert "please report it" in words
@@ -69,11 +69,11 @@ def test_messages_of_built_in_and_foreign_code_are_not_told(source):
 
 
 def test_messages_raised_by_other_packages_are_not_told():
-    assert CANARY not in _errors.told(caught(f"raise ValueError('{CANARY}')", module="sklearn.base"))[1]
-    assert CANARY not in _errors.told(caught(f"raise ValueError('{CANARY}')", module="ostraka_addon"))[1]
+    assert CANARY not in _errors.failure(caught(f"raise ValueError('{CANARY}')", module="sklearn.base"))[1]
+    assert CANARY not in _errors.failure(caught(f"raise ValueError('{CANARY}')", module="ostraka_addon"))[1]
     with pytest.raises(ValueError, match=CANARY) as foreign:
         LogisticRegression().fit([[CANARY]], [0])
-    assert CANARY not in _errors.told(foreign.value)[1]
+    assert CANARY not in _errors.failure(foreign.value)[1]
 
 
 def test_an_error_about_an_option_is_usage():

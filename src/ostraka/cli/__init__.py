@@ -45,7 +45,7 @@ def _run(arguments: list[str] | None) -> tuple[int, str]:
         with app.make_context("ostraka", list(words) or ["--help"]) as context:
             app.invoke(context)
     except BaseException as error:  # noqa: BLE001  (all of them: a traceback may quote private values)
-        return _errors.told(error)
+        return _errors.failure(error)
     return _errors.DONE, ""
 
 

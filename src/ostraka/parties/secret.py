@@ -197,9 +197,9 @@ def noisy_argmax(round_: SecretRound, messages: Mapping[str, bytes], half: np.nd
         votes_from(name, votes, round_.round, round_.asker.agreement)  # names who signed something else
     opening = side.opening(two_party.scaled(half))
     body = round_.headed(hidden.pack([messages[holder], opening, signed, *sealed.values()]))
-    answer = round_.told(holder, "hold", hidden.pack([seal("hold", body), words]))
+    answer = round_.answer(holder, "hold", hidden.pack([seal("hold", body), words]))
     message = by(holder, lambda: side.wins(answer))
-    last = round_.told(holder, "argmax", seal("argmax", round_.headed(message)))
+    last = round_.answer(holder, "argmax", seal("argmax", round_.headed(message)))
     return by(holder, lambda: _ones(side.ones(), last))
 
 
@@ -299,10 +299,10 @@ class SecretRound:
         side, signed, material = self._material(name)
         opening = by(name, lambda: side.first(weights))
         body = hidden.pack([self.request, self.question, opening, signed])
-        answer = self.told(name, "ask", hidden.pack([self.asker.identity.seal("ask", body), material]))
+        answer = self.answer(name, "ask", hidden.pack([self.asker.identity.seal("ask", body), material]))
         if self.sizes.hidden:
             message = by(name, lambda: side.layer(answer))
-            answer = self.told(name, "layer", self.asker.identity.seal("layer", self.headed(message)))
+            answer = self.answer(name, "layer", self.asker.identity.seal("layer", self.headed(message)))
         return side, by(name, lambda: side.wins(answer))
 
     def _material(self, name: str) -> tuple[AskerSide, bytes, bytes]:
@@ -332,7 +332,7 @@ class SecretRound:
 
         return by(DEALER, read)
 
-    def told(self, name: str, verb: str, message: bytes) -> bytes:
+    def answer(self, name: str, verb: str, message: bytes) -> bytes:
         """Return a party's answer to one message, after checking its signature for this round."""
         limit = _SMALL_REPLY + 9 * self.sizes.n_rows * (self.sizes.first + self.sizes.n_classes)
         sealed = self.asker.links[name].ask(verb, message, limit)

@@ -408,8 +408,8 @@ class Workbench:
         async def work() -> None:
             try:
                 self._check, self._declared = await asyncio.to_thread(look), declared
-            except Exception as error:  # noqa: BLE001  (told says what may be said)
-                self._error = console.told(error)[1]
+            except Exception as error:  # noqa: BLE001  (failure says what may be said)
+                self._error = console.failure(error)[1]
             finally:
                 self._busy = ""
             if not (self._error or self._open_question()):
@@ -575,7 +575,7 @@ class Workbench:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log_unexpected(error)
-            self._error = console.told(error)[1]
+            self._error = console.failure(error)[1]
 
 
 ROUTES: dict[tuple[str, str], Callable[[Workbench, Request], Awaitable[Reply]]] = {
