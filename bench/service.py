@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 N_TEACHERS, N_FEATURES, N_CLASSES = 250, 64, 10
 CONNECTIONS = 64
 SECONDS, WARM_SECONDS = 10.0, 2.0
-TURNS = 2  # of each of two checkouts that are compared
+TURNS = 2  # of each of two checkouts that are compared; even, so that a drift of the machine cancels
 SIGMA = 4_000.0  # so that the budget lasts for the whole run; noise costs the same time
 SCREEN = Threshold(at=150.0, sigma=SIGMA)
 WAYS = (  # what is asked, and how many rows in a request
@@ -280,16 +280,17 @@ def main(seconds: float | None = None) -> None:
 
 def compare(checkout: Path, seconds: float) -> None:
     """Print what an answer takes the server here and that of another checkout, which are loaded by turns."""
-    here, rates = Path(__file__).parents[1], defaultdict[str, list[float]](list)
-    for number in range(2 * TURNS):
-        place, python = (here, sys.executable) if number % 2 == 0 else (checkout, ".venv/bin/python")
+    here, rates = Path(__file__).parents[1], defaultdict[tuple[bool, str], list[float]](list)
+    for number in range(2 * TURNS):  # here, there, there, here: a machine that gets faster favours neither
+        ours = number % 4 in {0, 3}
+        place, python = (here, sys.executable) if ours else (checkout, ".venv/bin/python")
         command = [python, "-m", "bench.service", "--seconds", str(seconds)]
         output = subprocess.run(command, cwd=place, check=True, stdout=subprocess.PIPE, text=True).stdout
         for name, microseconds in re.findall(r"^(.+?): .* server (\d+) us", output, re.MULTILINE):
-            rates[name].append(float(microseconds))
-    for name, times in rates.items():
-        ours, theirs = min(times[::2]), min(times[1::2])
-        print(f"{name}: {ours:.0f} us of the server here, {theirs:.0f} us there: {ours / theirs:.2f} times")
+            rates[ours, name].append(float(microseconds))
+    for name in dict.fromkeys(name for _, name in rates):
+        mine, theirs = (sum(rates[side, name]) / TURNS for side in (True, False))
+        print(f"{name}: {mine:.0f} us of the server here, {theirs:.0f} us there: {mine / theirs:.2f} times")
 
 
 if __name__ == "__main__":
