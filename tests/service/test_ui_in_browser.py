@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ostraka.serve.outlook import EPSILONS, Outlook
-from tests.service.workbench import PATIENCE, Bench, visits
+from tests.service.workbench import OWNER, PATIENCE, Bench, visits
 
 _NAMES = """
 (() => {  // what a screen reader says of everything that can be reached by keyboard
@@ -34,8 +34,9 @@ def forecasts(self):
     self.done = True
 
 
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory):
+@pytest.fixture
+def fresh(tmp_path_factory):
+    """A bench to which nobody came yet, and the two tables that a person brings."""
     folder = tmp_path_factory.mktemp("ui")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Outlook, "run", forecasts)
@@ -45,6 +46,22 @@ def bench(tmp_path_factory):
         (folder / "others.csv").write_bytes(visits(600, seed=1))
         yield one
         one.close()
+
+
+@pytest.fixture
+def bench(browser, fresh):
+    """A bench at which the browser's owner has learned one model."""
+    browser.open(fresh.link)
+    cookies = browser.do("Network.getCookies", urls=[f"http://{fresh.host}/"])["cookies"]
+    assert all(cookie["httpOnly"] and cookie["sameSite"] == "Strict" for cookie in cookies)
+    fresh.cookie = "; ".join(f"{cookie['name']}={cookie['value']}" for cookie in cookies)
+    for role, name in (("private", "visits.csv"), ("public", "others.csv")):
+        fresh.drop(role, name, (fresh.log.parent / name).read_bytes())
+    fresh.say("/check", OWNER)
+    fresh.wait(lambda state: state["outlook"] and state["outlook"]["done"])
+    fresh.say("/spend", {"ticket": fresh.planned()})
+    fresh.wait(lambda state: state["release"]["status"] == "done")
+    return fresh
 
 
 def until(browser, expression):
@@ -76,13 +93,13 @@ def tab_to(browser, wanted):
     raise AssertionError(f"{wanted} cannot be reached by keyboard")
 
 
-def test_a_model_is_learned_by_keyboard_alone(browser, bench):
-    browser.open(bench.link)
+def test_a_model_is_learned_by_keyboard_alone(browser, fresh):
+    browser.open(fresh.link)
     until(browser, "state")
-    assert browser.ask("location.href") == f"http://{bench.host}/"  # the key is not in the history
-    choose(browser, "#input-private", bench.log.parent / "visits.csv")
+    assert browser.ask("location.href") == f"http://{fresh.host}/"  # the key is not in the history
+    choose(browser, "#input-private", fresh.log.parent / "visits.csv")
     until(browser, "state.check")
-    choose(browser, "#input-public", bench.log.parent / "others.csv")
+    choose(browser, "#input-public", fresh.log.parent / "others.csv")
     until(browser, "state.tables.public && !state.busy")
     assert browser.ask("$('pricing').checkVisibility()") is False
     tab_to(browser, "label")
@@ -113,40 +130,41 @@ def test_a_model_is_learned_by_keyboard_alone(browser, bench):
     until(browser, "state.release.status === 'done'")
     assert browser.ask("document.querySelectorAll('.run a').length") == 6
     assert browser.ask("$('status').textContent") == "Done"
-    typed = [words for words in bench.commands() if "--yes" in words]
+    typed = [words for words in fresh.commands() if "--yes" in words]
     assert len(typed) == 1
     assert typed[0][typed[0].index("--epsilon") + 1] == "0.1"
     assert browser.complaints() == []
     sent = {url for url in browser.requests() if not url.startswith("data:")}
-    assert {url.split("/")[2] for url in sent} == {bench.host}
+    assert {url.split("/")[2] for url in sent} == {fresh.host}
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [320, pytest.param(390, marks=pytest.mark.slow), 1280])
-def test_the_whole_page_fits_and_can_be_read_and_heard(browser, bench, width, dark):
-    """After the test before: everything is on the page."""
-    browser.open(f"http://{bench.host}/", width=width, dark=dark)
-    until(browser, "state && state.runs.length")
-    browser.ask("document.querySelectorAll('details').forEach(one => { one.open = true })")
-    assert browser.ask("document.documentElement.scrollWidth") <= width
-    contrasts = browser.contrasts()
-    assert len(contrasts) > 60
-    assert [seen for seen in contrasts if seen[0] < 4.5] == []
-    names = browser.ask(_NAMES)
-    assert len(names) > 20
-    assert [kind for kind, name in names if not name] == []
-    levels = browser.ask("[...document.querySelectorAll('h1, h2, h3')].map(one => Number(one.tagName[1]))")
-    assert all(level <= above + 1 for above, level in itertools.pairwise(levels))
-    ids = browser.ask("[...document.querySelectorAll('[id]')].map(node => node.id)")
-    assert len(ids) == len(set(ids))
-    if axe := os.environ.get("OSTRAKA_AXE"):
-        browser.ask(Path(axe).read_text(encoding="utf-8"))
-        found = "axe.run().then(r => r.violations.map(v => [v.id, v.nodes.map(n => n.html)]))"
-        assert browser.ask(found) == []
+def test_the_whole_page_fits_and_can_be_read_and_heard(browser, bench):
+    """With a model learned, so that everything is on the page."""
+    for width, dark in itertools.product((320, 390, 1280), (False, True)):
+        browser.open(f"http://{bench.host}/", width=width, dark=dark)
+        until(browser, "state && state.runs.length")
+        browser.ask("document.querySelectorAll('details').forEach(one => { one.open = true })")
+        assert browser.ask("document.documentElement.scrollWidth") <= width
+        contrasts = browser.contrasts()
+        assert len(contrasts) > 60
+        assert [seen for seen in contrasts if seen[0] < 4.5] == [], (width, dark)
+        names = browser.ask(_NAMES)
+        assert len(names) > 20
+        assert [kind for kind, name in names if not name] == []
+        levels = browser.ask(
+            "[...document.querySelectorAll('h1, h2, h3')].map(one => Number(one.tagName[1]))"
+        )
+        assert all(level <= above + 1 for above, level in itertools.pairwise(levels))
+        ids = browser.ask("[...document.querySelectorAll('[id]')].map(node => node.id)")
+        assert len(ids) == len(set(ids))
+        if axe := os.environ.get("OSTRAKA_AXE"):
+            browser.ask(Path(axe).read_text(encoding="utf-8"))
+            violations = "axe.run().then(r => r.violations.map(v => [v.id, v.nodes.map(n => n.html)]))"
+            assert browser.ask(violations) == []
 
 
 def test_a_second_tab_cannot_spend_the_same_plan(browser, bench):
-    ticket = bench_cookie(browser, bench).planned()
+    ticket = bench.planned()
     pages = [browser.tab(f"http://{bench.host}/") for _ in range(2)]
     spent = f"ask('/spend', {{ticket: {json.dumps(ticket)}}}).then(() => $('error').textContent)"
     said = [browser.ask(spent, tab=page) for page in pages]
@@ -167,11 +185,3 @@ def test_a_page_of_another_origin_can_neither_read_nor_send(browser, bench):
         )
         assert told in {"TypeError", "opaque0"}
     assert bench.state()["release"]["status"] == "done"
-
-
-def bench_cookie(browser, bench):
-    """The bench with the browser's cookie, as its owner has it."""
-    cookies = browser.do("Network.getCookies", urls=[f"http://{bench.host}/"])["cookies"]
-    bench.cookie = "; ".join(f"{one['name']}={one['value']}" for one in cookies)
-    assert all(one["httpOnly"] and one["sameSite"] == "Strict" for one in cookies)
-    return bench

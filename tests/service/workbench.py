@@ -14,6 +14,7 @@ from ostraka.serve import server
 from ostraka.serve.ui import Workbench
 
 PATIENCE = 120.0
+OWNER = {"label": "ill", "rows_are_people": True}  # what a person says of visits()
 # Says a plan, and spends with --yes: it writes down every time that it was asked to.
 STAND_IN = """
 import json, os, pathlib, sys, time
