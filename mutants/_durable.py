@@ -272,8 +272,15 @@ MUTANTS = [
     Mutant(
         "an approval counts as often as it is sent",
         "serve/grants.py",
-        "            digest=os.urandom(32).hex(),",
-        '            digest="00" * 32,',
+        'and {who.actor}", key=name)',
+        'and {who.actor}")',
+        BY_OWNERS + "test_an_approval_counts_once_whoever_repeats_it_and_wherever",
+    ),
+    Mutant(
+        "two owners may both approve a proposal",
+        "serve/grants.py",
+        ' approved by {who.actor}".encode()',
+        '".encode()',
         BY_OWNERS + "test_an_approval_counts_once_whoever_repeats_it_and_wherever",
     ),
     Mutant(

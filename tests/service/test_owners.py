@@ -12,16 +12,17 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from ostraka.core.ledger.budget import LedgerUnavailable
 from ostraka.serve.keys import Keyring
 from tests.service.conftest import ONE, PATIENCE, PEPPER, deploy, serving
 
 
 @pytest.fixture
 def owners(tmp_path, saved):
-    """A service with the owners olga and petra, whose caps two of them decide."""
+    """A service with the owners olga, petra and quinn, whose caps two of them decide."""
     service = deploy(tmp_path, saved, clients={"alice": 20.0}, two_owners=True)
     ring = Keyring(tmp_path / "service" / "keys.json", PEPPER)
-    service.keys["petra"] = ring.add("petra", role="owner")
+    service.keys |= {name: ring.add(name, role="owner") for name in ("petra", "quinn")}
     service.there.keys.refresh()
     with serving(service) as one:
         yield one
@@ -58,11 +59,31 @@ def test_two_owners_grant_and_one_does_not(owners):
 def test_an_approval_counts_once_whoever_repeats_it_and_wherever(owners, saved, tmp_path):
     proposal = post(owners, "olga", "/v1/grants", {"client": "alice", "epsilon": 3}).json()["proposal"]
     path = f"/v1/grants/{proposal}"
-    assert post(owners, "petra", path, {}).status_code == 200
+    first = post(owners, "petra", path, {})
+    assert first.status_code == 200
     owners.there.ledger.grant("alice", budget_epsilon=1.0, by="both")
-    again = post(owners, "petra", path, {})
-    assert (again.status_code, again.json()["code"], cap(owners)) == (409, "proposal_ended", 1.0)
-    assert post(owners, "petra", f"/v1/grants/0{proposal}", {}).status_code == 409  # the same number
+    head = owners.there.ledger.head
+    for same in (path, f"/v1/grants/0{proposal}"):
+        assert post(owners, "petra", same, {}).json() == first.json()
+    other = post(owners, "quinn", path, {})
+    assert (other.status_code, other.json()["code"]) == (409, "proposal_ended")
+    assert (owners.there.ledger.head, cap(owners)) == (head, 1.0)
+    owners.there.ledger.verify()
+
+
+def test_an_approval_of_unknown_outcome_is_finished_by_sending_it_again(owners, monkeypatch):
+    proposal = post(owners, "olga", "/v1/grants", {"client": "alice", "epsilon": 3}).json()["proposal"]
+    path, ledger = f"/v1/grants/{proposal}", owners.there.ledger
+    with monkeypatch.context() as away:  # the approval is written, and the cap is not
+
+        def fails(*_, **__):
+            raise LedgerUnavailable("away")
+
+        away.setattr(ledger, "grant", fails)
+        assert post(owners, "petra", path, {}).status_code == 503
+    assert cap(owners) is None
+    assert post(owners, "quinn", path, {}).status_code == 409
+    assert (post(owners, "petra", path, {}).status_code, cap(owners)) == (200, 3.0)
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,21 @@ def test_many_retries_at_once_pay_once(service):
     assert len(service.entries()) == 1
 
 
+def test_teachers_that_take_too_long_are_told_as_an_unknown_outcome_which_the_key_resolves(tmp_path, saved):
+    service, go = deploy(tmp_path, saved, answer_seconds=0.2), threading.Event()
+    answer = service.there.batcher._answerer.answer
+    service.there.batcher._answerer.answer = lambda *rows, **how: go.wait(PATIENCE) and answer(*rows, **how)
+    with serving(service):
+        reply = service.label(key="k")
+        assert (reply.status_code, reply.json()["code"]) == (503, "unavailable")
+        assert "outcome is unknown: try again, with the same Idempotency-Key" in reply.json()["error"]
+        go.set()
+        service.limit(answer_seconds=PATIENCE)
+        first = service.label(key="k")
+        assert first.status_code == 200
+        assert [entry.seq for entry in service.entries()] == [first.json()["receipt"]["seq"]]
+
+
 # 3. No refunds
 
 

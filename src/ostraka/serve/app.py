@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("ostraka.serve")
 _FIRST_PAGE = 5.0  # seconds that the first drawing of the owner's page may delay the start
-_ANSWER = 30.0  # seconds after which a client is told that the outcome is unknown
-_READING = 1.9  # the same for what needs no teacher
+_READING = 1.9  # seconds after which a client is told so, where no teacher is needed
 _AT_ONCE = 4_096  # requests; questions are bounded by their rows
 _RATE, _BURST = 20.0, 200  # requests without a valid key a second, and at once, of one address
 _Value = TypeVar("_Value")
@@ -70,8 +69,9 @@ class Application:
         self.deployment, self._log_requests = deployment, log_requests
         self._owner_certificates, self._tokens = owner_certificates, tokens
         self._renewal: asyncio.Task[None] | None = None  # of the provider's keys
+        settings = deployment.settings
         self.limits = Limits(
-            most_body=deployment.settings.most_bytes, answer_seconds=_ANSWER, at_once=_AT_ONCE
+            most_body=settings.most_bytes, answer_seconds=settings.answer_seconds, at_once=_AT_ONCE
         )
         self.server: server.Server | None = None
         self.strangers = Buckets(rate=_RATE, burst=_BURST)  # by address

@@ -79,6 +79,9 @@ class ServeOptions:
     burst: int = option(1000, "Rows at once, for each client.", "N")
     most_bytes: int = option(65536, "Largest request body.", "N")
     most_rows: int = option(256, "Rows in one request.", "N")
+    answer_seconds: float = option(
+        30.0, "Of teachers: after these the same question, under its key, is to be asked again.", "SECONDS"
+    )
     pace: float = option(
         60.0, "Of documents: answers leave at whole multiples, which all take one of.", "SECONDS"
     )
@@ -174,6 +177,7 @@ def serve(wanted: ServeOptions) -> None:
             most_rows=wanted.most_rows,
             rate=wanted.rate,
             burst=wanted.burst,
+            answer_seconds=wanted.answer_seconds,
             two_owners=wanted.two_owners,
         )
         pepper_, proxies = pepper(os.environ), networks(wanted.proxy or ())

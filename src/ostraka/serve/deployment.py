@@ -95,17 +95,21 @@ _CREDENTIAL = re.compile(r"\d+: ((?:key|subject) \S+) of (\S+) (added|revoked) b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Limits of requests and rates. All are public."""
+    """Limits of requests and rates. All are public.
+
+    ``answer_seconds``: after which whoever asked for labels is told that the outcome is unknown.
+    """
 
     most_bytes: int = 64 * 1024
     most_rows: int = 256
     rate: float = 100.0
     burst: int = 1_000
+    answer_seconds: float = 30.0
     two_owners: bool = False  # caps of clients: none is taken from the file of keys
 
     def __post_init__(self) -> None:
         check.integer(least=1, most_bytes=self.most_bytes, most_rows=self.most_rows, burst=self.burst)
-        check.positive(rate=self.rate)
+        check.positive(rate=self.rate, answer_seconds=self.answer_seconds)
 
 
 class Deployment:

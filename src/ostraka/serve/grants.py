@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
-import os
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -25,9 +25,10 @@ _SHAPE = 'the body must be an object with the members "client", a name, and "eps
 class Grants:
     """Proposals of caps and their approvals, kept in the ledger alone: every process sees the same.
 
-    An approval is used up by a free entry of the ledger, whose key is the proposal's number: whoever comes
-    second, in any process, is refused. It is used up before the cap changes, so that a crash in between
-    costs a new proposal and never lets one approval count twice.
+    An approval is a free entry of the ledger under the proposal's number, which names the owner who approved,
+    and behind it a grant under the same number. Of each there is one, in whatever process: so another owner
+    who comes second is refused, and whoever approves again, after a crash or a reply that never came, gets
+    the first answer, and no cap changes twice.
 
     Parameters
     ----------
@@ -62,7 +63,7 @@ class Grants:
         return {"proposal": number, "client": client, "epsilon": float(epsilon), "by": who.actor}
 
     def approve(self, who: Holder, number: str) -> dict[str, Any]:
-        """Set the cap that another owner proposed."""
+        """Set the cap that another owner proposed, once; repeated by the same owner, return what was set."""
         entry = entry_at(self._ledger, number)
         form = _PROPOSAL.fullmatch(entry.key or "") if entry is not None and entry.kind == "note" else None
         if form is None:
@@ -70,18 +71,19 @@ class Grants:
         epsilon, client, proposer = float(form[1]), form[2], form[3]
         if proposer.partition("[")[0] == who.name:
             raise Refused(403, "same_owner")
+        name = f"proposal {int(number)}"
         once = ChargeRequest(
             account=self._account,
-            key=f"proposal {int(number)}",
-            digest=os.urandom(32).hex(),
+            key=name,
+            digest=hashlib.sha256(f"{name} approved by {who.actor}".encode()).hexdigest(),
             cost=self._free,
             reserve=self._free,
             answer=0,
         )
         (outcome,) = self._ledger.charge_each([once], unit=self._unit)
-        if isinstance(outcome, KeyConflict):  # it was used up before
+        if isinstance(outcome, KeyConflict):  # another owner approved it
             raise Refused(409, "proposal_ended")
         if isinstance(outcome, Exception):
             raise outcome
-        seq = self._ledger.grant(client, budget_epsilon=epsilon, by=f"{proposer} and {who.actor}")
+        seq = self._ledger.grant(client, budget_epsilon=epsilon, by=f"{proposer} and {who.actor}", key=name)
         return {"seq": seq, "client": client, "epsilon": epsilon, "by": [proposer, who.actor]}

@@ -38,7 +38,7 @@ WORDS = {
     "no_certificate": "an owner's key needs a connection with a client certificate in the owner's name",
     "no_token": "owners show a token of their provider here: their keys do not count",
     "same_owner": "whoever proposed a grant may not approve it: another owner must",
-    "proposal_ended": "this proposal was approved before: propose it again",
+    "proposal_ended": "another owner approved this proposal before: propose it again",
     "key_conflict": "this Idempotency-Key was used for another question: use a new one",
     "too_fast": "too many rows a second: wait as long as Retry-After says",
     "unavailable": "the ledger cannot be written now; nothing was answered: try again, with the same "
@@ -55,7 +55,7 @@ ADVICE = {
     "no_certificate": "somebody has an owner's key and no certificate of --owner-ca in that owner's name",
     "no_token": "an owner showed a key instead of a token of --oidc",
     "same_owner": "one owner tried to propose and to approve a cap",
-    "proposal_ended": "a proposal was approved twice",
+    "proposal_ended": "two owners approved one proposal",
     "too_fast": "the client asks above --rate and --burst",
     "too_many": "one address asks without a valid key; name your own proxy with --proxy",
     "key_conflict": "the client's program uses one Idempotency-Key for two questions",

@@ -78,7 +78,8 @@ class Entry:
     account : str or None
         The client's account; None for a charge of the ledger's budget alone.
     key : str or None
-        Public name of the release, unique within its account; of a note, its text.
+        Public name of the release, or of the decision of a grant, unique within its account; of a note, its
+        text.
     mechanism : str
         Its ``repr``; empty for a grant and for a note.
     uses : int

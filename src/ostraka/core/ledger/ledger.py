@@ -217,7 +217,7 @@ class Ledger(Readings):
         priced = [self._prices.priced(request, unit=unit, simulation=simulation) for request in requests]
         return self._group.submit(priced)
 
-    def grant(self, account: str, *, budget_epsilon: float, by: str = "") -> int:
+    def grant(self, account: str, *, budget_epsilon: float, by: str = "", key: str | None = None) -> int:
         """Set the cap of a client's account, which is created if it does not exist.
 
         Parameters
@@ -228,20 +228,26 @@ class Ledger(Readings):
             The cap, at the ledger's delta. With a cap below what was spent, nothing is left.
         by : str
             Who decided that; it stands in the chain, in a note behind the grant.
+        key : str, optional
+            Public name of the decision. One that was granted before changes nothing again.
 
         Returns
         -------
         int
-            Sequence number of the entry. An unchanged cap adds an entry as well.
+            Sequence number of the entry, or of the first one under this key. Without a key an unchanged
+            cap adds an entry as well.
         """
-        check_text(account=account, **({"by": by} if by else {}))
+        check_text(account=account, **({"by": by} if by else {}), **({} if key is None else {"key": key}))
         check.positive(budget_epsilon=budget_epsilon)
         with self._writing() as history:
+            earlier = None if key is None else self._store.with_keys([(account, key)]).get((account, key))
+            if earlier is not None:
+                return history.checked(earlier, self._store).seq
             row = Row(
                 seq=history.seq + 1,
                 kind=GRANT,
                 account=account,
-                key=None,
+                key=key,
                 price=None,
                 uses=0,
                 protects=history.protects or "",
