@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
@@ -25,8 +24,7 @@ from ostraka.learn.record import record, with_accuracies, with_audit
 from ostraka.learn.run import PRIVATE_ATTRIBUTES, Run
 from ostraka.learn.session import Seeds, begin, dense, labels_of, split
 from ostraka.learn.students.distil import Distilled
-from ostraka.learn.ways.choose import choose, default_way
-from ostraka.voters.named import TABLES
+from ostraka.learn.ways.choose import choose, resolved
 from ostraka.voters.voting import applied
 
 if TYPE_CHECKING:
@@ -410,7 +408,8 @@ class PATEClassifier(FittedClassifier, FittedRows):
             delta >= 1 / n_units, or a number out of range.
         """
         facts = {"n_units": n_units, "n_classes": n_classes, "n_public": n_public, "grouped": grouped}
-        plan: Planned = choose(self._resolved(X_public), X_public, **facts).plan
+        X_public = dense(X_public)
+        plan: Planned = choose(resolved(self, X_public), X_public, **facts).plan
         return plan
 
     def fit(self, X: Any, y: Any, X_public: Any = None, groups: Any = None, **others: Any) -> Self:
@@ -454,7 +453,7 @@ class PATEClassifier(FittedClassifier, FittedRows):
         X_public = None if X_public is None else self._queries(X_public)
         data = split(X, y, groups, X_public=X_public, holdout=self.holdout, seed=seeds.holdout)
         digests = self._private(data)
-        model = self._resolved(data.public)
+        model = resolved(self, data.public)
         way = choose(
             model,
             data.public,
@@ -506,14 +505,6 @@ class PATEClassifier(FittedClassifier, FittedRows):
         may = [hasattr(model, "fit") and get_tags(model).input_tags.allow_nan for model in models]
         tags.input_tags.allow_nan, tags.input_tags.sparse = all(may), True  # made dense
         return tags
-
-    def _resolved(self, public: Any) -> Self:
-        """The same settings, with the way and the budget that are not named."""
-        model = copy.copy(self)
-        model.way = default_way(self, public) if self.way is None else self.way
-        if self.epsilon is None:
-            model.epsilon = TABLES.epsilon_by_argmax if model.way == "argmax" else TABLES.epsilon
-        return model
 
     def _digests(self, X: Any) -> np.ndarray:
         """Digests of rows; of rows in files, made by the engine's workers, where the files lie."""

@@ -6,6 +6,7 @@ Choose how private rows vote, by trials on public rows with made-up labels.
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -19,14 +20,14 @@ from ostraka.core.accounting.calibration import calibrate
 from ostraka.core.ledger.budget import BudgetExceeded
 from ostraka.core.mechanisms.counts import NoisyCounts
 from ostraka.data.units import Manifest
-from ostraka.learn.session import dense
 from ostraka.learn.ways.argmax import Argmax, Prompted, Prompts
 from ostraka.learn.ways.counts import Counts, counted, expected_labels
 from ostraka.learn.ways.filter import Filter, Regression
 from ostraka.learn.ways.plan import Facts, World, delta_of
 from ostraka.learn.ways.rounds import Rounds
 from ostraka.voters.bins import QuantileCells
-from ostraka.voters.cells import GraphCells, numbers
+from ostraka.voters.cells import GraphCells
+from ostraka.voters.named import TABLES
 from ostraka.voters.rows import FeatureCells, own_features
 from ostraka.voters.spectrum import Spectrum
 
@@ -49,13 +50,24 @@ _WRONG = 0.05  # share of made-up labels that are any class
 def best_cells(given: Any, public: Any, facts: Facts) -> tuple[Any, dict[str, float]]:
     """Return the cells which do best on public rows, not fitted, and what each was expected to give.
 
+    Nothing given: bins for columns of different kinds; for many columns of one kind, features or the graph.
+
     Raises
     ------
     ValueError
         There are none, or something else is among them.
     """
-    several = _default_cells(public, facts) if given is None else given
-    several = tuple(several) if isinstance(several, list | tuple) else (several,)
+    if given is None:
+        if hasattr(public, "iloc") or public.shape[1] < _MANY_COLUMNS:
+            return QuantileCells(), {}
+        table = np.asarray(public)
+        if side := image_side(table):
+            return cells_of((side, side)), {}
+        binary = np.isin(table, (0, 1)).all(axis=0) & (table.min(axis=0) != table.max(axis=0))
+        if _KINDS < binary.mean() < 1:
+            return QuantileCells(), {}
+        return FeatureCells() if features_suit(public, facts) else GraphCells(), {}
+    several = tuple(given) if isinstance(given, list | tuple) else (given,)
     for cells in several:
         if not (hasattr(cells, "codes") or own_features(cells)):
             raise ValueError(
@@ -71,7 +83,24 @@ def best_cells(given: Any, public: Any, facts: Facts) -> tuple[Any, dict[str, fl
     choices = {f"counts, {type(cells).__name__}": cells for cells in several}
     if len(choices) < len(several):
         raise ValueError("cells must be of different kinds where there are several")
-    expected = _expected(choices, public, facts)
+    # mean accuracy of the labels of public rows, where as many others vote with made-up labels
+    rng = np.random.default_rng(0)
+    rows = _safe_indexing(public, rng.permutation(public.shape[0])[:_MOST_ROWS])
+    half = rows.shape[0] // 2
+    questions, voting = (_safe_indexing(rows, np.arange(*ends)) for ends in ((0, half), (half, 2 * half)))
+    labels = [made_up(rows, facts.n_classes, rng, many=many) for many in _CLUSTERS]
+    expected = {}
+    for name, cells in choices.items():
+        try:
+            way = Counts.planned(cells, questions, facts)
+        except BudgetExceeded:
+            continue  # these cells are then no choice
+        right = []
+        for y in labels:
+            ballots = np.eye(facts.n_classes)[y[half : 2 * half]]
+            counts = counted(way.cells, way.plan, voting, ballots, rng)
+            right.append((expected_labels(way.cells, questions, counts, plan=way.plan) == y[:half]).mean())
+        expected[name] = float(np.mean(right))
     best = max(expected, key=lambda name: expected[name], default=next(iter(choices)))
     return choices[best], expected
 
@@ -93,28 +122,6 @@ def made_up(rows: Any, n_classes: int, rng: np.random.Generator, *, many: int = 
     return np.where(wrong, rng.integers(0, n_classes, size=len(points)), classes)
 
 
-def _expected(choices: dict[str, Any], public: Any, facts: Facts) -> dict[str, float]:
-    """Mean accuracy of the labels of public rows, where as many others vote with made-up labels."""
-    rng = np.random.default_rng(0)
-    rows = _safe_indexing(public, rng.permutation(public.shape[0])[:_MOST_ROWS])
-    half = rows.shape[0] // 2
-    questions, voting = (_safe_indexing(rows, np.arange(*ends)) for ends in ((0, half), (half, 2 * half)))
-    labels = [made_up(rows, facts.n_classes, rng, many=many) for many in _CLUSTERS]
-    expected = {}
-    for name, cells in choices.items():
-        try:
-            way = Counts.planned(cells, questions, facts)
-        except BudgetExceeded:
-            continue  # these cells are then no choice
-        right = []
-        for y in labels:
-            ballots = np.eye(facts.n_classes)[y[half : 2 * half]]
-            counts = counted(way.cells, way.plan, voting, ballots, rng)
-            right.append((expected_labels(way.cells, questions, counts, plan=way.plan) == y[:half]).mean())
-        expected[name] = float(np.mean(right))
-    return expected
-
-
 def _can_be_heard(cells: Any, public: Any, facts: Facts) -> bool:
     """Whether features of each row's own could tell classes apart through the noise, by public numbers."""
     if not own_features(cells):
@@ -131,19 +138,6 @@ def _can_be_heard(cells: Any, public: Any, facts: Facts) -> bool:
     signal = facts.n_units**2 * share * (1 - share) / 2 / n_features
     reach = 1 if facts.relation == "zero-out" else 2  # in lengths of a ballot
     return bool(signal > _LOUDER * (reach * least / move) ** 2 * n_features)
-
-
-def _default_cells(public: Any, facts: Facts) -> Any:
-    """Return bins for columns of different kinds; for many columns of one kind, features or the graph."""
-    if hasattr(public, "iloc") or public.shape[1] < _MANY_COLUMNS:
-        return QuantileCells()
-    table = np.asarray(public)
-    if side := image_side(table):
-        return cells_of((side, side))
-    binary = np.isin(table, (0, 1)).all(axis=0) & (table.min(axis=0) != table.max(axis=0))
-    if _KINDS < binary.mean() < 1:
-        return QuantileCells()
-    return FeatureCells() if features_suit(public, facts) else GraphCells()
 
 
 def image_side(public: np.ndarray) -> int:
@@ -176,15 +170,25 @@ def _mean_of_live(correlations: np.ndarray) -> float:
     return float(live.mean()) if live.size else 0.0
 
 
-def default_way(model: Any, public: Any) -> str:
-    """The way of an estimator that names none, as ``ostraka learn`` has it: teachers if they are set."""
-    of_teachers = (model.estimator, model.mechanism, model.screen, model.n_answers)
-    chosen = any(setting is not None for setting in of_teachers) or model.n_teachers != "auto"
-    student = model.student is not None and model.student != "fixmatch"
-    asked = model.consistent or isinstance(model.manifest, Manifest)
-    if chosen or student or asked:
-        return "argmax"
-    return "counts" if model.student is not None else way_of_rows(public, model.cells)
+def resolved(model: Any, public: Any) -> Any:
+    """An estimator's settings, with the way and the budget that it does not name: those of ``ostraka learn``.
+
+    The way is an argmax where teachers are set, else that of the rows; so is ``"auto"`` with nothing to try.
+    """
+    resolved = copy.copy(model)
+    if model.way is None:
+        of_teachers = (model.estimator, model.mechanism, model.screen, model.n_answers)
+        chosen = any(setting is not None for setting in of_teachers) or model.n_teachers != "auto"
+        student = model.student is not None and model.student != "fixmatch"
+        if chosen or student or model.consistent or isinstance(model.manifest, Manifest):
+            resolved.way = "argmax"
+        else:
+            resolved.way = "counts" if model.student is not None else way_of_rows(public, model.cells)
+    elif model.way == "auto" and model.cells is None and model.student is None and public is not None:
+        resolved.way = way_of_rows(public)
+    if model.epsilon is None:
+        resolved.epsilon = TABLES.epsilon_by_argmax if resolved.way == "argmax" else TABLES.epsilon
+    return resolved
 
 
 def way_of_rows(public: Any, cells: Any = None) -> str:
@@ -195,7 +199,7 @@ def way_of_rows(public: Any, cells: Any = None) -> str:
     """
     if cells is not None:
         return "filter" if isinstance(cells, Spectrum) else "counts"
-    table = np.empty((0, 0)) if hasattr(public, "iloc") else np.asarray(dense(public))
+    table = np.empty((0, 0)) if hasattr(public, "iloc") else np.asarray(public)
     images = table.ndim == 2 and table.dtype.kind in "biuf" and image_side(table)
     return "counts" if images else "filter"
 
@@ -207,10 +211,7 @@ def features_suit(public: Any, facts: Facts) -> bool:
 
 
 _WAYS = ("argmax", "counts", "rounds", "filter", "auto")
-_RELATIONS = {
-    "replace-one": _WAYS,
-    "zero-out": _WAYS[1:4],
-}  # and ways of it
+_RELATIONS = {"replace-one": _WAYS, "zero-out": _WAYS[1:4]}  # and ways of it
 _WORLDS = 3  # made-up labellings
 _WAYS_MOST_ROWS = 2000  # public rows to simulate with
 
@@ -243,9 +244,8 @@ def choose(model: Any, public: Any, **sizes: Any) -> Way:
         An unknown way or relation, a way that cannot promise the relation, or no public rows to plan from.
     """
     check.one_of(way=model.way, allowed=_WAYS)
-    by_rule = model.way == "auto" and model.cells is None and model.student is None
     check.one_of(relation=model.relation, allowed=tuple(_RELATIONS))
-    if not by_rule and model.way not in (ways := _RELATIONS[model.relation]):
+    if model.way not in (ways := _RELATIONS[model.relation]):
         raise ValueError(
             f"relation={model.relation!r} is for way={' or '.join(map(repr, ways))}, got way={model.way!r}: "
             f"pass way={ways[0]!r}, or relation='replace-one'"
@@ -256,21 +256,14 @@ def choose(model: Any, public: Any, **sizes: Any) -> Way:
         return (Prompted if isinstance(model.estimator, Prompts) else Argmax).planned(model, facts)
     if public is None:
         raise ValueError(f"way={model.way!r} is planned from public rows: pass X_public=")
-    if model.way in {"rounds", "filter"} and model.student is not None:
-        raise ValueError(
-            f"student must be None for way={model.way!r}, which has its own, got {model.student!r}"
-        )
-    if by_rule and way_of_rows(public) == "counts":
-        return Counts.planned(_default_cells(public, facts), public, facts)
-    if by_rule or model.way == "filter":
+    if model.way in {"rounds", "filter"}:
+        if model.student is not None:
+            raise ValueError(
+                f"student must be None for way={model.way!r}, which has its own, got {model.student!r}"
+            )
+        if model.way == "rounds":
+            return Rounds.planned(model.cells, public, facts)
         return Filter.planned(model.cells, public, facts)
-    if model.way == "rounds":
-        return Rounds.planned(_with_own_features(model.cells, public), public, facts)
-    return _by_trial(model, public, facts)
-
-
-def _by_trial(model: Any, public: Any, facts: Facts) -> Way:
-    """Counts with the cells, or the way, that does best on public rows with made-up labels."""
     cells, expected = best_cells(model.cells, public, facts)
     if model.way == "counts":
         return replace(Counts.planned(cells, public, facts), expected=expected)
@@ -290,22 +283,3 @@ def _by_trial(model: Any, public: Any, facts: Facts) -> Way:
             accuracies[name] = float(np.mean([way.trial(model, world, rng) for world in worlds]))
     best = max(accuracies, key=lambda name: accuracies[name], default="counts")
     return replace(choices[best](public), expected=expected | accuracies)
-
-
-def _with_own_features(given: Any, public: Any) -> Any:
-    """The cells for rounds: the given ones with features of each row's own, or those of numbers."""
-    if given is None:
-        try:
-            numbers(public, "X_public")
-        except ValueError as error:
-            raise ValueError(
-                f"{error} for way='rounds': pass way='counts', or cells=FeatureCells(encoder) with an "
-                "encoder of columns that was fitted on public rows"
-            ) from None
-    several = given if isinstance(given, list | tuple) else (FeatureCells() if given is None else given,)
-    for cells in several:
-        if own_features(cells):
-            return cells
-    raise ValueError(
-        f"cells must have features of each row's own for way='rounds': pass FeatureCells, got {given!r}"
-    )

@@ -14,7 +14,8 @@ import numpy as np
 from ostraka.core.door import release
 from ostraka.learn.students.counts import GradientLogistic
 from ostraka.learn.ways.counts import Counts, CountsPlan, featured, least_table, require_heard
-from ostraka.voters.rows import residual_sums
+from ostraka.voters.cells import numbers
+from ostraka.voters.rows import FeatureCells, own_features, residual_sums
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -174,18 +175,36 @@ class Rounds(Tables):
     def planned(cls, cells: Any, public: Any, facts: Facts) -> Rounds:
         """Cells with features of each row's own, fitted on public rows, and the plan for them.
 
+        Of several cells, the first that have such features; None: those of numbers.
+
         Raises
         ------
         BudgetExceeded
             No noise makes the rounds fit, or only more noise than there are units.
         ValueError
-            The unit is a person.
+            The unit is a person, no cells have such features, or public rows are no numbers.
         """
         if facts.grouped:
             raise ValueError(
                 "groups must be None for way='rounds': keep one row of each person, or pass way='counts'"
             )
-        cells = copy.deepcopy(cells)
+        if cells is None:
+            try:
+                numbers(public, "X_public")
+            except ValueError as error:
+                raise ValueError(
+                    f"{error} for way='rounds': pass way='counts', or cells=FeatureCells(encoder) with an "
+                    "encoder of columns that was fitted on public rows"
+                ) from None
+            cells = FeatureCells()
+        several = cells if isinstance(cells, list | tuple) else (cells,)
+        own = next(filter(own_features, several), None)
+        if own is None:
+            raise ValueError(
+                "cells must have features of each row's own for way='rounds': pass FeatureCells, got "
+                f"{cells!r}"
+            )
+        cells = copy.deepcopy(own)
         if hasattr(cells, "resolution"):
             cells.resolution = min(cells.resolution, _RESOLUTION)
         return cls.of_cells(cells.fit(public), facts)
