@@ -23,7 +23,7 @@ MUTANTS = [
     ),
     Mutant(
         "entries that were skipped on opening are shown unchecked",
-        "core/ledger/readings.py",
+        "core/ledger/ledger.py",
         "            if after < self._resumed_at:\n",
         "            if after < 0:\n",
         "ledger/test_anchor.py::TestAQuickStart::"
@@ -257,7 +257,7 @@ MUTANTS = [
     ),
     Mutant(
         "what was spent is worked out while nobody can charge",
-        "core/ledger/readings.py",
+        "core/ledger/ledger.py",
         "            balance = history.dataset.now()\n        return balance.epsilon\n",
         "            return history.dataset.epsilon\n",
         "ledger/test_store.py::test_others_charge_while_what_is_left_is_worked_out[epsilon]",

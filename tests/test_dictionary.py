@@ -3,8 +3,7 @@
 import click
 import pytest
 
-from ostraka.data.dictionary import read_dictionary
-from ostraka.data.schema import Schema
+from ostraka.data.schema import Schema, read_dictionary
 from ostraka.learn.options import ReadOptions
 
 FRICTIONLESS = """{"resources": [{"name": "visits", "schema": {"missingValues": ["", "-99"], "fields": [

@@ -5,9 +5,9 @@ import math
 import pytest
 
 from ostraka.core.curve import Curve
-from ostraka.core.ledger import balance
-from ostraka.core.ledger.balance import Balance
+from ostraka.core.ledger import history
 from ostraka.core.ledger.chain import Seal, price
+from ostraka.core.ledger.history import Balance
 from ostraka.ledger import Budget, BudgetExceeded, Ledger
 
 
@@ -112,7 +112,7 @@ def test_a_charge_that_was_not_asked_about_ends_the_decision(priced):
 
 @pytest.mark.parametrize("width", [1, 7, 4096])
 def test_the_bound_on_what_is_spent_is_near_and_never_below(priced, width, monkeypatch):
-    monkeypatch.setattr(balance, "_WIDEST", width)
+    monkeypatch.setattr(history, "_WIDEST", width)
     account, cost = Balance(Budget(epsilon=1.0, delta=1e-5, adaptive=False)), priced(60.0)
     while account.fits(cost):
         account.take(cost, under=cost)
@@ -141,7 +141,7 @@ def test_totals_of_many_prices_are_added_up_exactly(priced):
         for each in (account, plain):
             each.take(cost, uses=n)
         account.settle()
-    assert len(account._owed) <= balance._PRICES
+    assert len(account._owed) <= history._PRICES
     assert account.after() == plain.after()
     assert account.epsilon == plain.epsilon < math.inf
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from ostraka.core.ledger.group import Group
+from ostraka.core.ledger.commit import Group
 from ostraka.ledger import LedgerError
 
 PATIENCE = 120.0  # seconds, on a busy machine; nothing here takes one
@@ -149,7 +149,7 @@ def test_who_is_interrupted_while_waiting_leaves_and_nobody_waits_for_it(server)
             pass
 
     with pytest.MonkeyPatch.context() as waiting:
-        waiting.setattr("ostraka.core.ledger.group.threading.Lock", lambda: _Once(Interrupted()))
+        waiting.setattr("ostraka.core.ledger.commit.threading.Lock", lambda: _Once(Interrupted()))
         with pytest.raises(KeyboardInterrupt):
             group.submit(1)
     assert group._waiting == []

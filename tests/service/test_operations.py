@@ -26,7 +26,7 @@ import pytest
 
 import ostraka.cli
 from ostraka import Ledger, Result
-from ostraka.core.ledger.backup import back_up, restore
+from ostraka.core.ledger.ledger import back_up, restore
 from ostraka.ledger import LedgerError
 from ostraka.secure.server import listening
 from ostraka.serve import cli as _operate

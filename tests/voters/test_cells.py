@@ -9,7 +9,7 @@ import pytest
 from sklearn.datasets import load_digits, load_iris
 from sklearn.exceptions import NotFittedError
 
-from ostraka.data.images import INVARIANCES, transforms
+from ostraka.data.nearest import INVARIANCES, transforms
 from ostraka.voters import GraphCells, QuantileCells, bins
 from ostraka.voters.cells import reach
 

@@ -14,7 +14,7 @@ from ostraka import console
 from ostraka.console import argument, option, verb
 
 if TYPE_CHECKING:
-    from ostraka.cli.votes import Votes
+    from ostraka.cli.record import Votes
     from ostraka.core.mechanisms.law import BallotMechanism
     from ostraka.core.result import Result
 
@@ -65,7 +65,6 @@ def account(typed: AccountOptions) -> None:
     """
     from ostraka.audit.cli import make_mechanism
     from ostraka.cli import record
-    from ostraka.cli import votes as _votes
     from ostraka.core import check
 
     name: str = Kind.CONFIDENT if typed.mechanism is Kind.INTERACTIVE else typed.mechanism
@@ -79,7 +78,7 @@ def account(typed: AccountOptions) -> None:
     ):
         if value is not None and value < 1:
             raise click.UsageError(f"{name} must be an integer >= 1, got {value}")
-    cast = _votes.read(typed.votes, array=typed.array, n_classes=typed.classes).first(typed.first)
+    cast = record.read(typed.votes, array=typed.array, n_classes=typed.classes).first(typed.first)
     ballot = _against_guesses(ballot, typed.mechanism, typed.guesses, cast)
     result = record.record(
         ballot,
@@ -100,7 +99,7 @@ def _against_guesses(
     ballot: BallotMechanism, kind: Kind, guesses: Path | None, cast: Votes
 ) -> BallotMechanism:
     """Return the mechanism with its screen asked of votes less guesses, for Interactive-GNMax."""
-    from ostraka.cli import votes as _votes
+    from ostraka.cli import record
     from ostraka.core.mechanisms.guesses import AgainstGuesses
     from ostraka.core.mechanisms.law import payments
     from ostraka.core.mechanisms.screen import Confident
@@ -109,7 +108,7 @@ def _against_guesses(
         raise click.UsageError("--guesses FILE and --mechanism interactive need each other")
     if guesses is None:
         return ballot
-    guess = _votes.read_guesses(guesses, shape=cast.counts.shape)
+    guess = record.read_guesses(guesses, shape=cast.counts.shape)
     screen, argmax = payments(ballot)
     n_teachers = math.ceil(cast.counts.sum(axis=1).max(initial=1))
     gate = AgainstGuesses(mechanism=screen, guesses=guess, n_teachers=n_teachers)

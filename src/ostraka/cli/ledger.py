@@ -16,9 +16,8 @@ from ostraka import console
 from ostraka.console import JSON, Group, argument, option, verb
 
 if TYPE_CHECKING:
-    from ostraka.core.ledger.backup import Copied
     from ostraka.core.ledger.chain import Account, Entry
-    from ostraka.core.ledger.ledger import Ledger
+    from ostraka.core.ledger.ledger import Copied, Ledger
     from ostraka.core.ledger.witness import Witness
 
 app = Group(
@@ -265,11 +264,9 @@ def backup(
 
     Example: ostraka ledger backup run/ledger.sqlite copy.sqlite
     """
-    from ostraka.core.ledger import backup as copies
+    from ostraka.core.ledger.ledger import back_up
 
-    _done(
-        copy, copies.back_up(file.removeprefix("sqlite:///"), copy, secret=_secret(secret)), as_json=as_json
-    )
+    _done(copy, back_up(file.removeprefix("sqlite:///"), copy, secret=_secret(secret)), as_json=as_json)
 
 
 @verb(app)
@@ -285,9 +282,9 @@ def restore(
 
     Example: ostraka ledger restore copy.sqlite run/ledger.sqlite --anchor copy.sqlite.anchor
     """
-    from ostraka.core.ledger import backup as copies
+    from ostraka.core.ledger.ledger import restore as put_back
 
-    _done(file, copies.restore(copy, file, secret=_secret(secret), anchor=anchor), as_json=as_json)
+    _done(file, put_back(copy, file, secret=_secret(secret), anchor=anchor), as_json=as_json)
 
 
 def _done(path: Path, copied: Copied, *, as_json: bool) -> None:

@@ -5,13 +5,13 @@ of people. *Out* go arrays: features, codes of classes, numbers of units. Every 
 as they come asks this one.
 
 =====================================  ==================================================================
-:mod:`~ostraka.data.nearest`           which public row is nearest to a row
+:mod:`~ostraka.data.nearest`           which public row is nearest to a row, under small changes of images
 :mod:`~ostraka.data.units`             which rows belong to one person, however the identifier is written
 :mod:`~ostraka.data.labels`            names and codes of classes: :class:`~ostraka.data.labels.Labels`
-:mod:`~ostraka.data.table`             cells of files and frames: text, numbers, dates, missing values
+:mod:`~ostraka.data.table`             how files look; cells: text, numbers, dates, missing values
 :mod:`~ostraka.data.parquet`           rows that stay in Parquet files
 :mod:`~ostraka.data.columns`           the type of each column and the features that it gives
-:mod:`~ostraka.data.schema`            public categories and bins: rows as codes, and back
+:mod:`~ostraka.data.schema`            public categories and bins, data dictionaries: rows as codes
 :mod:`~ostraka.data.task`              the tables of a command as arrays to learn from
 =====================================  ==================================================================
 

@@ -21,8 +21,7 @@ from ostraka.data.units import numbered
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ostraka.data.look import Look
-    from ostraka.data.table import Format
+    from ostraka.data.table import Format, Look
     from ostraka.data.task import Columns
 
 REFUSED, DOUBT, NOTE = "refused", "doubt", "note"

@@ -22,7 +22,6 @@ from ostraka.data.findings import (
     require_settled,
     target_findings,
 )
-from ostraka.data.look import look, titles_of
 from ostraka.data.table import (
     EXCEL,
     MISSING,
@@ -30,9 +29,11 @@ from ostraka.data.table import (
     Format,
     Table,
     is_utf8,
+    look,
     read,
     read_arrays,
     sheets,
+    titles_of,
     word,
 )
 from ostraka.data.units import numbered
@@ -41,9 +42,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ostraka.data.columns import Features, Shown
-    from ostraka.data.dictionary import Dictionary
     from ostraka.data.findings import Finding
     from ostraka.data.parquet import ParquetRows, Piece
+    from ostraka.data.schema import Dictionary
 
 _TEST = 0.2  # of the public rows, where their labels are known
 _SPARSE = {"data", "indices", "indptr", "format", "shape"}  # as scipy.sparse.save_npz writes

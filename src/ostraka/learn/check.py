@@ -17,8 +17,7 @@ from ostraka.data import columns as encoding
 from ostraka.data import task as tasks
 from ostraka.data.findings import DOUBT, NOTE, REFUSED, Cells, Finding, findings, form_findings
 from ostraka.data.guards import WAY_OUT, require_apart, row_digests
-from ostraka.data.look import look
-from ostraka.data.table import Table, of_frame, read
+from ostraka.data.table import Table, look, of_frame, read
 from ostraka.data.units import numbered
 from ostraka.learn.classifier import PATEClassifier
 from ostraka.learn.regressor import PATERegressor

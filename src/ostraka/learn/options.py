@@ -14,7 +14,7 @@ from ostraka.console import argument, option, usage
 from ostraka.voters.named import DIGITS, TABLES, Defaults, Engine, Relation, Student, Teacher, Way
 
 if TYPE_CHECKING:
-    from ostraka.data.dictionary import Dictionary
+    from ostraka.data.schema import Dictionary
     from ostraka.data.task import Columns
 
 _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)", re.ASCII)
@@ -122,7 +122,7 @@ class TableOptions:
         click.UsageError
             It cannot be read as one.
         """
-        from ostraka.data.dictionary import Dictionary, read_dictionary
+        from ostraka.data.schema import Dictionary, read_dictionary
 
         if self.dictionary is None:
             return Dictionary({}, ())

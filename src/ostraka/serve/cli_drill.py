@@ -60,9 +60,8 @@ def drill(wanted: DrillOptions) -> None:
 
     Example: ostraka drill run
     """
-    from ostraka.core.ledger import backup
     from ostraka.core.ledger.budget import LedgerError
-    from ostraka.core.ledger.ledger import Ledger
+    from ostraka.core.ledger.ledger import Ledger, back_up, restore
     from ostraka.report import folder
     from ostraka.serve.keys import secret_in
 
@@ -83,13 +82,13 @@ def drill(wanted: DrillOptions) -> None:
     ):
         copy, run = Path(scratch) / "backup.sqlite", Path(scratch) / "run"
         clock = [time.perf_counter()]
-        backup.back_up(file, copy, secret=secret)
+        back_up(file, copy, secret=secret)
         clock.append(time.perf_counter())
         tell("backup", 1, 1)
         unwanted = shutil.ignore_patterns("ledger.sqlite*", "ledger.anchor", "keys.json", "*.lock")
         shutil.copytree(wanted.folder, run, ignore=unwanted)
         service = run / folder.SERVICE
-        restored = backup.restore(copy, service / "ledger.sqlite", secret=secret, anchor=f"{copy}.anchor")
+        restored = restore(copy, service / "ledger.sqlite", secret=secret, anchor=f"{copy}.anchor")
         shutil.copyfile(f"{copy}.anchor", service / "ledger.anchor")
         clock.append(time.perf_counter())
         tell("restore", 1, 1)

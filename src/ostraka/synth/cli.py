@@ -209,8 +209,7 @@ class _Request(NamedTuple):
 def _found(table: Table, schema: Schema, *, person: str | None, rows_are_people: bool) -> list[Finding]:
     """Doubts about whose rows these are and how the file is read; a schema says all about its columns."""
     from ostraka.data.findings import findings, form_findings
-    from ostraka.data.look import look
-    from ostraka.data.table import UNDECLARED
+    from ostraka.data.table import UNDECLARED, look
     from ostraka.data.task import Columns
 
     declared = Columns(label="", person=person, rows_are_people=rows_are_people, text=schema.names)
@@ -337,8 +336,7 @@ def describe(
     Example: ostraka synth schema public.csv --out schema.toml
     """
     from ostraka.core import files
-    from ostraka.data.dictionary import read_dictionary
-    from ostraka.data.schema import Schema
+    from ostraka.data.schema import Schema, read_dictionary
     from ostraka.data.table import read
 
     if out.exists():

@@ -19,8 +19,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from ostraka.core import check
-from ostraka.data.images import INVARIANCES, transforms
-from ostraka.data.nearest import nearest, squared_distances
+from ostraka.data.nearest import INVARIANCES, nearest, squared_distances, transforms
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

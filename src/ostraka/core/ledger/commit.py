@@ -1,5 +1,7 @@
 """Grant or refuse many charge requests in order, and write the granted ones in one transaction.
 
+Group commit: callers that arrive during a write are served together by the next write.
+
 An open ledger: checks on opening, reading the newest state, and committing store and anchor durably.
 """
 
@@ -9,7 +11,7 @@ import contextlib
 import os
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple, NoReturn, Self
+from typing import TYPE_CHECKING, Generic, NamedTuple, NoReturn, Self, TypeVar
 
 from ostraka.core import check
 from ostraka.core.ledger.budget import (
@@ -35,18 +37,97 @@ from ostraka.core.ledger.chain import (
     price,
     protection,
 )
-from ostraka.core.ledger.group import Group
 from ostraka.core.ledger.history import History
 from ostraka.core.ledger.postgres import PostgresStore
 from ostraka.core.ledger.store import SQLiteStore
 from ostraka.core.ledger.witness import Head, Quorum
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ostraka.core.curve import Priced
     from ostraka.core.ledger.store import Store
     from ostraka.core.ledger.witness import Witness
+
+
+Asks = TypeVar("Asks")
+Gets = TypeVar("Gets")
+
+
+class _Ticket(Generic[Asks, Gets]):
+    __slots__ = ("asks", "error", "gets", "leads", "turn")
+
+    def __init__(self, asks: Asks) -> None:
+        self.asks = asks
+        self.gets: Gets | None = None
+        self.error: BaseException | None = None
+        self.leads = False
+        self.turn = threading.Lock()
+        self.turn.acquire()
+
+
+class Group(Generic[Asks, Gets]):
+    """Serves callers of :meth:`submit` in order of arrival, many at a time; one of them does the work."""
+
+    def __init__(self, serve: Callable[[Sequence[Asks]], Sequence[Gets | BaseException]]) -> None:
+        self._serve = serve
+        self._lock = threading.Lock()
+        self._waiting: list[_Ticket[Asks, Gets]] = []
+        self._busy = False
+
+    def submit(self, asks: Asks) -> Gets:
+        """Return what ``serve`` gives for this caller, or raise what it raised."""
+        ticket: _Ticket[Asks, Gets] = _Ticket(asks)
+        try:
+            with self._lock:
+                self._waiting.append(ticket)
+                ticket.leads, self._busy = not self._busy, True
+            if not ticket.leads:
+                ticket.turn.acquire()
+            if ticket.leads:
+                self._lead()
+        except BaseException:  # an interrupt: no other caller may wait for this one
+            self._leave(ticket)
+            raise
+        if ticket.error is not None:
+            raise ticket.error
+        return ticket.gets  # type: ignore[return-value]
+
+    def _lead(self) -> None:
+        with self._lock:
+            batch, self._waiting = self._waiting, []
+        try:
+            served = self._serve([ticket.asks for ticket in batch])
+            for ticket, gets in zip(batch, served, strict=True):
+                if isinstance(gets, BaseException):
+                    ticket.error = gets
+                else:
+                    ticket.gets = gets
+        except BaseException as error:
+            kind = type(error) if isinstance(error, LedgerError) else LedgerError
+            for ticket in batch:
+                ticket.error = kind(str(error) or "interrupted: it is unknown whether it was charged")
+            raise
+        finally:
+            for ticket in batch:
+                ticket.turn.release()
+            self._hand_over()  # last: a served caller can ask again and join the next write
+
+    def _hand_over(self) -> None:
+        with self._lock:
+            self._busy = bool(self._waiting)
+            if self._waiting:
+                self._waiting[0].leads = True
+                self._waiting[0].turn.release()
+
+    def _leave(self, ticket: _Ticket[Asks, Gets]) -> None:
+        with self._lock:
+            if ticket not in self._waiting:  # it is being served, or was served
+                return
+            self._waiting.remove(ticket)
+        if ticket.leads:
+            self._hand_over()
+
 
 Outcome = Receipt | BudgetExceeded | KeyConflict
 Quote = tuple[str, str, bytes, bytes]  # mechanism, unit, orders, cost of one use in whole units

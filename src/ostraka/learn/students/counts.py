@@ -25,7 +25,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ostraka.core import check
 from ostraka.core.mechanisms.law import ABSTAIN
 from ostraka.core.numeric import one_thread
-from ostraka.data.images import INVARIANCES, augmented, transforms
+from ostraka.data.nearest import INVARIANCES, augmented, transforms
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
