@@ -223,7 +223,7 @@ MUTANTS = [
     ),
     Mutant(
         "numbers are not clipped to the declared bounds",
-        "voters/values.py",
+        "voters/rows.py",
         "2 * (np.clip(values, low, high) - low)",
         "2 * (values - low)",
         "pate/test_regressor.py::test_a_number_beyond_the_bounds_counts_as_the_nearest",
@@ -244,14 +244,14 @@ MUTANTS = [
     ),
     Mutant(
         "every row of a person counts as far from its prediction",
-        "voters/values.py",
+        "voters/rows.py",
         "sums = (counts // np.bincount(self._people, minlength=self.n_units_)[:, None]).sum(axis=0)",
         "sums = counts.sum(axis=0)",
         "pate/test_regressor.py::TestIntervals::test_a_person_counts_once_however_many_rows_it_has",
     ),
     Mutant(
         "a row that is left out counts as if it were replaced",
-        "voters/values.py",
+        "voters/rows.py",
         '// (4 if self.relation == "zero-out" else 2)',
         "// 2",
         "pate/test_regressor.py::TestIntervals::"

@@ -103,7 +103,7 @@ MUTANTS = [
     ),
     Mutant(
         "a text in a list of rows makes all cells text",
-        "voters/bins.py",
+        "voters/cells.py",
         "elif isinstance(X, list | tuple) and X and",
         "elif isinstance(X, tuple) and X and",
         _FILES + "test_a_table_of_votes_moves_no_further_than_its_adjacency_says",

@@ -28,21 +28,21 @@ __all__ = ["MUTANTS"]
 MUTANTS = [
     Mutant(
         "an answer that was changed on its way from a worker is taken",
-        "voters/clusters.py",
+        "voters/voting.py",
         "    if sealed != _digest(batch, answers):\n",
         "    if not sealed:\n",
         "voters/test_clusters.py::test_what_is_lost_or_changed_on_the_way_is_done_again",
     ),
     Mutant(
         "a batch that a lost worker had is left out",
-        "voters/clusters.py",
+        "voters/voting.py",
         "                    waiting.append(place)\n",
         "                    yield place, []\n",
         "voters/test_clusters.py::test_what_is_lost_or_changed_on_the_way_is_done_again",
     ),
     Mutant(
         "a Ray that somebody else runs on the machine is joined",
-        "voters/clusters.py",
+        "voters/voting.py",
         'os.environ.get("RAY_ADDRESS", "local")',
         'os.environ.get("RAY_ADDRESS", "auto")',
         "voters/test_clusters.py::"

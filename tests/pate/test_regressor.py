@@ -19,9 +19,8 @@ from ostraka.learn.handover import plain
 from ostraka.learn.students.filter import KalmanLinear
 from ostraka.learn.ways.filter import SpectrumRegressor
 from ostraka.report import render_html
-from ostraka.voters.rows import clipped_residuals
+from ostraka.voters.rows import DISTANCES, ValueVoter, clipped_residuals, scaled
 from ostraka.voters.spectrum import Spectrum
-from ostraka.voters.values import DISTANCES, ValueVoter, scaled
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(3000, 4))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ostraka.voters.clusters import open_cluster
+from ostraka.voters.voting import open_cluster
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 GOOD = ["joy", "delight", "wonderful", "moving", "warm", "funny", "clever", "bright", "tender", "superb"]

@@ -10,8 +10,8 @@ from sklearn.datasets import load_digits, load_iris
 from sklearn.exceptions import NotFittedError
 
 from ostraka.data.nearest import INVARIANCES, transforms
-from ostraka.voters import GraphCells, QuantileCells, bins
-from ostraka.voters.cells import reach
+from ostraka.voters import GraphCells, QuantileCells
+from ostraka.voters.cells import _codes, reach
 
 IMAGES, DIGITS = load_digits(return_X_y=True)
 PUBLIC, PRIVATE = IMAGES[:250], IMAGES[250:]
@@ -218,10 +218,7 @@ class TestQuantileCells:
 
         def codes(table):
             return np.stack(
-                [
-                    bins._codes(each, table[name])
-                    for each, name in zip(cells._bins, cells.columns_, strict=True)
-                ],
+                [_codes(each, table[name]) for each, name in zip(cells._bins, cells.columns_, strict=True)],
                 axis=1,
             )
 

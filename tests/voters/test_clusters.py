@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from ostraka.voters import clusters
+from ostraka.voters import voting
 from ostraka.voters.voting import spread
 
 ITEMS = list(range(24))
@@ -110,13 +110,13 @@ class Unreliable:
 
     def answer(self, handle):
         fault = self.faults.pop(0) if self.faults else None
-        sealed, answers = clusters.done(handle[1], self.pickler)
+        sealed, answers = voting.done(handle[1], self.pickler)
         if fault == "lost":
-            raise clusters.LostError("NodeDied")
+            raise voting.LostError("NodeDied")
         if fault == "changed":
             return sealed, answers[:-1] + bytes([answers[-1] ^ 1])
         if fault == "of another batch":
-            return clusters.done(handle[1] + b" ", self.pickler)
+            return voting.done(handle[1] + b" ", self.pickler)
         return sealed, answers
 
     def cancel(self, handles):
@@ -134,7 +134,7 @@ def squares(batch):
 @pytest.mark.parametrize("times", [1, 7])
 def test_what_is_lost_or_changed_on_the_way_is_done_again(fault, times):
     cluster = Unreliable(*[fault] * times)
-    answers = dict(clusters.answers_of(cluster, squares, BATCHES, at_once=2))
+    answers = dict(voting.answers_of(cluster, squares, BATCHES, at_once=2))
     assert answers == {0: [0, 1], 1: [4, 9], 2: [16]}
     assert (cluster.submitted, cluster.most, cluster.cancelled) == (3 + times, 2, [])
 
@@ -142,7 +142,7 @@ def test_what_is_lost_or_changed_on_the_way_is_done_again(fault, times):
 def test_a_batch_that_is_lost_again_and_again_ends_in_a_sentence_and_the_rest_is_given_up():
     cluster = Unreliable(*["lost"] * 8)
     with pytest.raises(RuntimeError, match=r"lost the same batch 8 times \(NodeDied\): look whether"):
-        list(clusters.answers_of(cluster, squares, BATCHES, at_once=2))
+        list(voting.answers_of(cluster, squares, BATCHES, at_once=2))
     assert len(cluster.cancelled) == 1
 
 
@@ -155,7 +155,7 @@ def test_a_ray_of_somebody_else_on_this_machine_is_not_joined_unless_it_is_named
     options = {}
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", options.update)
-    clusters.open_cluster("ray")
+    voting.open_cluster("ray")
     assert options["address"] == (address or "local")
 
 
@@ -171,5 +171,5 @@ def test_without_a_dask_client_one_is_started_which_stays_the_sessions(monkeypat
     monkeypatch.setattr(distributed, "get_client", get_client)
     monkeypatch.setattr(distributed, "Client", lambda **options: started.append(options))
     for _ in range(2):
-        clusters.open_cluster("dask")
+        voting.open_cluster("dask")
     assert started == [{"dashboard_address": None}]

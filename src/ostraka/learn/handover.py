@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from ostraka.core.result import Result
     from ostraka.data.columns import Shown
     from ostraka.learn.students.counts import MomentLogistic
-    from ostraka.voters.bins import QuantileCells
+    from ostraka.voters.cells import QuantileCells
 
 
 def perceptron(network: TorchClassifier, classes: np.ndarray) -> MLPClassifier:

@@ -16,7 +16,7 @@ from ostraka.learn.classifier import FittedRows
 from ostraka.learn.session import Seeds, begin, split
 from ostraka.learn.ways.filter import COVERAGES, Regression
 from ostraka.learn.ways.plan import Facts, delta_of
-from ostraka.voters.values import scaled
+from ostraka.voters.rows import scaled
 
 if TYPE_CHECKING:
     import os

@@ -3,10 +3,10 @@
 *In* come private rows, labels, and whom each row belongs to. *Out* go votes or tables of counts, each a
 :class:`~ostraka.Private` with its adjacency, which only a mechanism opens.
 
-``teachers`` are trained on shards (``voting`` trains and counts, also where files lie, ``kinds`` trains many
-at once, ``networks`` those of torch). ``neighbours`` vote with their labels.
-``prompts`` show rows to a language model at an ``endpoint``. ``rows`` vote once each for public ``cells``,
-``bins`` or features, or in rounds for what a model gets wrong. ``saved`` voters are read back in one process
+``teachers`` are trained on shards (``voting`` trains and counts, also where files lie and on clusters,
+``kinds`` trains many at once). ``neighbours`` vote with their labels.
+``prompts`` show rows to a language model at an ``endpoint``. ``rows`` vote once each for public ``cells``
+or features, or in rounds for what a model gets wrong. ``saved`` voters are read back in one process
 or are ``split`` over several. Parties that keep their rows at home have a room of their own, ``parties``.
 
 The promise: **one unit moves the votes by what their adjacency states, and no other unit's ballot.**
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from ostraka.secure.dealer import Dealer as Dealer
     from ostraka.secure.keys import Identity as Identity
     from ostraka.secure.wire import PartyServer as PartyServer
-    from ostraka.voters.bins import QuantileCells as QuantileCells
     from ostraka.voters.cells import GraphCells as GraphCells
+    from ostraka.voters.cells import QuantileCells as QuantileCells
     from ostraka.voters.endpoint import Endpoint as Endpoint
     from ostraka.voters.neighbours import NeighbourVoter as NeighbourVoter
     from ostraka.voters.prompts import PromptEnsemble as PromptEnsemble

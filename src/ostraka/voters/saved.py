@@ -27,10 +27,9 @@ from ostraka.parties import saved as remote
 from ostraka.parties.parties import PartyEnsemble
 from ostraka.voters.kinds import kind_of_model
 from ostraka.voters.neighbours import Nearest, NeighbourVoter
-from ostraka.voters.networks import as_network
 from ostraka.voters.prompts import PromptEnsemble
 from ostraka.voters.split import SplitTeachers
-from ostraka.voters.teachers import TeacherEnsemble
+from ostraka.voters.teachers import TeacherEnsemble, as_network
 from ostraka.voters.voting import Teacher
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from scipy.linalg import eigh
 from sklearn.kernel_approximation import Nystroem
 
 from ostraka.core import check
-from ostraka.voters.bins import QuantileCells
+from ostraka.voters.cells import QuantileCells
 from ostraka.voters.rows import FeatureCells, kernel_features
 
 if TYPE_CHECKING:

@@ -1,4 +1,7 @@
-"""Saved teachers in several processes of this machine, whose partial votes are summed."""
+"""Saved teachers in several processes of this machine, whose partial votes are summed.
+
+``python -m ostraka.voters.split FD`` is such a process, with a part of the teachers.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,22 @@ import socket
 import subprocess
 import sys
 import threading
+import warnings
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ostraka.core.private import Adjacency, Private
+from ostraka.voters.kinds import LinearTeachers
+from ostraka.voters.voting import count_votes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
 READY = b"ready"
-_PROGRAM = "ostraka.voters.part"
+_PROGRAM = "ostraka.voters.split"
 _ALONE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # each process is one of several
 _STARTING, _VOTING = 600.0, 60.0  # seconds
 
@@ -135,3 +141,40 @@ class _Part:
         except (EOFError, OSError):
             pass
         raise VotersAwayError("a process of teachers has ended or does not answer")
+
+
+def serve(connection: Connection) -> None:
+    """Read a part of the teachers, and count their ballots until the other side is gone."""
+    from ostraka.voters.saved import SavedTeachers  # noqa: PLC0415  (which imports this module)
+
+    warnings.simplefilter("ignore")  # the number of failing teachers is private
+    task = json.loads(connection.recv_bytes())
+    saved = SavedTeachers.load(task["folder"], trusted=task["trusted"], part=tuple(task["part"]))
+    if saved.sha256 != task["sha256"]:  # beside the other parts' teachers, a unit could have two ballots
+        raise ValueError(
+            f"{task['folder']} was changed since these teachers began to vote: put the files back, "
+            "or start again"
+        )
+    width, n_classes = len(saved.grid), len(saved.classes)
+    linear = None  # one matrix product, where teachers have such scores
+    if saved.kind == "teachers":
+        linear = LinearTeachers.of(saved.ensemble.teachers_, n_classes=n_classes, n_features=width)
+    connection.send_bytes(READY)
+    while True:
+        try:
+            rows = np.frombuffer(connection.recv_bytes(), dtype="<f8").reshape(-1, width)
+        except (EOFError, OSError):
+            return
+        try:
+            if linear is None:
+                counts = count_votes(saved.ensemble.predictions(rows), n_classes=n_classes)
+            else:
+                counts = linear.counts(rows)
+            answer = counts.astype("<i8").tobytes()
+        except Exception:  # noqa: BLE001  (its message may quote private values)
+            answer = b""
+        connection.send_bytes(answer)
+
+
+if __name__ == "__main__":
+    serve(Connection(int(sys.argv[1])))

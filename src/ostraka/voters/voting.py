@@ -1,6 +1,10 @@
 """Train teachers on their shards, predict, and count the ballots.
 
-Engines: teachers train and vote in this process, on several cores, or on a Ray or Dask cluster.
+Engines: teachers train and vote in this process, on several cores, or on a Ray or Dask cluster. There a lost
+worker, node or answer delays a batch and nothing else. A batch travels by value, as one sequence of bytes
+that this process keeps until its answers are here. So whatever a machine takes with it is made again from
+here. An answer comes with a digest of what the worker was sent and of what it sent back; one that does not
+match counts as lost.
 
 Rows in Parquet files are read by the workers, where the files lie, each its own shards' rows.
 """
@@ -8,12 +12,16 @@ Rows in Parquet files are read by the workers, where the files lie, each its own
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import importlib
+import os
+import pickle
 import random
 import threading
 import time
 import warnings
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import joblib
 import numpy as np
@@ -24,7 +32,7 @@ from sklearn.utils import get_tags
 from ostraka.core import check
 from ostraka.core.numeric import one_thread
 from ostraka.data.parquet import ParquetRows as ParquetRows  # noqa: PLC0414, TC001  (read from here)
-from ostraka.voters import clusters, kinds
+from ostraka.voters import kinds
 from ostraka.voters.kinds import LinearTeachers
 
 if TYPE_CHECKING:
@@ -263,7 +271,7 @@ def spread(
     ``work`` takes a batch and must treat each item separately. A task carries only the items of its
     batch, in memory and never through a memory-mapped file, because they may be private.
     """
-    if engine in clusters.ENGINES:
+    if engine in ENGINES:
         return _on_cluster(work, items, engine=engine, n_jobs=n_jobs, on_progress=on_progress)
     done: list[Answer] = []
     if engine == "joblib":
@@ -288,13 +296,13 @@ def spread(
 
 def n_workers(engine: str, n_jobs: int | None) -> int:
     """How many workers an engine has, which is started if it is not running."""
-    if engine in clusters.ENGINES:
-        return _n_workers(clusters.open_cluster(engine), n_jobs)
+    if engine in ENGINES:
+        return _n_workers(open_cluster(engine), n_jobs)
     with contextlib.nullcontext() if engine == "joblib" else joblib.parallel_config(backend=engine):
         return int(joblib.effective_n_jobs(_jobs(n_jobs)))
 
 
-def _n_workers(cluster: clusters.Cluster, n_jobs: int | None) -> int:
+def _n_workers(cluster: Cluster, n_jobs: int | None) -> int:
     jobs, workers = _jobs(n_jobs), cluster.count_workers()
     if jobs is None or jobs == -1:
         return workers
@@ -315,12 +323,12 @@ def _on_cluster(
     n_jobs: int | None,
     on_progress: Callable[[int, int], object],
 ) -> list[Answer]:
-    cluster = clusters.open_cluster(engine)
+    cluster = open_cluster(engine)
     jobs = _n_workers(cluster, n_jobs)
     batches = _batches(items, jobs)
     answers: dict[int, list[Answer]] = {}
     at_once = jobs if n_jobs is not None else 2 * jobs  # no worker waits for its next batch
-    for place, batch in clusters.answers_of(cluster, work, batches, at_once=at_once):
+    for place, batch in answers_of(cluster, work, batches, at_once=at_once):
         answers[place] = batch
         on_progress(sum(map(len, answers.values())), len(items))
     return [answer for place in range(len(batches)) for answer in answers[place]]
@@ -444,3 +452,192 @@ def _parts(shards: Sequence[Shard], *, n_features: int, n_parts: int) -> list[li
     n_parts = min(len(shards), max(n_parts, -(-numbers // _NUMBERS_A_PART)))
     size = -(-len(shards) // n_parts)
     return [list(shards[start : start + size]) for start in range(0, len(shards), size)]
+
+
+ENGINES = ("ray", "dask")
+_TRIES = 8  # of one batch, beyond what the cluster tries by itself
+_RETRIES = 3  # by the cluster itself
+_LOOK = 1.0  # seconds between two looks at a cluster that is silent
+
+
+class LostError(Exception):
+    """What ran a batch is gone, or its answer is."""
+
+
+class Cluster(Protocol):
+    """A cluster that runs batches. Its handles are its own; ``pickler`` names the module it pickles with."""
+
+    pickler: str
+
+    def count_workers(self) -> int:
+        """How many batches it runs at a time."""
+        ...
+
+    def submit(self, batch: bytes) -> Any:
+        """Begin a batch; return a handle of it."""
+        ...
+
+    def finished(self, handles: Sequence[Any]) -> list[Any]:
+        """Those that have ended in one way or another, after a second at the latest."""
+        ...
+
+    def answer(self, handle: Any) -> tuple[bytes, bytes]:
+        """What :func:`done` returned, or raise what the work raised, or LostError."""
+        ...
+
+    def cancel(self, handles: Sequence[Any]) -> None:
+        """Give up what has not ended."""
+        ...
+
+
+def open_cluster(engine: str) -> Cluster:
+    """The cluster of this session, which is started if there is none."""
+    return _Ray() if engine == "ray" else _Dask()
+
+
+def answers_of(
+    cluster: Cluster,
+    work: Callable[[Sequence[Any]], list[Any]],
+    batches: Sequence[Sequence[Any]],
+    *,
+    at_once: int,
+) -> Iterator[tuple[int, list[Any]]]:
+    """Do the batches, so many at a time. Yield the place and the answers of each, in the order they come.
+
+    Raises
+    ------
+    RuntimeError
+        A batch was lost eight times in a row.
+    Exception
+        What the work raised.
+    """
+    tries, waiting = [0] * len(batches), list(reversed(range(len(batches))))
+    running: dict[Any, tuple[int, bytes]] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < at_once:
+                place = waiting.pop()
+                content = importlib.import_module(cluster.pickler).dumps((work, batches[place]))
+                running[cluster.submit(content)] = place, content
+            for handle in cluster.finished(list(running)):
+                place, content = running.pop(handle)
+                try:
+                    answer = _checked(cluster, handle, content)
+                except LostError as error:
+                    tries[place] += 1
+                    if tries[place] == _TRIES:
+                        raise RuntimeError(
+                            f"the cluster lost the same batch {_TRIES} times ({error}): look whether its "
+                            "workers have enough memory, or use engine='joblib'"
+                        ) from None
+                    waiting.append(place)
+                else:
+                    yield place, pickle.loads(answer)  # noqa: S301  (from a worker, under a digest)
+    finally:
+        cluster.cancel(list(running))
+
+
+def _checked(cluster: Cluster, handle: Any, batch: bytes) -> bytes:
+    sealed, answers = cluster.answer(handle)
+    if sealed != _digest(batch, answers):
+        raise LostError("its answer is not what a worker sent")
+    return answers
+
+
+def done(batch: bytes, pickler: str) -> tuple[bytes, bytes]:
+    """Do a batch in a worker: the digest of what came and of what leaves, and the answers."""
+    work, items = pickle.loads(batch)  # noqa: S301  (from the process that asks)
+    answers = importlib.import_module(pickler).dumps(work(items))
+    return _digest(batch, answers), answers
+
+
+def _digest(batch: bytes, answers: bytes) -> bytes:
+    return hashlib.sha256(hashlib.sha256(batch).digest() + answers).digest()
+
+
+class _Ray:
+    """The Ray of this session; else that of RAY_ADDRESS; else one on this machine, of its own.
+
+    A cluster that somebody else runs on this machine is not joined unless RAY_ADDRESS names it: rows are
+    private, and its workers are not known.
+    """
+
+    pickler = "ray.cloudpickle"
+
+    def __init__(self) -> None:
+        self._ray = ray = check.require("ray", extra="ray")
+        if not ray.is_initialized():
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about its own future defaults
+                ray.init(
+                    address=os.environ.get("RAY_ADDRESS", "local"),
+                    include_dashboard=False,
+                    log_to_driver=False,
+                    logging_level="ERROR",
+                )
+        self._task = ray.remote(done).options(max_retries=_RETRIES)
+
+    def count_workers(self) -> int:
+        return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+
+    def submit(self, batch: bytes) -> Any:
+        return self._task.remote(batch, self.pickler)
+
+    def finished(self, handles: Sequence[Any]) -> list[Any]:
+        ready, _ = self._ray.wait(list(handles), timeout=_LOOK, fetch_local=False)
+        return list(ready)
+
+    def answer(self, handle: Any) -> tuple[bytes, bytes]:
+        errors = self._ray.exceptions
+        try:
+            sealed, answers = self._ray.get(handle)
+        except errors.RayTaskError as error:
+            raise error.cause from None
+        except errors.RayError as error:
+            raise LostError(type(error).__name__) from None
+        return sealed, answers
+
+    def cancel(self, handles: Sequence[Any]) -> None:
+        for handle in handles:
+            self._ray.cancel(handle, force=True)
+
+
+class _Dask:
+    """The Dask client of this session; else a local cluster, for the session."""
+
+    pickler = "cloudpickle"
+
+    def __init__(self) -> None:
+        self._distributed = distributed = check.require("distributed", extra="dask")
+        try:
+            self._client = distributed.get_client()
+        except ValueError:
+            # becomes the session's client, and is closed at exit
+            self._client = distributed.Client(dashboard_address=None)
+
+    def count_workers(self) -> int:
+        return max(1, int(sum(self._client.nthreads().values())))
+
+    def submit(self, batch: bytes) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a large batch is meant to lie at the scheduler, which survives
+            return self._client.submit(done, batch, self.pickler, pure=False)
+
+    def finished(self, handles: Sequence[Any]) -> list[Any]:
+        try:
+            state = self._distributed.wait(list(handles), timeout=_LOOK, return_when="FIRST_COMPLETED")
+        except TimeoutError:
+            return []
+        return list(state.done)
+
+    def answer(self, handle: Any) -> tuple[bytes, bytes]:
+        lost = (self._distributed.KilledWorker, self._distributed.client.FutureCancelledError)
+        try:
+            sealed, answers = handle.result()
+        except lost as error:
+            raise LostError(type(error).__name__) from None
+        return sealed, answers
+
+    def cancel(self, handles: Sequence[Any]) -> None:
+        if handles:
+            self._client.cancel(list(handles), force=True)

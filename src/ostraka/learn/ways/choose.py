@@ -25,8 +25,7 @@ from ostraka.learn.ways.counts import Counts, counted, expected_labels
 from ostraka.learn.ways.filter import Filter, Regression
 from ostraka.learn.ways.plan import Facts, World, delta_of
 from ostraka.learn.ways.rounds import Rounds
-from ostraka.voters.bins import QuantileCells
-from ostraka.voters.cells import GraphCells
+from ostraka.voters.cells import GraphCells, QuantileCells
 from ostraka.voters.named import TABLES
 from ostraka.voters.rows import FeatureCells, own_features
 from ostraka.voters.spectrum import Spectrum

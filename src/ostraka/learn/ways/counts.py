@@ -29,7 +29,7 @@ from ostraka.learn.students.counts import AugmentedSVM, MomentLogistic, Smoothed
 from ostraka.learn.students.distil import Distilled
 from ostraka.learn.ways.plan import MANY, Planned, Way, least_noise
 from ostraka.report.page import neighbours
-from ostraka.voters.bins import QuantileCells
+from ostraka.voters.cells import QuantileCells
 from ostraka.voters.rows import RowVoter, ballot_of, contrasts, own_features
 
 if TYPE_CHECKING:

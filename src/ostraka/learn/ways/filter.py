@@ -16,9 +16,8 @@ from ostraka.core.door import release
 from ostraka.learn.run import Run
 from ostraka.learn.students.filter import KalmanLinear, KalmanLogistic, chances
 from ostraka.learn.ways.rounds import Tables, TablesPlan, tables_within
-from ostraka.voters.rows import RowVoter, balanced_residuals, summed
+from ostraka.voters.rows import DISTANCES, RowVoter, ValueVoter, balanced_residuals, summed
 from ostraka.voters.spectrum import Spectrum, many_rows
-from ostraka.voters.values import DISTANCES, ValueVoter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -235,7 +234,7 @@ class SpectrumRegressor(RegressorMixin, BaseEstimator):
     """A public spectrum and a linear model of it, as one regressor of rows.
 
     ``distances`` are noisy shares of private rows, by how far the model is from their numbers, in the bins of
-    :func:`~ostraka.voters.values.distances`; ``noise`` is the standard deviation of each.
+    :func:`~ostraka.voters.rows.distances`; ``noise`` is the standard deviation of each.
     """
 
     cells: Spectrum
