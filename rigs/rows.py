@@ -43,8 +43,7 @@ from ostraka.synth.clusters import NoisyLloyd
 from ostraka.synth.dpgm import Spread
 from ostraka.synth.sequences import SequenceGenerator, sequences
 from ostraka.voters import NeighbourVoter
-from ostraka.voters.cells import QuantileCells
-from ostraka.voters.cells import GraphCells
+from ostraka.voters.cells import GraphCells, QuantileCells
 from ostraka.voters.rows import FeatureCells, RowVoter
 from ostraka.voters.spectrum import Spectrum
 from ostraka.voters.voting import Shard, count_votes, train, vote
