@@ -5,10 +5,13 @@ import math
 import shutil
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 import ostraka.cli
 from ostraka import Budget, GNMax, Ledger, PATEClassifier
+from ostraka.data import budgets
 from ostraka.data.budgets import FOLDER, TableLedger, Tables
 from tests.cli.learning import learn, tables
 
@@ -168,6 +171,26 @@ def test_rows_in_memory_have_a_budget_too(tmp_path):
     ]
     assert [result.upper["table"]["releases"] for result in results] == [1, 2]
     assert results[1].upper["epsilon"] <= 1 < results[1].upper["table"]["epsilon"] < 2
+
+
+def test_a_table_is_known_by_digests_that_an_earlier_version_wrote(tmp_path):
+    rng = np.random.default_rng(0)
+    table = pa.table({"x": rng.normal(size=300), "k": rng.integers(0, 9, 300), "t": ["a", None, "c"] * 100})
+    parquet.write_table(table, tmp_path / "one.parquet")
+    parquet.write_table(table.slice(20), tmp_path / "moved.parquet", row_group_size=50)
+    parquet.write_table(table.set_column(0, "x", table["k"]), tmp_path / "other.parquet")
+    tables = Tables(tmp_path / "kept")
+    number = tables.account(tmp_path / "one.parquet").number
+    path = tables.folder / f"{number}.json"
+    of_before = json.loads(path.read_text())
+    digests = budgets._file_digests(tmp_path / "one.parquet", tables._key(), version=1)
+    assert of_before.pop("digests") == 2
+    of_before["rows"] = [int(digest) for digest in np.sort(np.concatenate([*digests]))]
+    path.write_text(json.dumps(of_before))
+    assert Tables(tables.folder).known(tmp_path / "other.parquet") is None
+    assert Tables(tables.folder).account(tmp_path / "moved.parquet").number == number
+    assert json.loads(path.read_text())["digests"] == 2
+    assert Tables(tables.folder).account(tmp_path / "other.parquet").number != number
 
 
 def test_a_folder_that_cannot_be_written_is_said_before_anything_is_spent(folder):

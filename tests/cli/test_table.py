@@ -131,6 +131,14 @@ def test_parquet_types_come_out_as_csv_text_would(tmp_path):
     np.testing.assert_array_equal(table.numbers("count")[0], [7.0, 8.0, np.nan])
 
 
+@pytest.mark.parametrize("kind", [pa.int8(), pa.uint64(), pa.int64()])
+def test_whole_numbers_are_the_text_that_each_alone_is(kind):
+    cells = [0, 7, None, 2**7 - 1, 12]
+    column = pa.chunked_array([pa.array(cells, kind), pa.array(cells[::-1], kind)])
+    table = _table.Table(Path("k"), pa.table({"k": column}), np.arange(10))
+    assert table.text("k") == [_table.word(cell) for cell in cells + cells[::-1]]
+
+
 def test_rows_keep_their_place_in_the_file_when_split(tmp_path):
     table = read(written(tmp_path, "a\n0\n1\nx\n3\n"))
     rest, taken = table.split(np.array([True, False, False, True]))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -21,12 +22,13 @@ import numpy as np
 from ostraka.core import files
 from ostraka.core.ledger.budget import Budget, LedgerError
 from ostraka.core.ledger.ledger import Ledger
-from ostraka.data.table import EXCEL, Table, of_frame, opened, read, sheet_rows, sheets
+from ostraka.data.guards import bits, mixed_in
+from ostraka.data.table import EXCEL, Table, of_frame, opened, sheet_rows, sheets
 from ostraka.data.units import LATEST
 from ostraka.data.units import named as named_people
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from ostraka.core.curve import Priced
 
@@ -36,6 +38,8 @@ _SKETCH = 512  # smallest digests that are kept
 _SAME_PEOPLE, _SAME_ROWS = 0.05, 0.5  # shares of a sketch that two versions of one table have in common
 _UNBOUNDED = 1e6  # the ledger of a table counts; the ledger of a run refuses
 _VERSION = 1
+_DIGESTS = 2  # version of digests of cells: 1 hashed each number as a text
+_AT_ONCE = 1 << 16  # rows that are read and hashed at a time
 _OWNERS = {"row": ("person",), "label": ("row", "person")}  # units of which each of the others is a part
 
 
@@ -197,6 +201,7 @@ class Tables:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
+        self._read: dict[tuple[str, int], np.ndarray] = {}  # digests of a file, which take long
 
     @classmethod
     def beside(cls, table: Path) -> Tables:
@@ -212,7 +217,7 @@ class Tables:
         """The account of a table that was released from before; None where there is none. Writes nothing."""
         if not (self.folder / _SECRET).exists():
             return None
-        record = self._record(path, self._units(path, people, rows))
+        record = self._record(path, people, rows)
         return None if record is None else Account(self.folder, record["name"], record["number"])
 
     def account(self, path: Path | None, people: Any = None, *, rows: Any = None) -> Account:
@@ -233,27 +238,38 @@ class Tables:
             The folder cannot be written.
         """
         with self._locked():
-            units = self._units(path, people, rows)
-            record = self._record(path, units)
+            record = self._record(path, people, rows)
             if record is None:
                 name = "rows in memory" if path is None else path.name
                 record = {"version": _VERSION, "name": name, "number": secrets.token_hex(6), "paths": []}
-            self._remember(record, path, units)
+            self._remember(record, path, self._units(path, people, rows, version=_DIGESTS))
         return Account(self.folder, record["name"], record["number"])
 
-    def _record(self, path: Path | None, units: Units) -> dict[str, Any] | None:
+    def _record(self, path: Path | None, people: Any, rows: Any) -> dict[str, Any] | None:
         records = self._records()
         for record in records:
             if path is not None and str(path.resolve()) in record["paths"]:
                 return record
-        return next((record for record in records if _alike(record, units)), None)
+        for version in sorted({record.get("digests", 1) for record in records}, reverse=True):
+            units = self._units(path, people, rows, version=version)
+            for record in records:
+                if record.get("digests", 1) == version and _alike(record, units):
+                    return record
+        return None
 
-    def _units(self, path: Path | None, people: Any, rows: Any) -> Units:
+    def _units(self, path: Path | None, people: Any, rows: Any, *, version: int) -> Units:
         """Digests of a table's rows, and of its people. Rows of a text file are its lines, in any order."""
         key = self._key()
         named = [] if people is None else named_people(people, version=LATEST)[1]
-        digests = _file_digests(path, key) if rows is None and path is not None else _row_digests(rows, key)
-        return Units(_smallest(digests), _smallest(_digests(named, key)))
+        if rows is not None or path is None:
+            digests = _smallest([_row_digests(rows, key, version=version)])
+        else:
+            digests = self._read.get((str(path), version), np.zeros(0, dtype=np.uint64))
+            if not len(digests):
+                digests = self._read[str(path), version] = _smallest(
+                    _file_digests(path, key, version=version)
+                )
+        return Units(digests, _smallest([_digests(named, key)]))
 
     def _key(self) -> bytes:
         try:
@@ -286,6 +302,7 @@ class Tables:
         for name, digests in units._asdict().items():
             if len(digests):
                 record[name] = [int(digest) for digest in digests]
+        record["digests"] = _DIGESTS
         if record != before or not record["paths"]:
             files.write(self.folder / f"{record['number']}.json", json.dumps(record), private=True)
 
@@ -336,8 +353,13 @@ def _promise(unit: str) -> tuple[str, str]:
     return name, relation.rstrip(")") or "replace-one"
 
 
-def _smallest(digests: np.ndarray) -> np.ndarray:
-    return np.unique(digests)[:_SKETCH]
+def _smallest(parts: Iterable[np.ndarray]) -> np.ndarray:
+    """The smallest of all digests, which come part by part."""
+    smallest = np.zeros(0, dtype=np.uint64)
+    for part in parts:
+        some = part if len(smallest) < _SKETCH else part[part < smallest[-1]]
+        smallest = np.unique(np.concatenate([smallest, some]))[:_SKETCH]
+    return smallest
 
 
 def _digests(texts: Iterable[str | bytes], key: bytes) -> np.ndarray:
@@ -350,38 +372,51 @@ def _digests(texts: Iterable[str | bytes], key: bytes) -> np.ndarray:
     return np.frombuffer(joined, dtype=">u8").astype(np.uint64)
 
 
-def _row_digests(rows: Any, key: bytes) -> np.ndarray:
+def _row_digests(rows: Any, key: bytes, *, version: int) -> np.ndarray:
     """Digests of rows in memory."""
     if hasattr(rows, "columns"):
         table = of_frame(rows, name="rows in memory", public=False)
-        return _cell_digests(table, sorted(table.names), key)
+        return _cell_digests(table, key, version=version)
     array = np.ascontiguousarray(np.zeros((0, 1)) if rows is None else rows)
     return _digests((row.tobytes() for row in array), key)
 
 
-def _file_digests(path: Path, key: bytes) -> np.ndarray:
-    """Digests of the rows of a file: its lines, if it is text. A folder has none: its path is known."""
+def _file_digests(path: Path, key: bytes, *, version: int) -> Iterator[np.ndarray]:
+    """Digests of the rows of a file, or of the lines of a text, in parts; a folder is known by its path."""
     ending = path.suffix.lower()
     if path.is_dir():
-        return np.zeros(0, dtype=np.uint64)
+        return
     if ending in {".parquet", ".pq"}:
-        table = read(path, public=False)
-        return _cell_digests(table, sorted(table.names), key)
-    if ending in EXCEL:
-        lines = (row for name in sheets(path) for row in sheet_rows(path, name))
-        return _digests(("\0".join(cell or "" for cell in line) for line in lines), key)
-    if ending == ".npz":
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        for batch in parquet.ParquetFile(path).iter_batches(_AT_ONCE):
+            table = Table(path, pa.Table.from_batches([batch]), np.arange(batch.num_rows))
+            yield _cell_digests(table, key, version=version)
+    elif ending == ".npz":
         with np.load(path, allow_pickle=False) as arrays:
             table_of_numbers = next((arrays[name] for name in arrays.files if arrays[name].ndim > 1), None)
-        return _row_digests(table_of_numbers, key)
-    with opened(path) as file:
-        return _digests((line.strip() for line in file), key)
+        yield _row_digests(table_of_numbers, key, version=version)
+    elif ending in EXCEL:
+        lines = (row for name in sheets(path) for row in sheet_rows(path, name))
+        yield _digests(("\0".join(cell or "" for cell in line) for line in lines), key)
+    else:
+        with opened(path) as file:
+            while len(digests := _digests((line.strip() for line in itertools.islice(file, _AT_ONCE)), key)):
+                yield digests
 
 
-def _cell_digests(table: Table, names: Sequence[str], key: bytes) -> np.ndarray:
-    """Digests of rows by their cells, each column's different texts being hashed once."""
+def _cell_digests(table: Table, key: bytes, *, version: int) -> np.ndarray:
+    """Digests of rows by their cells: numbers as they are, of texts the different ones hashed once."""
+    import pyarrow as pa
+
     mixed = np.full(len(table), int.from_bytes(key[:8]), dtype=np.uint64)
-    for name in names:
+    for name in sorted(table.names):
+        kind = table.frame.schema.field(name).type
+        if version > 1 and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+            mixed ^= _digests([name], key)
+            mixed_in(mixed, bits(table.frame[name].cast(pa.float64(), safe=False).to_numpy()))
+            continue
         codes, texts = table.kinds(name)
         mixed ^= _digests((f"{name}\0{text}" for text in texts), key)[codes]
         mixed *= np.uint64(0x9E3779B97F4A7C15)

@@ -177,8 +177,7 @@ def _digests(columns: list[np.ndarray], *, key: bytes = KEY) -> np.ndarray:
         digest = digests[start : start + _BLOCK]
         for column, words in zip(columns, keyed, strict=True):
             part = words[start : start + _BLOCK]
-            digest ^= part if words is not column else _bits(part)
-            _mix(digest)
+            mixed_in(digest, part if words is not column else bits(part))
     return digests
 
 
@@ -208,7 +207,7 @@ def _counts(ordered: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return ordered[starts], np.diff(np.append(starts, len(ordered)))
 
 
-def _bits(numbers: np.ndarray) -> np.ndarray:
+def bits(numbers: np.ndarray) -> np.ndarray:
     """Return numbers as 64-bit words, equal ones as equal words."""
     floats = numbers.astype(np.float64) + 0.0  # -0.0 is 0.0
     floats[np.isnan(floats)] = np.nan
@@ -222,10 +221,12 @@ def _keyed(column: np.ndarray) -> np.ndarray:
     return np.frombuffer(b"".join(keys), dtype=np.uint64)[codes]
 
 
-def _mix(words: np.ndarray) -> None:
-    """Apply the finaliser of SplitMix64 in place: every bit depends on every bit."""
-    words ^= words >> np.uint64(30)
-    words *= np.uint64(0xBF58476D1CE4E5B9)
-    words ^= words >> np.uint64(27)
-    words *= np.uint64(0x94D049BB133111EB)
-    words ^= words >> np.uint64(31)
+def mixed_in(digests: np.ndarray, words: np.ndarray) -> None:
+    """Mix 64 bits of each row into its digest, in place."""
+    digests ^= words
+    # the finaliser of SplitMix64: every bit depends on every bit
+    digests ^= digests >> np.uint64(30)
+    digests *= np.uint64(0xBF58476D1CE4E5B9)
+    digests ^= digests >> np.uint64(27)
+    digests *= np.uint64(0x94D049BB133111EB)
+    digests ^= digests >> np.uint64(31)

@@ -369,7 +369,9 @@ class Table:
 
         column = self.frame[name]
         kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        if pa.types.is_integer(column.type):
+            column = column.cast(pa.string())
+        elif not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
             return pa.array([word(cell) for cell in column.to_pylist()], pa.string())
         column = compute.fill_null(compute.utf8_trim_whitespace(text_of(column)), "")
         if compute.any(bad := compute.match_substring(column, _BAD)).as_py():

@@ -12,7 +12,7 @@ import hashlib
 import math
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import scipy.sparse
@@ -345,7 +345,14 @@ def _unit(features: np.ndarray) -> np.ndarray:
     return np.asarray(features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-300))
 
 
-_Column = list[Any] | np.ndarray
+class Coded(NamedTuple):
+    """A column by its different cells, and the place among them of each row's."""
+
+    different: list[Any]
+    codes: np.ndarray
+
+
+_Column = list[Any] | np.ndarray | Coded
 
 _TRUTH = {"True": "1", "False": "0"}
 
@@ -463,6 +470,8 @@ class QuantileCells(FromPublicRows):
 
 def _bins(cells: _Column, n_bins: int, least: int) -> tuple[str, np.ndarray]:
     """Return the bins of one column from the public rows' cells: edges of numbers, or categories of text."""
+    if isinstance(cells, Coded):
+        cells = [cells.different[code] for code in cells.codes.tolist()]
     # public rows alone decide which: a private cell of another type must not change how others are read
     if isinstance(cells, np.ndarray) or all(
         is_missing(cell) or isinstance(cell, int | float) for cell in cells
@@ -480,6 +489,8 @@ def _n_bins(bins: tuple[str, np.ndarray]) -> int:
 
 def _codes(bins: tuple[str, np.ndarray], cells: _Column) -> np.ndarray:
     """Return the bin of each cell, which depends on that cell only."""
+    if isinstance(cells, Coded):
+        return _codes(bins, cells.different)[cells.codes]
     kind, marks = bins
     last = _n_bins(bins) - 1
     if kind == "edges":
@@ -538,9 +549,10 @@ def _merged(block: np.ndarray) -> _Column:
     """Return a single column unchanged; of several, the name of the one which is 1, else None."""
     if block.shape[1] == 1:
         return np.asarray(block[:, 0], dtype=np.float64)
-    good = np.isin(block, (0, 1)).all(axis=1) & (block.sum(axis=1) == 1)
-    names: list[Any] = np.where(good, block.argmax(axis=1).astype(str), "").tolist()
-    return names
+    ones = block == 1
+    good = (ones | (block == 0)).all(axis=1) & (ones.sum(axis=1) == 1)
+    width = block.shape[1]
+    return Coded([*map(str, range(width)), ""], np.where(good, ones.argmax(axis=1), width))
 
 
 def _columns(X: Any, names: Any) -> dict[Any, _Column]:
