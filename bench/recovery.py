@@ -12,7 +12,7 @@ import numpy as np
 from bench._data import ask, histograms
 from ostraka import GNMax
 from ostraka.attacks import leakage_meter, recover_votes
-from ostraka.audit.attacks.leakage import cramer_rao
+from ostraka.audit.attacks.votes import cramer_rao
 
 COVERED = 1_000
 TRIES = 300

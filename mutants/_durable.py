@@ -200,7 +200,7 @@ MUTANTS = [
     ),
     Mutant(
         "an owner approves the own proposal",
-        "serve/grants.py",
+        "serve/deployment.py",
         '        if proposer.partition("[")[0] == who.name:',
         "        if not proposer:",
         BY_OWNERS + "test_two_owners_grant_and_one_does_not",
@@ -221,7 +221,7 @@ MUTANTS = [
     ),
     Mutant(
         "all secrets of a module's key are one secret",
-        "serve/hardware.py",
+        "serve/keys.py",
         "held.sign(_PURPOSE + purpose.encode(),",
         "held.sign(_PURPOSE,",
         "service/test_hardware.py::test_the_module_makes_what_anybody_with_its_key_would",
@@ -271,21 +271,21 @@ MUTANTS = [
     ),
     Mutant(
         "an approval counts as often as it is sent",
-        "serve/grants.py",
+        "serve/deployment.py",
         'and {who.actor}", key=name)',
         'and {who.actor}")',
         BY_OWNERS + "test_an_approval_counts_once_whoever_repeats_it_and_wherever",
     ),
     Mutant(
         "two owners may both approve a proposal",
-        "serve/grants.py",
+        "serve/deployment.py",
         ' approved by {who.actor}".encode()',
         '".encode()',
         BY_OWNERS + "test_an_approval_counts_once_whoever_repeats_it_and_wherever",
     ),
     Mutant(
         "a note of somebody else is a proposal",
-        "serve/grants.py",
+        "serve/deployment.py",
         "_PROPOSAL.fullmatch(entry.key",
         "_PROPOSAL.match(entry.key",
         BY_OWNERS + "test_proposals_are_for_clients_and_notes_of_others_are_none",

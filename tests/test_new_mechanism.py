@@ -32,7 +32,7 @@ from ostraka import (
 )
 from ostraka.accounting import calibrate, every_bound, exact_curve, release_epsilon
 from ostraka.attacks import leakage_meter, recover_votes
-from ostraka.audit.attacks.leakage import cramer_rao
+from ostraka.audit.attacks.votes import cramer_rao
 from ostraka.audits import audit_mechanism
 from ostraka.consistent import Consistent
 from ostraka.core.accounting.bounds import exact_rdp

@@ -6,7 +6,7 @@ from scipy.stats import binomtest
 
 from ostraka import Adjacency, Private
 from ostraka.attacks import leakage_meter, recover_counts
-from ostraka.audit.attacks.leakage import cramer_rao, leakage_panel
+from ostraka.audit.attacks.votes import cramer_rao, leakage_panel
 from ostraka.mechanisms import NoisyCounts
 from tests.false_alarm import FALSE_ALARM
 

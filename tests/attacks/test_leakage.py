@@ -8,7 +8,7 @@ from scipy.stats import norm
 
 from ostraka import Confident, GNMax, LNMax, Threshold
 from ostraka.attacks import leakage_meter, recover_votes
-from ostraka.audit.attacks.leakage import cramer_rao, leakage_panel
+from ostraka.audit.attacks.votes import cramer_rao, leakage_panel
 
 GAUSSIAN = GNMax(sigma=40.0)
 INSIDE = np.array([[45.0, 60, 50, 35, 60]])

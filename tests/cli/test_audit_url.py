@@ -10,7 +10,7 @@ import pytest
 
 import ostraka.cli
 from ostraka import Adjacency, GNMax, Private
-from ostraka.audit.deployment import Deployment
+from ostraka.audit.answers import Deployment
 
 CLAIM = ["--claimed-epsilon", "1", "--delta", "1e-5"]
 

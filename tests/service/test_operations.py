@@ -33,7 +33,7 @@ from ostraka.serve import cli as _operate
 from ostraka.serve import server as _notify
 from ostraka.serve import server as _server
 from ostraka.serve.app import Application
-from ostraka.serve.logs import JsonLines
+from ostraka.serve.server import JsonLines
 from tests.secure.test_server import pair
 from tests.service.conftest import ONE, PATIENCE, deploy, rows, serving
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from ostraka.data.task import Columns
-from ostraka.serve import outlook
-from ostraka.serve.outlook import Outlook
+from ostraka.serve import ui as outlook
+from ostraka.serve.ui import Outlook
 from tests.service.workbench import visits
 
 

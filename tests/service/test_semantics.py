@@ -25,7 +25,7 @@ SOURCES = [
     path
     for path in sorted(Path(ostraka.service.__file__).parent.glob("*.py"))
     # commands beside the service, and the page of one person, who sees the own rows
-    if not path.stem.startswith("cli") and path.stem not in {"ui", "outlook"}
+    if path.stem not in {"cli", "ui"}
 ]
 
 

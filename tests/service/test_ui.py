@@ -12,8 +12,7 @@ import pytest
 
 from ostraka.data.budgets import Tables
 from ostraka.secure.server import Limits
-from ostraka.serve.outlook import Outlook
-from ostraka.serve.ui import LEARN, ROUTES
+from ostraka.serve.ui import LEARN, ROUTES, Outlook
 from tests.service.workbench import OWNER, Bench, link_of, visits
 
 

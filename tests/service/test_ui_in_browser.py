@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ostraka.serve.outlook import EPSILONS, Outlook
+from ostraka.serve.ui import EPSILONS, Outlook
 from tests.service.workbench import OWNER, PATIENCE, Bench, visits
 
 _NAMES = """

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from ostraka.audit.library import audit_library as audit_library
     from ostraka.audit.one_run import audit_canaries as audit_canaries
     from ostraka.audit.one_run import one_run_lower_bound as one_run_lower_bound
+    from ostraka.audit.runs import TeacherWorlds as TeacherWorlds
     from ostraka.audit.runs import audit_counts as audit_counts
     from ostraka.audit.runs import audit_run as audit_run
-    from ostraka.audit.training import TeacherWorlds as TeacherWorlds
-    from ostraka.audit.training import retrained_votes as retrained_votes
+    from ostraka.audit.runs import retrained_votes as retrained_votes
     from ostraka.audit.votes import votes_lower_bound as votes_lower_bound
 
 __all__ = [

@@ -233,7 +233,7 @@ def deployment(
     Example: ostraka audit deployment https://a.example https://b.example --question row.json
     --claimed-epsilon 3 --delta 1e-5
     """
-    from ostraka.audit.deployment import Deployment
+    from ostraka.audit.answers import Deployment
 
     n_trials = _whole(trials, until)
     if n_trials < 2 * _PILOT or batch < 1 or (rate is not None and not rate > 0):
@@ -287,7 +287,7 @@ def adversaries(
     import numpy as np
 
     from ostraka.audit.adversaries import Adversary, audit_adversary
-    from ostraka.audit.training import Retraining, TeacherWorlds
+    from ostraka.audit.runs import Retraining, TeacherWorlds
     from ostraka.data import task as _data
 
     ballot = make_mechanism(mechanism_name, sigma=sigma, scale=scale, screen=screen)
@@ -581,7 +581,7 @@ def _row(file: Path) -> list[Any]:
 def _label_scores(file: Path, *, probabilities: Any, trained: Any, decoys: Any) -> Scores:
     import numpy as np
 
-    from ostraka.audit.attacks.canaries import Canaries
+    from ostraka.audit.attacks.membership import Canaries
 
     if probabilities.ndim != 2:
         raise ValueError(

@@ -34,7 +34,7 @@ VERBS = {
     "ledger": "ostraka.cli.ledger",
     "serve": "ostraka.serve.cli",
     "keys": "ostraka.serve.cli",
-    "drill": "ostraka.serve.cli_drill",
+    "drill": "ostraka.serve.cli",
     "ui": "ostraka.serve.cli",
 }
 

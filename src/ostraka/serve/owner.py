@@ -185,7 +185,7 @@ def _round_values(top: float) -> list[float]:
 def _hidden(
     ballot: BallotMechanism, n_teachers: int, n_classes: int, points: tuple[int, ...]
 ) -> tuple[float, ...]:
-    from ostraka.audit.attacks.leakage import leakage_meter  # noqa: PLC0415  (compiled code, loaded when needed)
+    from ostraka.audit.attacks.votes import leakage_meter  # noqa: PLC0415  (compiled code, loaded when needed)
 
     leader = -(-_EXAMPLE * n_teachers // 100)
     votes = [leader, n_teachers - leader, *[0] * (n_classes - 2)]

@@ -1,12 +1,14 @@
-"""Tell systemd that the service is ready, alive and stopping (sd_notify), where it asks for that.
+"""The server process of a service: its signals, its certificates, what systemd is told (sd_notify), its logs.
 
-The server process of a service: its signals, logs and certificates.
+Logs may be lines of JSON: time, level, event, message, and the request they belong to; no private value.
+Names of events are stable, for programs that watch; docs/operations.md lists them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import logging
 import os
 import signal
@@ -14,8 +16,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from ostraka.core import check
-from ostraka.secure.server import Server, listening
-from ostraka.serve.logs import set_up
+from ostraka.secure.server import REQUEST, Server, listening
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -124,3 +125,28 @@ def take_signals(server: Server) -> None:
         loop.add_signal_handler(signal.SIGHUP, reload)
     gc.freeze()  # a search for circles among all that was loaded stops every request for 0.14 s
     notify("READY=1")
+
+
+class JsonLines(logging.Formatter):
+    """One object a line. Tracebacks are left out: they may quote values."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as JSON."""
+        fields = {
+            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": getattr(record, "event", "other"),
+            "message": record.getMessage(),
+        }
+        if request := getattr(record, "request", None) or REQUEST.get():
+            fields["request"] = request
+        return json.dumps(fields | getattr(record, "fields", {}), ensure_ascii=True)
+
+
+def set_up(*, as_json: bool) -> None:
+    """Send all logs to stderr, as JSON or as text."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines() if as_json else logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logging.getLogger("asyncio").setLevel(logging.ERROR)

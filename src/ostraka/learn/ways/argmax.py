@@ -19,7 +19,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils import _safe_indexing
 
-from ostraka.audit.attacks.leakage import leakage_panel
+from ostraka.audit.attacks.votes import leakage_panel
 from ostraka.core.accounting.bounds import exact_curve, exact_profiles, exact_rdp
 from ostraka.core.consistent import Consistent
 from ostraka.core.door import release
