@@ -29,8 +29,8 @@ MUTANTS = [
     Mutant(
         "an answer that was changed on its way from a worker is taken",
         "voters/voting.py",
-        "    if sealed != _digest(batch, answers):\n",
-        "    if not sealed:\n",
+        "                    if sealed != _digest(content, answer):\n",
+        "                    if not sealed:\n",
         "voters/test_clusters.py::test_what_is_lost_or_changed_on_the_way_is_done_again",
     ),
     Mutant(

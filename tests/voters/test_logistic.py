@@ -116,16 +116,16 @@ def test_an_ensemble_uses_it_for_shards_that_lack_classes_and_votes_as_scikit_le
         return ensemble.fit(X, y, classes=range(6), manifest=manifest).predictions(X)
 
     ours = predictions()
-    monkeypatch.setattr(_logistic, "_applies", lambda _: False)
+    monkeypatch.setattr(_logistic, "fit_together", lambda _estimator, shards, _codes: [None] * len(shards))
     assert (ours != predictions()).mean() < 1e-3
 
 
 def test_a_penalty_on_the_intercept_would_be_seen(monkeypatch):
-    posed = _logistic._posed
+    problem = _logistic._Problem
     monkeypatch.setattr(
         _logistic,
-        "_posed",
-        lambda *given: posed(*given)._replace(penalty=np.ones(7)),  # of the intercept, too
+        "_Problem",
+        lambda rows, targets, weights, _penalty: problem(rows, targets, weights, np.ones(7)),
     )
     X, codes = shard(2)
     model = fitted(LogisticRegression(), [(X + 1, codes)])[0]

@@ -57,8 +57,18 @@ def fit_together(estimator: Any, X: Sequence[Any], codes: Sequence[np.ndarray]) 
     list of LogisticRegression or None
         Its solution has a gradient below a thousandth of ``tol``.
     """
+    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415  (late: not every ensemble is linear)
+
     models: list[Any] = [None] * len(X)
-    if not _applies(estimator):
+    if type(estimator) is not LogisticRegression:
+        return models
+    # with the default solver and penalty
+    usual, settings = LogisticRegression().get_params(), estimator.get_params()
+    if (
+        any(settings[name] != value for name, value in usual.items() if name not in _FREE)
+        or not (0 < settings["C"] < np.inf and settings["max_iter"] >= 1 and settings["tol"] > 0)
+        or settings["warm_start"]
+    ):
         return models
     groups: dict[tuple[int, ...], list[int]] = {}
     for number, (rows, targets) in enumerate(zip(X, codes, strict=True)):
@@ -67,17 +77,36 @@ def fit_together(estimator: Any, X: Sequence[Any], codes: Sequence[np.ndarray]) 
             size = (n_classes, n_rows, rows.shape[1])
             if n_rows <= _MOST_ROWS and _n_outputs(n_classes) * (rows.shape[1] + 1) <= _MOST_PARAMETERS:
                 groups.setdefault(size, []).append(number)
+    intercept = estimator.fit_intercept
     for (n_classes, n_rows, n_features), numbers in groups.items():
-        cells = (_n_outputs(n_classes) * (n_features + 1)) ** 2 + n_rows * (n_features + 1)
-        at_once = max(1, _NUMBERS_AT_ONCE // cells)
+        n_outputs, n_columns = _n_outputs(n_classes), n_features + 1
+        classes = np.array([1]) if n_outputs == 1 else np.arange(n_classes)
+        penalty = np.full((n_outputs, n_columns), 1 / estimator.C)
+        if intercept:
+            penalty[:, -1] = 0.0  # otherwise the last column is 0, and so is its weight
+        at_once = max(1, _NUMBERS_AT_ONCE // ((n_outputs * n_columns) ** 2 + n_rows * n_columns))
         for start in range(0, len(numbers), at_once):
             part = numbers[start : start + at_once]
-            problem = _posed(estimator, [X[k] for k in part], [codes[k] for k in part], n_classes, n_rows)
+            rows = np.zeros((len(part), n_rows, n_columns))
+            targets = np.zeros((len(part), n_rows, n_outputs))
+            weights = np.zeros((len(part), n_rows))
+            for place, number in enumerate(part):
+                size = len(X[number])
+                rows[place, :size, :-1] = X[number]
+                rows[place, :size, -1] = intercept
+                targets[place, :size] = codes[number][:, None] == classes
+                weights[place, :size] = 1.0
+            problem = _Problem(rows, targets, weights, penalty.ravel())
             tolerance = _TOLERANCE * estimator.tol
             solutions, converged, steps = _solved(problem, tolerance, min(_STEPS, estimator.max_iter))
             for number, solution, good, n_iter in zip(part, solutions, converged, steps, strict=True):
                 if good:
-                    models[number] = _fitted(estimator, solution, n_classes, n_iter)
+                    model = models[number] = copy.copy(estimator)
+                    model.classes_ = np.arange(n_classes)
+                    model.coef_ = solution[:, :-1].copy()
+                    model.intercept_ = solution[:, -1].copy() if intercept else np.zeros(n_outputs)
+                    model.n_features_in_ = n_features
+                    model.n_iter_ = np.array([n_iter], dtype=np.int32)
     return models
 
 
@@ -86,44 +115,9 @@ def dense(rows: Any) -> bool:
     return isinstance(rows, np.ndarray) and (rows.dtype.kind in "iu" or rows.dtype == np.float64)
 
 
-def _applies(estimator: Any) -> bool:
-    """Whether it is scikit-learn's own logistic regression with the default solver and penalty."""
-    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415  (late: not every ensemble is linear)
-
-    if type(estimator) is not LogisticRegression:
-        return False
-    usual, settings = LogisticRegression().get_params(), estimator.get_params()
-    return all(settings[name] == value for name, value in usual.items() if name not in _FREE) and bool(
-        0 < settings["C"] < np.inf
-        and settings["max_iter"] >= 1
-        and settings["tol"] > 0
-        and not settings["warm_start"]
-    )
-
-
 def _n_outputs(n_classes: int) -> int:
     """One logit for two classes, as in scikit-learn, otherwise one for each class."""
     return 1 if n_classes == 2 else n_classes
-
-
-def _posed(
-    estimator: Any, X: Sequence[np.ndarray], codes: Sequence[np.ndarray], n_classes: int, n_rows: int
-) -> _Problem:
-    """Return the training problem of shards of one shape."""
-    n_outputs, n_columns = _n_outputs(n_classes), X[0].shape[1] + 1
-    rows = np.zeros((len(X), n_rows, n_columns))
-    targets = np.zeros((len(X), n_rows, n_outputs))
-    weights = np.zeros((len(X), n_rows))
-    classes = np.array([1]) if n_outputs == 1 else np.arange(n_classes)
-    for number, (table, labels) in enumerate(zip(X, codes, strict=True)):
-        rows[number, : len(table), :-1] = table
-        rows[number, : len(table), -1] = estimator.fit_intercept
-        targets[number, : len(table)] = labels[:, None] == classes
-        weights[number, : len(table)] = 1.0
-    penalty = np.full((n_outputs, n_columns), 1 / estimator.C)
-    if estimator.fit_intercept:
-        penalty[:, -1] = 0.0  # otherwise the last column is 0, and so is its weight
-    return _Problem(rows, targets, weights, penalty.ravel())
 
 
 def _solved(problem: _Problem, tolerance: float, n_steps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -146,7 +140,25 @@ def _solved(problem: _Problem, tolerance: float, n_steps: int) -> tuple[np.ndarr
             running[chosen] = going
             if not going.any() or steps.max() == n_steps:
                 break
-            theta[chosen[going]] = _stepped(mine, now, loss, gradient, curvature)[going]
+            # one Newton step for each shard, halved until the loss falls; NaN where no step lowers it
+            try:
+                direction = np.linalg.solve(curvature, gradient[:, :, None])[:, :, 0]
+            except np.linalg.LinAlgError:  # of some shard: find out which
+                direction = np.full_like(gradient, np.nan)
+                for place, (system, side) in enumerate(zip(curvature, gradient, strict=True)):
+                    with contextlib.suppress(np.linalg.LinAlgError):
+                        direction[place] = np.linalg.solve(system, side)
+            slope = (direction * gradient).sum(axis=1)
+            size = np.ones(len(now))
+            for _ in range(_HALVINGS):
+                trial = now - size[:, None] * direction
+                losses = _loss(mine, _logits(mine, trial), trial)
+                worse = ~(losses <= loss - 1e-4 * size * slope + 1e-12 * np.abs(loss))
+                if not worse.any():
+                    break
+                size = np.where(worse, size / 2, size)
+            trial[worse] = np.nan
+            theta[chosen[going]] = trial[going]
             steps[chosen[going]] += 1
     return (
         theta.reshape(n_shards, n_outputs, n_columns),
@@ -159,7 +171,11 @@ def _derivatives(problem: _Problem, theta: np.ndarray) -> tuple[np.ndarray, np.n
     """Return loss, gradient and Hessian of each shard: cross-entropy of rows plus squared weights / 2 C."""
     (n_shards, _, n_columns), n_outputs = problem.rows.shape, problem.targets.shape[2]
     logits = _logits(problem, theta)
-    probabilities = _probabilities(logits)
+    if n_outputs == 1:
+        probabilities = np.asarray(1 / (1 + np.exp(-logits)))
+    else:
+        probabilities = np.exp(logits - logits.max(axis=2, keepdims=True))
+        probabilities /= probabilities.sum(axis=2, keepdims=True)
     loss = _loss(problem, logits, theta)
     residual = (probabilities - problem.targets) * problem.weights[:, :, None]
     gradient = (residual.transpose(0, 2, 1) @ problem.rows).reshape(n_shards, -1) + problem.penalty * theta
@@ -180,43 +196,9 @@ def _derivatives(problem: _Problem, theta: np.ndarray) -> tuple[np.ndarray, np.n
     return loss, gradient, hessian
 
 
-def _stepped(
-    problem: _Problem, now: np.ndarray, loss: np.ndarray, gradient: np.ndarray, curvature: np.ndarray
-) -> np.ndarray:
-    """Make one Newton step for each shard, halved until the loss falls; NaN where no step lowers it."""
-    try:
-        direction = np.linalg.solve(curvature, gradient[:, :, None])[:, :, 0]
-    except np.linalg.LinAlgError:  # of some shard: find out which
-        direction = np.array([_direction(h, g) for h, g in zip(curvature, gradient, strict=True)])
-    slope = (direction * gradient).sum(axis=1)
-    size = np.ones(len(now))
-    for _ in range(_HALVINGS):
-        trial = now - size[:, None] * direction
-        losses = _loss(problem, _logits(problem, trial), trial)
-        worse = ~(losses <= loss - 1e-4 * size * slope + 1e-12 * np.abs(loss))
-        if not worse.any():
-            break
-        size = np.where(worse, size / 2, size)
-    return np.where(worse[:, None], np.nan, trial)
-
-
-def _direction(curvature: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-    try:
-        return np.asarray(np.linalg.solve(curvature, gradient))
-    except np.linalg.LinAlgError:
-        return np.full_like(gradient, np.nan)
-
-
 def _logits(problem: _Problem, theta: np.ndarray) -> np.ndarray:
     weights = theta.reshape(len(theta), problem.targets.shape[2], -1)
     return np.asarray(problem.rows @ weights.transpose(0, 2, 1))
-
-
-def _probabilities(logits: np.ndarray) -> np.ndarray:
-    if logits.shape[2] == 1:
-        return np.asarray(1 / (1 + np.exp(-logits)))
-    shifted = np.exp(logits - logits.max(axis=2, keepdims=True))
-    return np.asarray(shifted / shifted.sum(axis=2, keepdims=True))
 
 
 def _loss(problem: _Problem, logits: np.ndarray, theta: np.ndarray) -> np.ndarray:
@@ -227,17 +209,6 @@ def _loss(problem: _Problem, logits: np.ndarray, theta: np.ndarray) -> np.ndarra
         normaliser = top + np.log(np.exp(logits - top[:, :, None]).sum(axis=2))
     losses = normaliser - (logits * problem.targets).sum(axis=2)
     return np.asarray((losses * problem.weights).sum(axis=1) + (problem.penalty * theta**2).sum(axis=1) / 2)
-
-
-def _fitted(estimator: Any, solution: np.ndarray, n_classes: int, n_iter: int) -> Any:
-    """A copy of the estimator with this solution."""
-    model = copy.copy(estimator)
-    model.classes_ = np.arange(n_classes)
-    model.coef_ = solution[:, :-1].copy()
-    model.intercept_ = solution[:, -1].copy() if estimator.fit_intercept else np.zeros(len(solution))
-    model.n_features_in_ = solution.shape[1] - 1
-    model.n_iter_ = np.array([n_iter], dtype=np.int32)
-    return model
 
 
 _MOST_FEATURES = 128  # of a system of equations: with more, or more than rows, scikit-learn has a better one
@@ -310,11 +281,21 @@ def solve_together(estimator: Any, X: Sequence[Any], codes: Sequence[np.ndarray]
         if name != "RidgeClassifier" or rows.shape[1] <= min(_MOST_FEATURES, len(rows))
     ]
     for (n_classes, n_features), group in groupby(sorted(able), key=lambda sizes: sizes[:2]):
-        model = _made_up(estimator, n_classes, n_features)
-        for part in _parts([number for *_, number in group], X):
-            shards = _of_one_shape([X[k] for k in part], [codes[k] for k in part], n_classes)
+        # fitted to made-up rows, it has all of scikit-learn's attributes, none private
+        numbers, made_up = [number for *_, number in group], np.arange(3 * n_classes) % n_classes
+        rows = np.random.default_rng(0).normal(size=(len(made_up), n_features))
+        model = copy.copy(estimator).fit(rows, made_up)
+        # so many shards at once as have so many numbers in their rows
+        ends = np.cumsum([X[number].size for number in numbers])
+        while numbers:
+            size = max(1, int(np.searchsorted(ends, _NUMBERS_OF_SHARDS, side="right")))
+            part, numbers, ends = numbers[:size], numbers[size:], ends[size:] - ends[size - 1]
+            tables = [X[k].take(np.argsort(codes[k], kind="stable"), axis=0).astype(np.float64) for k in part]
+            counts = np.array([np.bincount(codes[k], minlength=n_classes) for k in part])
             with np.errstate(all="ignore"):  # a shard that overflows has no solution here
-                solutions = list(solve(estimator, shards))
+                sums = _summed(np.concatenate(tables), counts.ravel()).reshape(*counts.shape, -1)
+                middle = np.array([table.mean(axis=0) for table in tables])
+                solutions = list(solve(estimator, _Shards(tables, counts, sums, middle)))
             for number, attributes in zip(part, solutions, strict=True):
                 if attributes is None or not all(np.isfinite(value).all() for value in attributes.values()):
                     continue
@@ -323,40 +304,6 @@ def solve_together(estimator: Any, X: Sequence[Any], codes: Sequence[np.ndarray]
                     shape = np.shape(getattr(model, attribute))
                     setattr(models[number], attribute, np.array(value).reshape(shape)[()])
     return models
-
-
-def _made_up(estimator: Any, n_classes: int, n_features: int) -> Any:
-    """Return the estimator fitted to made-up rows: it has all of scikit-learn's attributes, none private."""
-    codes = np.arange(3 * n_classes) % n_classes
-    rows = np.random.default_rng(0).normal(size=(len(codes), n_features))
-    return copy.copy(estimator).fit(rows, codes)
-
-
-def _parts(numbers: list[int], X: Sequence[np.ndarray]) -> Iterator[list[int]]:
-    """Split shards into parts with so many numbers in their rows."""
-    part: list[int] = []
-    size = 0
-    for number in numbers:
-        if part and size + X[number].size > _NUMBERS_OF_SHARDS:
-            yield part
-            part, size = [], 0
-        part.append(number)
-        size += X[number].size
-    if part:
-        yield part
-
-
-def _of_one_shape(X: Sequence[np.ndarray], codes: Sequence[np.ndarray], n_classes: int) -> _Shards:
-    """Return rows of shards class by class, and their sums."""
-    rows = [
-        table.take(np.argsort(labels, kind="stable"), axis=0).astype(np.float64)
-        for table, labels in zip(X, codes, strict=True)
-    ]
-    counts = np.array([np.bincount(labels, minlength=n_classes) for labels in codes])
-    with np.errstate(all="ignore"):
-        sums = _summed(np.concatenate(rows), counts.ravel()).reshape(*counts.shape, -1)
-        middle = np.array([table.mean(axis=0) for table in rows])
-    return _Shards(rows, counts, sums, middle)
 
 
 def _summed(rows: np.ndarray, counts: np.ndarray) -> np.ndarray:

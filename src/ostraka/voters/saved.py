@@ -7,6 +7,7 @@ Files are skops models, plain arrays and JSON; each is checked before it is pars
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import io
 import json
@@ -15,30 +16,31 @@ import shutil
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
 import numpy as np
 
 from ostraka.core import check
 from ostraka.core.imports import model_bytes, skops_io
 from ostraka.core.mechanisms.records import from_record, to_record
-from ostraka.core.private import Adjacency
-from ostraka.parties import saved as remote
+from ostraka.core.private import Adjacency, Private
+from ostraka.data.units import Manifest
 from ostraka.parties.parties import PartyEnsemble
+from ostraka.secure.agreement import Agreement
+from ostraka.secure.keys import Identity
+from ostraka.voters.endpoint import Endpoint, ResponseCache
 from ostraka.voters.kinds import kind_of_model
 from ostraka.voters.neighbours import Nearest, NeighbourVoter
-from ostraka.voters.prompts import PromptEnsemble
+from ostraka.voters.prompts import PromptEnsemble, Reader, Template
 from ostraka.voters.split import SplitTeachers
 from ostraka.voters.teachers import TeacherEnsemble, as_network
-from ostraka.voters.voting import Teacher
+from ostraka.voters.voting import Teacher, count_votes
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Mapping, Sequence
 
     from ostraka.core.mechanisms.law import BallotMechanism
-    from ostraka.core.private import Private
-    from ostraka.nets.stacks import TrainingPlan
     from ostraka.networks import TorchClassifier
 
 _VERSION = 1
@@ -191,7 +193,22 @@ class SavedTeachers:
         temporary = folder.with_name(f".{folder.name}.new")
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(mode=0o700, parents=True)
-        text = json.dumps(self._written(temporary), indent=2)
+        of_voter = kind.write(self.ensemble, temporary)
+        if self.encoder is not None:
+            write_model(temporary / "encoder.skops", self.encoder)
+        listed = {
+            "version": _VERSION,
+            "kind": kind.name,
+            **of_voter,
+            "classes": self.classes,
+            "columns": self.columns,
+            "numeric": self.numeric,
+            "grid": self.grid,
+            "mechanism": to_record(self.mechanism),
+            "screen": None if self.screen is None else to_record(self.screen),
+            "files": digests(temporary),
+        }
+        text = json.dumps(listed, indent=2)
         (temporary / LIST).write_text(text)
         for path in temporary.iterdir():
             path.chmod(0o600)
@@ -268,25 +285,6 @@ class SavedTeachers:
         path = Path(folder) / LIST
         return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
-    def _written(self, folder: Path) -> dict[str, Any]:
-        """Write the files, and return their list."""
-        kind = kind_of(self.ensemble)
-        of_voter = kind.write(self.ensemble, folder)
-        if self.encoder is not None:
-            write_model(folder / "encoder.skops", self.encoder)
-        return {
-            "version": _VERSION,
-            "kind": kind.name,
-            **of_voter,
-            "classes": self.classes,
-            "columns": self.columns,
-            "numeric": self.numeric,
-            "grid": self.grid,
-            "mechanism": to_record(self.mechanism),
-            "screen": None if self.screen is None else to_record(self.screen),
-            "files": digests(folder),
-        }
-
 
 _A_FILE = 25  # teachers
 _CLASSES = 1 << 16  # of rows that vote with their labels, which are stored as uint16
@@ -340,7 +338,16 @@ class _Teachers:
         """Any can be saved."""
 
     def write(self, voter: TeacherEnsemble, folder: Path) -> dict[str, Any]:
-        teachers = [_plain(teacher) for teacher in voter.teachers_]
+        teachers = [
+            {  # types that skops can store; large numbers become text
+                "model": teacher.model,
+                "present": teacher.present,
+                "fallback": int(teacher.fallback),
+                "entropy": str(teacher.seed.entropy),
+                "spawn_key": [int(part) for part in teacher.seed.spawn_key],
+            }
+            for teacher in voter.teachers_
+        ]
         write_model(folder / "estimator.skops", voter.estimator)
         for start in range(0, len(teachers), _A_FILE):
             write_model(folder / f"teachers-{start // _A_FILE:04}.skops", teachers[start : start + _A_FILE])
@@ -387,13 +394,42 @@ class _Networks(_Teachers):
         return {"unit": voter.unit_, **sizes, "network": settings}
 
     def read(self, listed: dict[str, Any], files: SavedFiles) -> TeacherEnsemble:
-        plan = _plan_of(listed, files.network)
+        torch = check.require("torch", extra="torch")
+        from ostraka.nets.stacks import TrainedNetwork, weights_of  # noqa: PLC0415
+        from ostraka.nets.vectorised import plan  # noqa: PLC0415
+        from ostraka.networks import TorchClassifier  # noqa: PLC0415
+
+        # the architecture that the weights belong to
+        how, network = listed["network"], files.network
+        if how["module"] is None and network is None:
+            raise ValueError(
+                "these networks are of a module of yours, which no file holds: type "
+                "SavedTeachers.load(folder, network=TorchClassifier(module))"
+            )
+        if network is None:
+            network = TorchClassifier(how["module"], batch_size=how["batch_size"], n_threads=how["n_threads"])
+        training = plan(network, n_features=listed["n_features"], n_classes=len(listed["classes"]))
+        wanted = {name: (tensor.shape, tensor.dtype) for name, tensor in weights_of(training.module).items()}
         teachers = []
         for arrays in map(files.arrays, files.mine("networks-")):
-            numbers = sorted({int(name.partition("/")[0]) for name in arrays})
-            teachers += [_network(arrays, number, plan) for number in numbers]
+            for number in sorted({int(name.partition("/")[0]) for name in arrays}):
+                present, fallback, trained = (arrays[f"{number}/{name}"] for name in _OF_TEACHER)
+                start = f"{number}/weights/"
+                weights = {
+                    name.removeprefix(start): torch.from_numpy(array.copy())
+                    for name, array in arrays.items()
+                    if name.startswith(start)
+                }
+                shapes = {name: (tensor.shape, tensor.dtype) for name, tensor in weights.items()}
+                if trained and shapes != wanted:
+                    raise ValueError("the weights do not fit the network: type the module that was trained")
+                codes = np.append(present, fallback)
+                if not ((codes >= 0) & (codes < training.n_classes)).all():
+                    raise ValueError("a teacher names a class that does not exist: the file was changed")
+                model = TrainedNetwork(plan=training, weights=weights, present=present) if trained else None
+                teachers.append(Teacher(model, present, np.random.SeedSequence(0), int(fallback)))
         files.require(teachers, listed["n_teachers"])
-        return restored(plan.network, teachers, listed)
+        return restored(training.network, teachers, listed)
 
 
 class _Neighbours:
@@ -435,8 +471,10 @@ class _Neighbours:
             and len(codes) > 0
             and int(codes.max()) < n_classes <= _CLASSES
             and np.isfinite(features).all()
-            and (starts is None or _are_starts(starts, len(codes)))
         )
+        if right and starts is not None:  # the first row of each unit
+            right = starts.ndim == 1 and starts.dtype.kind in "iu" and len(starts) > 0 and starts[0] == 0
+            right = right and (np.diff(starts) > 0).all() and starts[-1] < len(codes)
         if not right:
             raise ValueError(f"{files.folder / 'rows.npz'} must hold rows, a class of each, and units")
         transformer = None
@@ -459,13 +497,114 @@ class _Split(_Teachers):
         raise ValueError(f"these {voter.n_teachers} teachers are saved already: copy their folder")
 
 
-def _are_starts(starts: np.ndarray, n_rows: int) -> bool:
-    valid = starts.ndim == 1 and starts.dtype.kind in "iu" and len(starts) > 0 and starts[0] == 0
-    return bool(valid and (np.diff(starts) > 0).all() and starts[-1] < n_rows)
+_OF_PROMPTS = "model", "n_shots", "max_calls", "max_cost", "prices"
+
+
+class _Parties:
+    """Parties by their addresses, the agreement, and the aggregator's identity."""
+
+    name = "parties"
+
+    def width(self, voter: PartyEnsemble) -> int:
+        return voter.agreement.n_features
+
+    def adjacency(self, voter: PartyEnsemble) -> Adjacency:
+        return dataclasses.replace(voter.agreement.mechanism.promise, unit="party")
+
+    def ballots(self, voter: PartyEnsemble) -> int:
+        return len(voter.parties)
+
+    def check(self, voter: PartyEnsemble) -> None:
+        if not all(isinstance(party, str) for party in voter.parties.values()):
+            raise ValueError("parties must be addresses to be saved: run each with PartyServer")
+        if voter.agreement.secret is not None:
+            raise ValueError(
+                "parties with secret questions cannot be saved or served, since their rounds spend before a "
+                "service could charge: ask the PartyEnsemble itself, or agree on clear questions"
+            )
+
+    def write(self, voter: PartyEnsemble, folder: Path) -> dict[str, Any]:
+        (folder / "agreement.json").write_text(voter.agreement.to_json())
+        secret = voter._identity.secret.hex()  # noqa: SLF001  (the same package)
+        (folder / "identity.json").write_text(json.dumps({"secret": secret}))
+        return {"unit": "party", "parties": voter.parties}
+
+    def read(self, listed: dict[str, Any], files: SavedFiles) -> PartyEnsemble:
+        secret = bytes.fromhex(files.json("identity.json")["secret"])
+        agreement = Agreement.from_json(files.content("agreement.json").decode())
+        return PartyEnsemble(listed["parties"], agreement=agreement, identity=Identity(secret))
+
+
+class _Prompts:
+    """Prompts with their private rows, and the address of the language model; its key stays outside."""
+
+    name = "prompts"
+
+    def width(self, voter: PromptEnsemble) -> int:  # noqa: ARG002  (of every prompt)
+        return 0
+
+    def adjacency(self, voter: PromptEnsemble) -> Adjacency:
+        return Adjacency.one_ballot(unit=voter.manifest_.unit)
+
+    def ballots(self, voter: PromptEnsemble) -> int:
+        return int(voter.n_teachers)
+
+    def check(self, voter: PromptEnsemble) -> None:
+        if not isinstance(voter.endpoint, Endpoint | str):
+            raise ValueError(  # noqa: TRY004  (as every other voter that cannot be saved)
+                "endpoint must be an Endpoint or its URL to be saved: a function cannot be"
+            )
+
+    def write(self, voter: PromptEnsemble, folder: Path) -> dict[str, Any]:
+        shots, words = voter._shots, voter._words  # noqa: SLF001  (the same package)
+        (folder / "prompts.json").write_text(json.dumps(shots))
+        endpoint = Endpoint(voter.endpoint) if isinstance(voter.endpoint, str) else voter.endpoint
+        return {
+            "unit": voter.manifest_.unit,
+            "endpoint": dataclasses.asdict(cast("Endpoint", endpoint)),
+            "template": dataclasses.asdict(voter.template or Template()),
+            "prompts": {name: getattr(voter, name) for name in _OF_PROMPTS} | {"words": words},
+        }
+
+    def read(self, listed: dict[str, Any], files: SavedFiles) -> PromptEnsemble:
+        shots = [[(str(text), str(word)) for text, word in prompt] for prompt in files.json("prompts.json")]
+        voter = _RestoredPrompts(
+            Endpoint(**listed["endpoint"]),
+            classes=listed["classes"],
+            n_teachers=len(shots),
+            template=Template(**listed["template"]),
+            **listed["prompts"],
+        )
+        return voter.restore(shots, unit=listed["unit"])
+
+
+class _RestoredPrompts(PromptEnsemble):
+    """Prompts of a folder. Answers are forgotten after a vote: a repeated question takes as many requests."""
+
+    def restore(self, shots: list[list[tuple[str, str]]], *, unit: str) -> _RestoredPrompts:
+        """Take prompts that were made before, instead of fitting."""
+        self.classes_, self._words = np.asarray(self.classes), tuple(map(str, self.words or ()))
+        self._read, self._endpoint = Reader(self._words), cast("Endpoint", self.endpoint)
+        self._responses = ResponseCache(None)
+        numbers = np.arange(len(shots))
+        self.manifest_ = Manifest(
+            n_teachers=len(shots), unit=unit, shards=numbers, units=numbers, commitment=""
+        )
+        self._shots = shots
+        self.notes_ = self._notes()
+        return self
+
+    def vote(self, texts: Any) -> Private:
+        """As for the ensemble, from new answers."""
+        try:
+            counts = count_votes(self.predictions(texts), n_classes=len(self.classes_))
+        finally:
+            self._responses = ResponseCache(None)
+        return Private(counts, Adjacency.one_ballot(unit=self.manifest_.unit))
 
 
 KINDS: dict[str, Kind] = {
-    kind.name: kind for kind in (_Teachers(), _Networks(), _Neighbours(), remote.Parties(), remote.Prompts())
+    kind.name: kind for kind in (_Teachers(), _Networks(), _Neighbours(), _Parties(), _Prompts())
 }
 
 
@@ -489,17 +628,6 @@ def restored(estimator: Any, teachers: list[Teacher], listed: dict[str, Any]) ->
     return ensemble.restore(teachers, classes=classes, n_features=n_features, unit=listed["unit"])
 
 
-def _plain(teacher: Teacher) -> dict[str, Any]:
-    """Convert a teacher to types that skops can store; large numbers become text."""
-    return {
-        "model": teacher.model,
-        "present": teacher.present,
-        "fallback": int(teacher.fallback),
-        "entropy": str(teacher.seed.entropy),
-        "spawn_key": [int(part) for part in teacher.seed.spawn_key],
-    }
-
-
 _OF_TEACHER = "present", "fallback", "trained"
 
 
@@ -516,46 +644,6 @@ def _weights(saved: Sequence[Teacher]) -> dict[str, np.ndarray]:
             f"{number}/{name}": np.asarray(value) for name, value in zip(_OF_TEACHER, of_teacher, strict=True)
         }
     return arrays
-
-
-def _plan_of(listed: dict[str, Any], network: TorchClassifier | None) -> TrainingPlan:
-    """The architecture that the weights belong to."""
-    from ostraka.core import check as _check  # noqa: PLC0415
-
-    _check.require("torch", extra="torch")
-    from ostraka.nets.vectorised import plan  # noqa: PLC0415
-    from ostraka.networks import TorchClassifier  # noqa: PLC0415
-
-    how = listed["network"]
-    if how["module"] is None and network is None:
-        raise ValueError(
-            "these networks are of a module of yours, which no file holds: type "
-            "SavedTeachers.load(folder, network=TorchClassifier(module))"
-        )
-    if network is None:
-        network = TorchClassifier(how["module"], batch_size=how["batch_size"], n_threads=how["n_threads"])
-    return plan(network, n_features=listed["n_features"], n_classes=len(listed["classes"]))
-
-
-def _network(arrays: Mapping[str, np.ndarray], number: int, plan: TrainingPlan) -> Teacher:
-    import torch  # noqa: PLC0415
-
-    from ostraka.nets.stacks import TrainedNetwork, weights_of  # noqa: PLC0415
-
-    present, fallback, trained = (arrays[f"{number}/{name}"] for name in _OF_TEACHER)
-    start = f"{number}/weights/"
-    weights = {
-        name.removeprefix(start): torch.from_numpy(array.copy())
-        for name, array in arrays.items()
-        if name.startswith(start)
-    }
-    wanted = {name: (tensor.shape, tensor.dtype) for name, tensor in weights_of(plan.module).items()}
-    if trained and {name: (tensor.shape, tensor.dtype) for name, tensor in weights.items()} != wanted:
-        raise ValueError("the weights do not fit the network: type the module that was trained")
-    if not ((present >= 0) & (present < plan.n_classes)).all() or not 0 <= fallback < plan.n_classes:
-        raise ValueError("a teacher names a class that does not exist: the file was changed")
-    model = TrainedNetwork(plan=plan, weights=weights, present=present) if trained else None
-    return Teacher(model, present, np.random.SeedSequence(0), int(fallback))
 
 
 LIST = "manifest.json"

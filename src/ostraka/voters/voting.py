@@ -77,29 +77,22 @@ def count_votes(predictions: Any, *, n_classes: int) -> np.ndarray:
         raise ValueError(
             f"predictions must be class indices in range({n_classes}): a teacher may not abstain"
         )
-    count = _by_class if n_classes <= _FEW_CLASSES else _by_cell
-    width = max(1, _AT_ONCE // len(ballots))
-    parts = [ballots[:, start : start + width] for start in range(0, ballots.shape[1], width)]
-    return np.concatenate([count(part, n_classes) for part in parts])
-
-
-def _by_class(ballots: np.ndarray, n_classes: int) -> np.ndarray:
-    """Compare all ballots with each class, and add: vectors of bytes, where classes are few."""
-    narrow = ballots.astype(np.uint8, copy=False)
     counts = np.zeros((ballots.shape[1], n_classes), dtype=np.int64)
-    for start in range(0, len(narrow), _MOST_IN_A_BYTE):
-        block = narrow[start : start + _MOST_IN_A_BYTE]
-        for label in range(n_classes):
-            counts[:, label] += np.add.reduce((block == label).view(np.uint8), axis=0, dtype=np.uint8)
+    width = max(1, _AT_ONCE // len(ballots))
+    for start in range(0, len(counts), width):
+        part, table = ballots[:, start : start + width], counts[start : start + width]
+        if n_classes > _FEW_CLASSES:
+            # the cells of the table that ballots fall into
+            cells = np.arange(len(table)) * n_classes + part.astype(np.int64)
+            table[:] = np.bincount(cells.ravel(), minlength=table.size).reshape(table.shape)
+            continue
+        # all ballots are compared with each class: vectors of bytes
+        narrow = part.astype(np.uint8, copy=False)
+        for first in range(0, len(narrow), _MOST_IN_A_BYTE):
+            block = narrow[first : first + _MOST_IN_A_BYTE]
+            for label in range(n_classes):
+                table[:, label] += np.add.reduce((block == label).view(np.uint8), axis=0, dtype=np.uint8)
     return counts
-
-
-def _by_cell(ballots: np.ndarray, n_classes: int) -> np.ndarray:
-    """Count the cells of the table that ballots fall into."""
-    n_queries = ballots.shape[1]
-    cells = np.arange(n_queries) * n_classes + ballots.astype(np.int64)
-    counts = np.bincount(cells.ravel(), minlength=n_queries * n_classes)
-    return counts.reshape(n_queries, n_classes).astype(np.int64)
 
 
 _FEW_CLASSES, _MOST_IN_A_BYTE = 32, 255
@@ -230,24 +223,19 @@ def _quiet(*, trusted: bool = True) -> Iterator[None]:
     """Suppress warnings, use one thread (more are slower for small tasks), and skip repeated checks."""
     # the global generators are restored on exit; the lock is there because a second thread, which trains
     # another shard, would draw from the same global generators
-    with _LOCK, _undisturbed(trusted=trusted):
-        yield
-
-
-@contextlib.contextmanager
-def _undisturbed(*, trusted: bool) -> Iterator[None]:
-    before = np.random.get_state(), random.getstate()  # noqa: NPY002
-    try:
-        with (
-            warnings.catch_warnings(),
-            one_thread(),
-            sklearn.config_context(assume_finite=trusted, skip_parameter_validation=trusted),
-        ):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        np.random.set_state(before[0])  # noqa: NPY002
-        random.setstate(before[1])
+    with _LOCK:
+        before = np.random.get_state(), random.getstate()  # noqa: NPY002
+        try:
+            with (
+                warnings.catch_warnings(),
+                one_thread(),
+                sklearn.config_context(assume_finite=trusted, skip_parameter_validation=trusted),
+            ):
+                warnings.simplefilter("ignore")
+                yield
+        finally:
+            np.random.set_state(before[0])  # noqa: NPY002
+            random.setstate(before[1])
 
 
 Item = TypeVar("Item")
@@ -272,10 +260,30 @@ def spread(
     batch, in memory and never through a memory-mapped file, because they may be private.
     """
     if engine in ENGINES:
-        return _on_cluster(work, items, engine=engine, n_jobs=n_jobs, on_progress=on_progress)
+        cluster = open_cluster(engine)
+        jobs = _n_workers(cluster, n_jobs)
+        batches = _batches(items, jobs)
+        answers: dict[int, list[Answer]] = {}
+        at_once = jobs if n_jobs is not None else 2 * jobs  # no worker waits for its next batch
+        for place, answer in answers_of(cluster, work, batches, at_once=at_once):
+            answers[place] = answer
+            on_progress(sum(map(len, answers.values())), len(items))
+        return [answer for place in range(len(batches)) for answer in answers[place]]
     done: list[Answer] = []
     if engine == "joblib":
-        done = _alone(work, items, alone=joblib.effective_n_jobs(_jobs(n_jobs)) == 1, on_progress=on_progress)
+        # in this process, a fraction of a second at a time, until a pool would be faster; processor time
+        # decides: on a busy machine a pool would wait just as long, and start slowly
+        alone = joblib.effective_n_jobs(_jobs(n_jobs)) == 1
+        start, start_work = time.perf_counter(), time.process_time()
+        pace = _INTERVAL  # seconds for an item; unknown at first, so that the first batch is one item
+        while len(done) < len(items):
+            done += work(items[len(done) : len(done) + max(1, int(_INTERVAL / pace))])
+            on_progress(len(done), len(items))
+            pace = (time.perf_counter() - start) / len(done)
+            worked = time.process_time() - start_work
+            seconds_left = worked / len(done) * (len(items) - len(done))
+            if not alone and worked > _TRY_ALONE and seconds_left > _WORTH_A_POOL:
+                break
     remaining = items[len(done) :]
     if not remaining:
         return done
@@ -287,9 +295,9 @@ def spread(
             max_nbytes=None,
             pre_dispatch="all",
         )
-        batches = _batches(remaining, joblib.effective_n_jobs(_jobs(n_jobs)))
-        for answers in pool(joblib.delayed(work)(batch) for batch in batches):
-            done += answers
+        n_jobs_now = joblib.effective_n_jobs(_jobs(n_jobs))
+        for answer in pool(joblib.delayed(work)(batch) for batch in _batches(remaining, n_jobs_now)):
+            done += answer
             on_progress(len(done), len(items))
     return done
 
@@ -313,48 +321,6 @@ def _batches(items: Sequence[Item], n_jobs: int) -> list[list[Item]]:
     """About four batches for each worker, so that all of them end at about the same time."""
     size = -(-len(items) // (4 * n_jobs))
     return [list(items[start : start + size]) for start in range(0, len(items), size)]
-
-
-def _on_cluster(
-    work: Callable[[Sequence[Item]], list[Answer]],
-    items: Sequence[Item],
-    *,
-    engine: str,
-    n_jobs: int | None,
-    on_progress: Callable[[int, int], object],
-) -> list[Answer]:
-    cluster = open_cluster(engine)
-    jobs = _n_workers(cluster, n_jobs)
-    batches = _batches(items, jobs)
-    answers: dict[int, list[Answer]] = {}
-    at_once = jobs if n_jobs is not None else 2 * jobs  # no worker waits for its next batch
-    for place, batch in answers_of(cluster, work, batches, at_once=at_once):
-        answers[place] = batch
-        on_progress(sum(map(len, answers.values())), len(items))
-    return [answer for place in range(len(batches)) for answer in answers[place]]
-
-
-def _alone(
-    work: Callable[[Sequence[Item]], list[Answer]],
-    items: Sequence[Item],
-    *,
-    alone: bool,
-    on_progress: Callable[[int, int], object],
-) -> list[Answer]:
-    """Work in this process, a fraction of a second at a time, until a pool would be faster."""
-    # processor time decides: on a busy machine a pool would wait just as long, and start slowly
-    done: list[Answer] = []
-    start, start_work = time.perf_counter(), time.process_time()
-    pace = _INTERVAL  # seconds for an item; unknown at first, so that the first batch is one item
-    while len(done) < len(items):
-        done += work(items[len(done) : len(done) + max(1, int(_INTERVAL / pace))])
-        on_progress(len(done), len(items))
-        pace = (time.perf_counter() - start) / len(done)
-        worked = time.process_time() - start_work
-        seconds_left = worked / len(done) * (len(items) - len(done))
-        if not alone and worked > _TRY_ALONE and seconds_left > _WORTH_A_POOL:
-            break
-    return done
 
 
 def _jobs(n_jobs: int | None) -> int | None:
@@ -397,7 +363,11 @@ def train_where_they_lie(
         )
         for shard in shards
     ]
-    parts = _parts(light, n_features=rows.n_features, n_parts=n_workers(engine, n_jobs))
+    # a part for each worker, or more where a part would be too large
+    numbers = sum(len(shard.X) for shard in light) * rows.n_features
+    n_parts = min(len(light), max(n_workers(engine, n_jobs), -(-numbers // _NUMBERS_A_PART)))
+    size = -(-len(light) // n_parts)
+    parts = [light[start : start + size] for start in range(0, len(light), size)]
     work = partial(_trained, estimator, rows)
     answers = spread(work, parts, engine=engine, n_jobs=n_jobs, on_progress=on_progress)
     return [teacher for teachers in _gathered(answers) for teacher in teachers]
@@ -423,35 +393,28 @@ def _applied(
 def _trained(
     estimator: Any, rows: ParquetRows, parts: Sequence[list[Shard]]
 ) -> list[tuple[list[Teacher], str]]:
-    return [_trained_part(estimator, rows, part) for part in parts]
-
-
-def _trained_part(estimator: Any, rows: ParquetRows, part: list[Shard]) -> tuple[list[Teacher], str]:
-    """Read the rows of some shards, and train."""
-    ends = np.cumsum([len(shard.X) for shard in part])
-    try:
-        nan = bool(get_tags(estimator).input_tags.allow_nan)
-        table = rows.taken(np.concatenate([shard.X for shard in part]), nan=nan)
-    except (ValueError, OSError) as error:
-        return [], str(error)
-    teachers: list[Teacher] = []
-    at_once = max(1, _NUMBERS_AT_ONCE * len(part) // max(1, table.size))
-    for start in range(0, len(part), at_once):
-        # copies lie in memory as rows that are selected from a table here, so that sums round in the same way
-        copies = [
-            shard._replace(X=table[end - len(shard.X) : end].copy(), codes=shard.codes.astype(np.int64))
-            for shard, end in zip(part[start : start + at_once], ends[start : start + at_once], strict=True)
-        ]
-        teachers += train(estimator, copies)
-    return teachers, ""
-
-
-def _parts(shards: Sequence[Shard], *, n_features: int, n_parts: int) -> list[list[Shard]]:
-    """Split shards into a part for each worker, or into more where a part would be too large."""
-    numbers = sum(len(shard.X) for shard in shards) * n_features
-    n_parts = min(len(shards), max(n_parts, -(-numbers // _NUMBERS_A_PART)))
-    size = -(-len(shards) // n_parts)
-    return [list(shards[start : start + size]) for start in range(0, len(shards), size)]
+    """The teachers of each part, or why its rows could not be read."""
+    answers: list[tuple[list[Teacher], str]] = []
+    for part in parts:
+        ends = np.cumsum([len(shard.X) for shard in part])
+        try:
+            nan = bool(get_tags(estimator).input_tags.allow_nan)
+            table = rows.taken(np.concatenate([shard.X for shard in part]), nan=nan)
+        except (ValueError, OSError) as error:
+            answers.append(([], str(error)))
+            continue
+        teachers: list[Teacher] = []
+        at_once = max(1, _NUMBERS_AT_ONCE * len(part) // max(1, table.size))
+        for start in range(0, len(part), at_once):
+            some = zip(part[start : start + at_once], ends[start : start + at_once], strict=True)
+            # copies lie in memory as rows that are selected from a table here: sums round in the same way
+            copies = [
+                shard._replace(X=table[end - len(shard.X) : end].copy(), codes=shard.codes.astype(np.int64))
+                for shard, end in some
+            ]
+            teachers += train(estimator, copies)
+        answers.append((teachers, ""))
+    return answers
 
 
 ENGINES = ("ray", "dask")
@@ -522,7 +485,9 @@ def answers_of(
             for handle in cluster.finished(list(running)):
                 place, content = running.pop(handle)
                 try:
-                    answer = _checked(cluster, handle, content)
+                    sealed, answer = cluster.answer(handle)
+                    if sealed != _digest(content, answer):
+                        raise LostError("its answer is not what a worker sent")  # noqa: TRY301  (is done again)
                 except LostError as error:
                     tries[place] += 1
                     if tries[place] == _TRIES:
@@ -535,13 +500,6 @@ def answers_of(
                     yield place, pickle.loads(answer)  # noqa: S301  (from a worker, under a digest)
     finally:
         cluster.cancel(list(running))
-
-
-def _checked(cluster: Cluster, handle: Any, batch: bytes) -> bytes:
-    sealed, answers = cluster.answer(handle)
-    if sealed != _digest(batch, answers):
-        raise LostError("its answer is not what a worker sent")
-    return answers
 
 
 def done(batch: bytes, pickler: str) -> tuple[bytes, bytes]:
