@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 
 from ostraka.data.nearest import INVARIANCES, transforms
 from ostraka.voters import GraphCells, QuantileCells
-from ostraka.voters.cells import _codes, reach
+from ostraka.voters.cells import reach
 
 IMAGES, DIGITS = load_digits(return_X_y=True)
 PUBLIC, PRIVATE = IMAGES[:250], IMAGES[250:]
@@ -211,24 +211,20 @@ class TestQuantileCells:
 
     @pytest.mark.parametrize("odd", ["x", None, 2.5, True, 10**400, -1])
     def test_one_private_cell_of_another_type_moves_no_other_rows_code(self, odd):
+        def rows_of(table):
+            return [list(row) for row in zip(*table.values(), strict=True)]
+
         n = 40
         public = {"number": [1, 2, 3, 4] * 10, "kind": ["1", "2", "3", "x"] * 10, "truth": [True, False] * 20}
-        cells = QuantileCells(n_bins=4, least=2).fit(pa.table(public))
+        cells = QuantileCells(n_bins=4, least=2).fit(rows_of(public))
         plain = {"number": [1, 2, 3, 4] * 10, "kind": [1, 2, 3, 1] * 10, "truth": [True, False] * 20}
-
-        def codes(table):
-            return np.stack(
-                [_codes(each, table[name]) for each, name in zip(cells._bins, cells.columns_, strict=True)],
-                axis=1,
-            )
-
-        base = codes(plain)
+        base = cells.codes(rows_of(plain))
         assert base.shape == (n, 3)
         assert len(np.unique(base[:, 1])) == 3
         for name in plain:
             changed = {key: list(value) for key, value in plain.items()}
             changed[name][0] = odd
-            np.testing.assert_array_equal(codes(changed)[1:], base[1:])
+            np.testing.assert_array_equal(cells.codes(rows_of(changed))[1:], base[1:])
 
     def test_one_missing_number_turns_no_other_whole_number_into_another_category(self):
         pd = pytest.importorskip("pandas")

@@ -211,7 +211,15 @@ class GraphCells(FromPublicRows):
             changes = transforms(self.image_shape, self.invariances)
             versions = [np.asarray(table @ change) for change in changes]
         self._versions = [self._fixed.integers(version) for version in versions]
-        self._weights = affinity(*self._neighbours())
+        # the nearest other public rows of each public row, and their squared distances
+        k, n = self.n_neighbors, len(table)
+        places = nearest(self._versions[0], self._versions, k + 1)
+        selves = places == np.arange(n)[:, None]
+        selves[~selves.any(axis=1), -1] = True  # even if an equal row comes first
+        places = places[~selves].reshape(n, k)
+        pairs = np.repeat(np.arange(n), k), places.ravel()
+        apart = [squared_distances(self._versions[0], version, *pairs) for version in self._versions]
+        self._weights = affinity(places, np.minimum.reduce(apart).reshape(places.shape))
         values, vectors = smooth(self._weights, min(self.n_features, len(table) - 1))
         self._vectors = vectors
         self.features_ = _unit(vectors * np.exp(self.time * (values - 1) / 2))
@@ -261,17 +269,6 @@ class GraphCells(FromPublicRows):
             chosen.append(members[(apart**2).sum(axis=1).argmin()])
         return np.array(chosen, dtype=np.int64)
 
-    def _neighbours(self) -> tuple[np.ndarray, np.ndarray]:
-        """The nearest other public rows of each public row, and their squared distances."""
-        rows, k = self._versions[0], self.n_neighbors
-        places = nearest(rows, self._versions, k + 1)
-        selves = places == np.arange(len(places))[:, None]
-        selves[~selves.any(axis=1), -1] = True  # even if an equal row comes first
-        places = places[~selves].reshape(len(places), k)
-        pairs = np.repeat(np.arange(len(places)), k), places.ravel()
-        versions = (squared_distances(rows, version, *pairs) for version in self._versions)
-        return places, np.minimum.reduce(list(versions)).reshape(places.shape)
-
     def _rows(self, X: Any, *, finite: bool = True) -> np.ndarray:
         table = numbers(X, "X", finite=finite)
         if self.image_shape is not None and table.shape[1] != math.prod(self.image_shape):
@@ -317,20 +314,19 @@ def reach(codebooks: Sequence[np.ndarray], relation: str = "replace-one") -> flo
     then one square root.
     """
     check_relation(relation)
-    return math.sqrt(sum(_reach_squared(book, relation) for book in codebooks))
-
-
-def _reach_squared(book: np.ndarray, relation: str) -> int:
-    lines = np.unique(book, axis=0).astype(np.float64)  # integers: products below 2^53 are exact
-    size = np.einsum("ij,ij->i", lines, lines)
-    if relation == "zero-out":
-        return int(size.max())
-    two_classes = int(size.max()) + int(size.max())
-    same_class = max(
-        int((size[start : start + 256, None] + size - 2 * (lines[start : start + 256] @ lines.T)).max())
-        for start in range(0, len(lines), 256)
-    )
-    return max(two_classes, same_class)
+    total = 0
+    for book in codebooks:
+        lines = np.unique(book, axis=0).astype(np.float64)  # integers: products below 2^53 are exact
+        size = np.einsum("ij,ij->i", lines, lines)
+        if relation == "zero-out":
+            total += int(size.max())
+            continue
+        same_class = max(
+            int((size[start : start + 256, None] + size - 2 * (lines[start : start + 256] @ lines.T)).max())
+            for start in range(0, len(lines), 256)
+        )
+        total += max(2 * int(size.max()), same_class)
+    return math.sqrt(total)
 
 
 def digest(codebooks: Sequence[np.ndarray]) -> str:
@@ -434,9 +430,9 @@ class QuantileCells(FromPublicRows):
     def codes(self, X: Any) -> np.ndarray:
         """The bin of each row in each column, int64 of shape (n_rows, n_columns)."""
         check_is_fitted(self, "codebooks_")
-        table = self._table(X, self.columns_)
+        columns = self._table(X, self.columns_).values()
         return np.stack(
-            [_codes(bins, values) for bins, values in zip(self._bins, table.values(), strict=True)], axis=1
+            [_codes(bins, cells) for bins, cells in zip(self._bins, columns, strict=True)], axis=1
         )
 
     def lines(self, X: Any) -> np.ndarray:
@@ -465,7 +461,18 @@ class QuantileCells(FromPublicRows):
             raise ValueError(f"X must have {width} columns, got shape {array.shape}")
         if array.dtype.kind not in "fiub":
             array = np.column_stack([_numbers(cells) for cells in _columns(X, range(width)).values()])
-        return {block[0]: _merged(array[:, block]) for block in self._one_hot}
+        columns: dict[Any, _Column] = {}
+        for first, *others in self._one_hot:
+            block = array[:, [first, *others]]
+            if not others:
+                columns[first] = np.asarray(block[:, 0], dtype=np.float64)
+                continue
+            # the name of the column which is 1, or nothing
+            ones, width = block == 1, block.shape[1]
+            good = (ones | (block == 0)).all(axis=1) & (ones.sum(axis=1) == 1)
+            codes = np.where(good, ones.argmax(axis=1), width)
+            columns[first] = Coded([*map(str, range(width)), ""], codes)
+        return columns
 
 
 def _bins(cells: _Column, n_bins: int, least: int) -> tuple[str, np.ndarray]:
@@ -477,7 +484,14 @@ def _bins(cells: _Column, n_bins: int, least: int) -> tuple[str, np.ndarray]:
         is_missing(cell) or isinstance(cell, int | float) for cell in cells
     ):
         values = _numbers(cells)
-        return "edges", _edges(values[np.isfinite(values)], n_bins)
+        values = values[np.isfinite(values)]
+        distinct, times = np.unique(values, return_counts=True)
+        common = distinct[times * n_bins > len(values)]
+        others = values[~np.isin(values, common)]
+        alone = np.concatenate([common, np.nextafter(common, -np.inf)])
+        shared = np.quantile(others, np.arange(1, n_bins) / n_bins) if len(others) >= n_bins else np.empty(0)
+        # a bin holds its upper end; the last has none
+        return "edges", np.unique(np.concatenate([alone, shared]))
     categories, times = np.unique(_words(cells), return_counts=True)
     return "categories", categories[(times >= least) & (categories != "")]
 
@@ -515,44 +529,20 @@ def _one_hot(array: np.ndarray) -> list[list[int]] | None:
     blocks: list[list[int]] = []
     place = 0
     while place < array.shape[1]:
-        end = _end_of_block(array, binary, place)
+        # the block ends where the columns from its first on sum to one in every row, or with the first
+        end, total = place + 1, np.zeros(len(array))
+        for last in range(place, array.shape[1]):
+            if not binary[last]:
+                break
+            total += array[:, last]
+            if total.max() > 1:
+                break
+            if total.min() == 1 and last > place:
+                end = last + 1
+                break
         blocks.append(list(range(place, end)))
         place = end
     return blocks
-
-
-def _end_of_block(array: np.ndarray, binary: np.ndarray, start: int) -> int:
-    """Where the columns from ``start`` on first sum to one in every row; the next column if they do not."""
-    total = np.zeros(len(array))
-    for end in range(start, array.shape[1]):
-        if not binary[end]:
-            break
-        total += array[:, end]
-        if total.max() > 1:
-            break
-        if total.min() == 1 and end > start:
-            return end + 1
-    return start + 1
-
-
-def _edges(values: np.ndarray, n_bins: int) -> np.ndarray:
-    """Upper ends of all bins but the last; a bin holds its upper end."""
-    distinct, times = np.unique(values, return_counts=True)
-    common = distinct[times * n_bins > len(values)]
-    others = values[~np.isin(values, common)]
-    alone = np.concatenate([common, np.nextafter(common, -np.inf)])
-    shared = np.quantile(others, np.arange(1, n_bins) / n_bins) if len(others) >= n_bins else np.empty(0)
-    return np.unique(np.concatenate([alone, shared]))
-
-
-def _merged(block: np.ndarray) -> _Column:
-    """Return a single column unchanged; of several, the name of the one which is 1, else None."""
-    if block.shape[1] == 1:
-        return np.asarray(block[:, 0], dtype=np.float64)
-    ones = block == 1
-    good = (ones | (block == 0)).all(axis=1) & (ones.sum(axis=1) == 1)
-    width = block.shape[1]
-    return Coded([*map(str, range(width)), ""], np.where(good, ones.argmax(axis=1), width))
 
 
 def _columns(X: Any, names: Any) -> dict[Any, _Column]:

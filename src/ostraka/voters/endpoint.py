@@ -33,7 +33,7 @@ from ostraka.secure.log import Log
 from ostraka.secure.wire import Late, Line, is_loopback
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from types import TracebackType
 
 _PATHS = {"chat": "/chat/completions", "text": "/completions"}
@@ -176,7 +176,18 @@ class HTTPClient:
         self._endpoint = endpoint
         self._model = model
         self._rest_until = 0.0
-        headers = {"Content-Type": "application/json", **_authorization(endpoint.key_env)}
+        headers, name = {"Content-Type": "application/json"}, endpoint.key_env
+        if name is not None:  # messages never show the key
+            key = os.environ.get(name, "").strip()
+            if not key:
+                raise ValueError(
+                    f"key_env names {name}, but there is no such environment variable, or it is empty"
+                )
+            if not (key.isascii() and key.isprintable()) or " " in key:
+                raise ValueError(
+                    f"the key in environment variable {name} must be one word of ASCII characters"
+                )
+            headers["Authorization"] = f"Bearer {key}"
         # a proxy must not see local requests
         self._line = Line(endpoint.url, headers=headers, direct=endpoint.loopback)
 
@@ -189,7 +200,9 @@ class HTTPClient:
     def ask(self, prompts: Sequence[str], stop: threading.Event) -> list[str] | Failure:
         """The answer to the only prompt, after at most ``retries`` retries."""
         (prompt,) = prompts
-        body = self._body(prompt)
+        chat = self._endpoint.api == "chat"
+        question = {"messages": [{"role": "user", "content": prompt}]} if chat else {"prompt": prompt}
+        body = json.dumps({"model": self._model, **self._endpoint.settings, **question}).encode()
         pause = self._endpoint.pause
         failure = Failure("not sent")
         for retries in range(self._endpoint.retries, -1, -1):
@@ -209,14 +222,6 @@ class HTTPClient:
                 pause = min(2 * pause, max(_LONGEST_PAUSE, self._endpoint.pause))
         return failure
 
-    def _body(self, prompt: str) -> bytes:
-        question: dict[str, Any] = (
-            {"messages": [{"role": "user", "content": prompt}]}
-            if self._endpoint.api == "chat"
-            else {"prompt": prompt}
-        )
-        return json.dumps({"model": self._model, **self._endpoint.settings, **question}).encode()
-
     def _once(self, body: bytes) -> str | Failure:
         try:
             got = self._line.ask(
@@ -227,8 +232,19 @@ class HTTPClient:
         if got.status != 200:
             cause = "endpoint" if got.status == 429 else "prompt"
             temporary = got.status in _TEMPORARY or got.status >= 500
-            wait = _seconds(got.headers.get("Retry-After"))
-            reason = f"status {got.status}{_reason(got.body)}"
+            wait = None  # Retry-After holds seconds, or a date
+            with contextlib.suppress(ValueError, TypeError):
+                date = parsedate_to_datetime(got.headers.get("Retry-After", ""))
+                wait = max(0.0, (date - datetime.now(UTC)).total_seconds())
+            with contextlib.suppress(ValueError):
+                wait = max(0.0, float(got.headers.get("Retry-After", "")))
+            # the error codes; the message is dropped, because it may quote the prompt
+            codes: list[str] = []
+            with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError, RecursionError):
+                error = json.loads(got.body)["error"]
+                words = [error.get(name) for name in ("code", "type", "param")]
+                codes = [w for w in words if isinstance(w, str) and len(w) <= 64 and w.isidentifier()]
+            reason = f"status {got.status} ({', '.join(codes)})" if codes else f"status {got.status}"
             return Failure(reason, temporary=temporary, cause=cause, wait=wait)
         return self._read(got.body, self._endpoint.api)
 
@@ -276,18 +292,6 @@ def settings_text(endpoint: Endpoint | Callable[[list[str]], list[str]], model: 
     return json.dumps(how, sort_keys=True)
 
 
-def _authorization(name: str | None) -> dict[str, str]:
-    """The header with the key. Messages never show the key."""
-    if name is None:
-        return {}
-    key = os.environ.get(name, "").strip()
-    if not key:
-        raise ValueError(f"key_env names {name}, but there is no such environment variable, or it is empty")
-    if not (key.isascii() and key.isprintable()) or " " in key:
-        raise ValueError(f"the key in environment variable {name} must be one word of ASCII characters")
-    return {"Authorization": f"Bearer {key}"}
-
-
 def _completion(content: bytes, api: str) -> str | Failure:
     try:
         choice = json.loads(content)["choices"][0]
@@ -297,31 +301,6 @@ def _completion(content: bytes, api: str) -> str | Failure:
     if text is None:  # the model declined
         return ""
     return text if isinstance(text, str) else Failure("the answer is not a completion", temporary=True)
-
-
-def _reason(content: bytes) -> str:
-    """The error codes of a response. Its message is dropped, because it may quote the prompt."""
-    try:
-        error = json.loads(content)["error"]
-        words = [error.get(name) for name in ("code", "type", "param")]
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        return ""
-    short = [word for word in words if isinstance(word, str) and len(word) <= 64 and word.isidentifier()]
-    return f" ({', '.join(short)})" if short else ""
-
-
-def _seconds(retry_after: str | None) -> float | None:
-    """A Retry-After header: seconds, or a date."""
-    if retry_after is None:
-        return None
-    try:
-        return max(0.0, float(retry_after))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, (parsedate_to_datetime(retry_after) - datetime.now(UTC)).total_seconds())
-    except (ValueError, TypeError):
-        return None
 
 
 class EndpointError(RuntimeError):
@@ -412,23 +391,20 @@ class RequestRun:
             outcomes = (self._work([request]) for request in batch)
             return next((outcome for outcome in outcomes if isinstance(outcome, Failure)), len(batch))
         if isinstance(got, Failure):
-            return self._single(batch[0], got)
+            # the public probe shows whether the prompt or the endpoint failed
+            if got.cause == "endpoint":
+                return got
+            with self._probe_lock:
+                probed = self._client.ask([self._probe.prompt], self._stop)
+            if isinstance(probed, Failure):
+                return 0 if self._stop.is_set() else probed
+            got = self._client.ask([batch[0].prompt], self._stop)  # the first failure may have been an outage
+            if isinstance(got, Failure) and (self._stop.is_set() or got.cause == "endpoint"):
+                return 0 if self._stop.is_set() else got
+            self._responses.record([(batch[0].name, None if isinstance(got, Failure) else got[0])])
+            return 1
         self._responses.record((request.name, answer) for request, answer in zip(batch, got, strict=True))
         return len(batch)
-
-    def _single(self, request: Request, failure: Failure) -> int | Failure:
-        """Find out with the public probe whether the prompt or the endpoint failed."""
-        if failure.cause == "endpoint":
-            return failure
-        with self._probe_lock:
-            probed = self._client.ask([self._probe.prompt], self._stop)
-        if isinstance(probed, Failure):
-            return 0 if self._stop.is_set() else probed
-        again = self._client.ask([request.prompt], self._stop)  # the first failure may have been an outage
-        if isinstance(again, Failure) and (self._stop.is_set() or again.cause == "endpoint"):
-            return 0 if self._stop.is_set() else again
-        self._responses.record([(request.name, None if isinstance(again, Failure) else again[0])])
-        return 1
 
 
 _NO_ANSWER = "the language model does not answer, not even a prompt without private text"
@@ -525,7 +501,14 @@ def _convert(path: Path) -> None:
             raise ValueError(
                 f"{path} is not a response cache of ostraka: name another file, or restore a backup"
             )
-        entries = [(_KEY, key), *_earlier(key, file)]
+        entries = [(_KEY, key)]
+        for line in file:  # what a crash cut off counts as never written
+            with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
+                record = json.loads(line)
+                name, answer = record["name"], json.dumps(record["answer"])
+                digest = hmac.digest(key, f"line\0{name}\0{answer}".encode(), "sha256").hex()[:16]
+                if secrets.compare_digest(record["check"], digest):
+                    entries.append((name, answer.encode()))
     copy = path.with_name(f"{path.name}.{os.getpid()}")  # of several processes each writes the same
     log = Log(copy, name=_NAME)
     log.once_each(entries)
@@ -533,14 +516,3 @@ def _convert(path: Path) -> None:
     Path(f"{copy}.end").replace(f"{path}.end")
     copy.replace(path)
     files.sync_folder(path.parent)
-
-
-def _earlier(key: bytes, lines: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
-    """Yield name and answer of every whole line; what a crash cut off counts as never written."""
-    for line in lines:
-        with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
-            record = json.loads(line)
-            name, answer = record["name"], json.dumps(record["answer"])
-            check = hmac.digest(key, f"line\0{name}\0{answer}".encode(), "sha256").hex()[:16]
-            if secrets.compare_digest(record["check"], check):
-                yield name, answer.encode()

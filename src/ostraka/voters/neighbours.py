@@ -214,7 +214,12 @@ def sampled_rdp(
 
     ``codes``: classes 0 and 1 of the units around one query, nearest first; ``whole``: these are all units.
     """
-    law, steps = _laws(_outcomes(mechanism, k), codes, k, sampling_rate)
+    # probability of both outcomes in every state; 0 for more than k ballots
+    a, b = np.indices((k + 1, k + 1))
+    possible = a + b <= k
+    chances = np.zeros((2, k + 1, k + 1))
+    chances[:, possible] = np.exp(mechanism.log_outcomes(np.stack([a[possible], b[possible]], axis=1))).T
+    law, steps = _laws(chances, codes, k, sampling_rate)
     near = law + sampling_rate * steps
     if not (law.min() > _RAREST and (near * _FURTHEST > law).all()):
         return np.full(len(orders), math.inf)
@@ -227,15 +232,6 @@ def sampled_rdp(
     if len(finite) < len(order):
         divergences = np.append(divergences, np.abs(log_p - log_q).max() + 2 * off)
     return np.asarray(divergences * _OUTWARD + _LOST)
-
-
-def _outcomes(mechanism: BallotMechanism, k: int) -> np.ndarray:
-    """Probability of both outcomes in every state, shape (2, k + 1, k + 1); 0 for more than k ballots."""
-    a, b = np.indices((k + 1, k + 1))
-    possible = a + b <= k
-    chances = np.zeros((2, k + 1, k + 1))
-    chances[:, possible] = np.exp(mechanism.log_outcomes(np.stack([a[possible], b[possible]], axis=1))).T
-    return chances
 
 
 def _laws(after: np.ndarray, codes: np.ndarray, k: int, rate: float) -> tuple[np.ndarray, np.ndarray]:
@@ -512,12 +508,10 @@ class NeighbourVoter(BaseEstimator):
             raise ValueError(
                 f"X has {points.shape[1]} features, but the private rows have {self.n_features_in_}"
             )
-        codes = self._crowd.around(
-            points,
-            depth=_depth(self.k, self.sampling_rate, rare),
-            on_progress=partial(self._tell, "neighbours"),
-        )
-        return Sampler(self._crowd, points, codes, self.k, self.sampling_rate, len(self.classes_), rng)
+        k, rate = self.k, self.sampling_rate
+        depth, on_progress = _depth(k, rate, rare), partial(self._tell, "neighbours")
+        codes = self._crowd.around(points, depth=depth, on_progress=on_progress)
+        return Sampler(self._crowd, points, codes, k, rate, len(self.classes_), rng)
 
     def _check_settings(self) -> None:
         check.integer(k=self.k, least=1)

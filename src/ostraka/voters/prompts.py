@@ -78,7 +78,14 @@ class Template:
         must = {"instruction": set(), "shot": {"text", "word"}, "query": {"text"}}
         may = {"instruction": {"words"}, "shot": set(), "query": set()}
         for part, fields in must.items():
-            names = _fields(getattr(self, part), part)
+            try:
+                parsed = list(string.Formatter().parse(getattr(self, part)))
+            except ValueError:
+                raise ValueError(f"{part} of a template must double every literal brace") from None
+            # a text would be used as a format, and an error would quote it
+            if any(spec and "{" in spec for _, _, spec, _ in parsed):
+                raise ValueError(f"{part} of a template must have no field within a field")
+            names = {field for _, field, _, _ in parsed if field is not None}
             if not fields <= names <= fields | may[part]:
                 wanted = ", ".join(f"{{{name}}}" for name in sorted(fields | may[part]))
                 raise ValueError(f"{part} of a template must have the fields {wanted} and no other")
@@ -145,18 +152,6 @@ class Reader:
 
 def _folded(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
-
-
-def _fields(part: str, name: str) -> set[str]:
-    try:
-        formats = {field: spec for _, field, spec, _ in string.Formatter().parse(part) if field is not None}
-    except ValueError:
-        raise ValueError(f"{name} of a template must double every literal brace") from None
-    if any(
-        spec and "{" in spec for spec in formats.values()
-    ):  # a text would be used as a format, and an error would quote it
-        raise ValueError(f"{name} of a template must have no field within a field")
-    return set(formats)
 
 
 Shots = list[tuple[str, str]]  # demonstrations: a text and its label word

@@ -208,13 +208,25 @@ class RowVoter(BaseEstimator):
         check.one_of(person=self.person, allowed=("shared", "sampled", "mean"))
         check.integer(units=self.units, least=1)
         check_relation(self.relation)
-        check_is_fitted(self.cells, "reach_" if own_features(self.cells) else "codebooks_")
-        work = partial(lines_of, self.cells) if own_features(self.cells) else self._codes_of
-        blocks = (rows for _, rows in X.blocks(X.pieces)) if isinstance(X, ParquetRows) else (X,)
-        codes = np.concatenate([work(rows) for rows in blocks])
+        own = own_features(self.cells)
+        check_is_fitted(self.cells, "reach_" if own else "codebooks_")
+        parts = []
+        for rows in (block for _, block in X.blocks(X.pieces)) if isinstance(X, ParquetRows) else (X,):
+            if own:
+                parts.append(lines_of(self.cells, rows))
+                continue
+            # codes, checked against the public codebooks, in as few bytes as hold them
+            require_public(self.cells, rows)
+            part, sizes = np.asarray(self.cells.codes(rows)), [len(book) for book in self.cells.codebooks_]
+            if part.ndim != 2 or part.shape[1] != len(sizes) or part.dtype.kind not in "iu":
+                raise ValueError(f"cells must give {len(sizes)} whole codes a row, got shape {part.shape}")
+            if len(part) and (part.min() < 0 or (part.max(axis=0) >= sizes).any()):
+                raise ValueError("cells gave a code outside of their codebooks")
+            parts.append(part.astype(np.min_scalar_type(max(sizes) - 1)))
+        codes = np.concatenate(parts)
         if groups is not None and len(groups) != len(codes):
             raise ValueError(f"groups must name one person a row: got {len(groups)} for {len(codes)} rows")
-        if groups is not None and own_features(self.cells) and self.person != "mean":
+        if groups is not None and own and self.person != "mean":
             raise ValueError(
                 "groups must be None for cells with features of each row's own: use GraphCells or "
                 "QuantileCells, or keep one row of each person"
@@ -225,9 +237,8 @@ class RowVoter(BaseEstimator):
         owners = len(codes) if groups is None else groups
         people, self.n_units_, self.unit_ = numbered(owners)
         self.manifest_ = dealt(self.manifest, owners)
-        shared = groups is not None and self.person == "shared"
-        parts = self.units if shared else 1
-        self.ballot_, move = ballot_of(self.cells, len(self.classes_), parts=parts, relation=self.relation)
+        units = self.units if groups is not None and self.person == "shared" else 1
+        self.ballot_, move = ballot_of(self.cells, len(self.classes_), parts=units, relation=self.relation)
         if not move * len(codes) < _MOST:
             raise ValueError(
                 f"cells must add so little that {len(codes):,} rows fit into 64 bits, but one can move the "
@@ -356,30 +367,18 @@ class RowVoter(BaseEstimator):
 
     def _weights(self) -> np.ndarray:
         """Return each row's share of its person's ballot; the shares of a person sum to ``ballot_``."""
-        # no other person's rows decide them: the operating system's generator draws which rows are kept
+        parts = np.ones(len(self._people), dtype=np.int64)
         if self.unit_ == "row":
-            return np.ones(len(self._people), dtype=np.int64)
-        draw = (
-            os_keyed().random(len(self._people)) if self.person == "sampled" else np.zeros(len(self._people))
-        )
+            return parts
+        # no other person's rows decide them: the operating system's generator draws which rows are kept
+        sampled = self.person == "sampled"
+        draw = os_keyed().random(len(parts)) if sampled else np.zeros(len(parts))
         order = np.lexsort((draw, self._people))  # stable: shared remainders go to a person's first rows
         sizes = np.bincount(self._people)
         within = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         size = sizes[self._people[order]]
-        parts = np.empty(len(order), dtype=np.int64)
         parts[order] = self.ballot_ // size + (within < self.ballot_ % size)
         return parts
-
-    def _codes_of(self, X: Any) -> np.ndarray:
-        """Codes of the private rows, checked against the public codebooks, in as few bytes as hold them."""
-        require_public(self.cells, X)
-        codes, books = np.asarray(self.cells.codes(X)), self.cells.codebooks_
-        sizes = [len(book) for book in books]
-        if codes.ndim != 2 or codes.shape[1] != len(sizes) or codes.dtype.kind not in "iu":
-            raise ValueError(f"cells must give {len(sizes)} whole codes a row, got shape {codes.shape}")
-        if len(codes) and (codes.min() < 0 or (codes.max(axis=0) >= sizes).any()):
-            raise ValueError("cells gave a code outside of their codebooks")
-        return codes.astype(np.min_scalar_type(max(sizes) - 1))
 
 
 ROWS = 8192  # at a time
@@ -626,9 +625,19 @@ class FeatureCells(FromPublicRows):
         if names is not None and all(isinstance(name, str) for name in names):
             self.feature_names_in_ = np.asarray(names, dtype=object)
         self.transform_ = self._transformer(X) if self.transform is None else self.transform
-        self._furthest = _furthest(X)
+        # private numbers may be far beyond the public ones, where nothing overflows, and no further
+        self._furthest = None
+        if isinstance(X, np.ndarray) and X.dtype.kind in "fiub":
+            largest = max(float(np.abs(X.astype(np.float64)).max(initial=0.0)), 1e-100)
+            self._furthest = _BEYOND * largest if largest <= _LARGEST else None
         table = _moderate(self._transformed(X), "what transform returns")
-        self._require_rows_by_themselves(X, table)
+        head = self._transformed(_safe_indexing(X, np.arange(min(_FEW, len(table)))))
+        size = np.abs(table).max(axis=0) + 1e-300
+        if head.shape[1:] != table.shape[1:] or not (np.abs(head - table[: len(head)]) <= 1e-3 * size).all():
+            raise ValueError(
+                "transform must map each row by itself, but gives other numbers for the first rows without "
+                "the others: fit it on public rows before"
+            )
         self.middle_ = table.mean(axis=0)
         apart = table - self.middle_
         values, vectors = self._principal(apart)
@@ -651,10 +660,18 @@ class FeatureCells(FromPublicRows):
         are not finite counts nothing.
         """
         check_is_fitted(self, "reach_")
-        white = self._whitened(X)
+        features = self.features(X)
         with np.errstate(over="ignore", invalid="ignore"):  # such rows count nothing
-            lines = shortened((self.resolution - 1) * self._of_length_one(white), self.resolution)
-        return lines.astype(np.int64)
+            return shortened((self.resolution - 1) * features, self.resolution).astype(np.int64)
+
+    def features(self, X: Any) -> np.ndarray:
+        """Features of rows before they are rounded to lines, float64 of shape (n_rows, n_features + 1)."""
+        table = self._transformed(X, private=True)
+        if table.shape[1] != len(self.middle_):
+            raise ValueError(f"transform must give {len(self.middle_)} numbers a row, got {table.shape[1]}")
+        white = row_by_row(lambda some: (some - self.middle_) @ self.whitening_, table)
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite in a private row stays so
+            return self._of_length_one(white)
 
     def n_columns(self, n_public: int) -> int:
         """The largest number of features for so many public rows."""
@@ -674,13 +691,6 @@ class FeatureCells(FromPublicRows):
     def _scaled(self, values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         """Principal directions as columns, scaled by what their variances decide."""
         return np.asarray(vectors / values**self.whitening_power)
-
-    def _whitened(self, X: Any) -> np.ndarray:
-        """Rows in the scaled principal directions; what is not finite in a private row stays so."""
-        table = self._transformed(X, private=True)
-        if table.shape[1] != len(self.middle_):
-            raise ValueError(f"transform must give {len(self.middle_)} numbers a row, got {table.shape[1]}")
-        return row_by_row(lambda some: (some - self.middle_) @ self.whitening_, table)
 
     def _of_length_one(self, white: np.ndarray) -> np.ndarray:
         """Rows with the last feature, which all share, of length 1."""
@@ -710,23 +720,6 @@ class FeatureCells(FromPublicRows):
     def _by_row(self, rows: np.ndarray) -> np.ndarray:
         """What the transformer makes of each row alone."""
         return row_by_row(self.transform_.transform, rows)
-
-    def _require_rows_by_themselves(self, X: Any, table: np.ndarray) -> None:
-        head = self._transformed(_safe_indexing(X, np.arange(min(_FEW, len(table)))))
-        size = np.abs(table).max(axis=0) + 1e-300
-        if head.shape[1:] != table.shape[1:] or not (np.abs(head - table[: len(head)]) <= 1e-3 * size).all():
-            raise ValueError(
-                "transform must map each row by itself, but gives other numbers for the first rows without "
-                "the others: fit it on public rows before"
-            )
-
-
-def _furthest(X: Any) -> float | None:
-    """How far from 0 private numbers may be: far beyond the public ones, where nothing overflows."""
-    if not (isinstance(X, np.ndarray) and X.dtype.kind in "fiub"):
-        return None
-    largest = max(float(np.abs(X.astype(np.float64)).max(initial=0.0)), 1e-100)
-    return _BEYOND * largest if largest <= _LARGEST else None
 
 
 def _moderate(table: np.ndarray, name: str) -> np.ndarray:

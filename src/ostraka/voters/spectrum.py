@@ -206,10 +206,6 @@ class Spectrum(FeatureCells):
         own = _MOST if isinstance(getattr(self, "transform_", None), Dictionary) else _MOST_OF_KERNEL
         return min(own if self.n_features is None else self.n_features, n_public)
 
-    def features(self, X: Any) -> np.ndarray:
-        """Features of rows before they are rounded to lines, float64 of shape (n_rows, n_features + 1)."""
-        return self._of_length_one(self._whitened(X))
-
     def _transformer(self, X: Any) -> Any:
         wide = not hasattr(X, "columns") and np.ndim(X) == 2 and np.shape(X)[1] > _MOST_COLUMNS
         if wide:

@@ -129,7 +129,15 @@ class TeacherEnsemble(BaseEstimator):
         """
         network = as_network(self.estimator)
         if isinstance(X, str | os.PathLike):
-            X, y, groups = _opened(Path(X), y, groups)
+            # rows of Parquet files stay there; labels and people are read
+            path, label, person = Path(X), y, groups
+            for name, column in (("y", label), ("groups", person)):
+                if not isinstance(column, str) and (column is not None or name == "y"):
+                    kind = type(column).__name__
+                    raise ValueError(f"{name} must name a column of {path}, got {kind}")
+            groups = None if person is None else column_of(path, person)
+            X = ParquetRows.numbers(path, aside=[label] if person is None else [label, person])
+            y = column_of(path, label)
         if not isinstance(X, ParquetRows):
             X = rows(X, self.estimator if network is None else network)
             X = X if network is None else as_float32(X)
@@ -302,16 +310,6 @@ class TeacherEnsemble(BaseEstimator):
             )
 
 
-def _opened(path: Path, label: Any, person: Any) -> tuple[ParquetRows, np.ndarray, np.ndarray | None]:
-    """Rows of Parquet files, which stay there, and their labels and people."""
-    for name, column in (("y", label), ("groups", person)):
-        if not isinstance(column, str) and (column is not None or name == "y"):
-            raise ValueError(f"{name} must name a column of {path}, got {type(column).__name__}")
-    people = None if person is None else column_of(path, person)
-    aside = [label] if person is None else [label, person]
-    return ParquetRows.numbers(path, aside=aside), column_of(path, label), people
-
-
 def as_network(estimator: Any) -> TorchClassifier | None:
     """The estimator as a network: itself, or a torch module with default settings; None for others."""
     from ostraka.networks import TorchClassifier  # noqa: PLC0415
@@ -359,9 +357,11 @@ def train_networks(
         while len(teachers) < len(shards):
             begin = len(teachers)
             part = shards[begin : begin + size]
-            teachers.extend(
-                _of_stack(training, part, begin, _as_teachers(on_progress, begin, len(part), len(shards)))
-            )
+
+            def as_teachers(epoch: int, epochs: int, begin: int = begin, many: int = len(part)) -> None:
+                on_progress(begin + many * epoch // epochs, len(shards))
+
+            teachers.extend(_of_stack(training, part, begin, as_teachers))
             on_progress(len(teachers), len(shards))
 
     with warnings.catch_warnings():
@@ -403,16 +403,20 @@ def _of_stack(
     from ostraka.nets.stacks import TrainedNetwork  # noqa: PLC0415
     from ostraka.nets.training import TrainingSet  # noqa: PLC0415
 
-    training_sets = [
-        TrainingSet(rows=_dense(shard.X), codes=shard.codes.astype(np.int64), seed=_seed(shard.seed))
-        for shard in shards
-    ]
+    training_sets = []
+    for shard in shards:
+        # the seed that a clone of the network gets if it is trained separately
+        random_state = int(shard.seed.generate_state(1)[0] >> 1)
+        seed = int(np.random.SeedSequence(random_state).generate_state(1)[0])
+        rows, codes = _dense(shard.X), shard.codes.astype(np.int64)
+        training_sets.append(TrainingSet(rows=rows, codes=codes, seed=seed))
+    checkpoint, folder = None, plan.network.checkpoint
+    if folder is not None:  # only its owner can read it
+        Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+        checkpoint = Path(folder) / f"teachers-{begin:05}-{begin + len(shards) - 1:05}.pt"
     try:
         networks, failures, _ = vectorised.train_stack(
-            plan,
-            training_sets,
-            checkpoint=_file(plan.network.checkpoint, begin, len(shards)),
-            on_progress=on_progress,
+            plan, training_sets, checkpoint=checkpoint, on_progress=on_progress
         )
     except vectorised.CannotVectoriseError:
         return [
@@ -429,27 +433,6 @@ def _of_stack(
     return teachers
 
 
-def _seed(seed: np.random.SeedSequence) -> int:
-    """Return the seed that a clone of the network gets if it is trained separately."""
-    random_state = int(seed.generate_state(1)[0] >> 1)
-    return int(np.random.SeedSequence(random_state).generate_state(1)[0])
-
-
 def _dense(X: Any) -> np.ndarray:
     dense: np.ndarray = X.toarray() if scipy.sparse.issparse(X) else X
     return dense
-
-
-def _file(folder: str | os.PathLike[str] | None, begin: int, many: int) -> Path | None:
-    """Return the path of a stack's checkpoint, in a folder that only its owner can read."""
-    if folder is None:
-        return None
-    Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
-    return Path(folder) / f"teachers-{begin:05}-{begin + many - 1:05}.pt"
-
-
-def _as_teachers(
-    on_progress: Callable[[int, int], object], begin: int, many: int, total: int
-) -> Callable[[int, int], object]:
-    """Report the epochs of a stack as a number of teachers."""
-    return lambda epoch, epochs: on_progress(begin + many * epoch // epochs, total)
