@@ -20,8 +20,7 @@ from sklearn.neural_network import MLPClassifier
 from ostraka.parties.models import fixed_model
 from ostraka.secure.agreement import fixed_rows, sizes_of
 from ostraka.secure.dealer import deal_model
-from ostraka.secure.pads import Stream, words
-from ostraka.secure.two_party import AskerSide, OwnerSide, hidden_question, words_bytes
+from ostraka.secure.two_party import AskerSide, OwnerSide, Stream, words, words_bytes
 from ostraka.voters import Agreement, Dealer, Identity, Party, PartyEnsemble, PartyServer, SecretQuestions
 from ostraka.voters.voting import vote
 
@@ -154,7 +153,7 @@ def wrong_votes(units: int) -> int:
     side = AskerSide(key, asker, sizes, question=pad, words=dealt.words, corrections=dealt.corrections)
     weights = owner.weights()
     owner.take(key, dealt.words)
-    answer = owner.first(hidden_question(fixed, pad), side.first(weights))
+    answer = owner.first(fixed - pad, side.first(weights))
     answer = owner.layer(side.layer(answer)) if units else answer
     votes = owner.votes(side.wins(answer)) + side.votes()
     clear = vote(rows, len(agreement.classes), [party._teacher])[0]  # noqa: SLF001

@@ -51,8 +51,8 @@ MUTANTS = [
     Mutant(
         "opposite lines of one class are forgotten",
         "voters/cells.py",
-        "return max(two_classes, same_class)",
-        "return two_classes",
+        "total += max(2 * int(size.max()), same_class)",
+        "total += 2 * int(size.max())",
         "voters/test_cells.py::TestReach::test_opposite_lines_of_one_class_move_further_than_two_classes",
     ),
     Mutant(
@@ -80,8 +80,8 @@ MUTANTS = [
     Mutant(
         "a unit that is left out has a line of average length",
         "voters/cells.py",
-        "        return int(size.max())\n",
-        "        return int(size.mean())\n",
+        "            total += int(size.max())\n",
+        "            total += int(size.mean())\n",
         "voters/test_cells.py::TestReach::test_is_the_largest_move_of_a_table_by_enumeration",
     ),
     Mutant(
@@ -195,9 +195,9 @@ MUTANTS = [
     ),
     Mutant(
         "the model is fed rows before they are shortened",
-        "voters/spectrum.py",
-        "return self._of_length_one(self._whitened(X))",
-        "return np.column_stack([self._whitened(X), np.full(len(X), self.constant)])",
+        "voters/rows.py",
+        "return self._of_length_one(white)",
+        "return np.column_stack([white, np.full(len(white), self.constant)])",
         _SPECTRUM + "TestLength::test_the_model_sees_the_rows_that_are_summed",
     ),
     Mutant(

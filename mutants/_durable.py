@@ -265,8 +265,8 @@ MUTANTS = [
     Mutant(
         "five bytes of a stranger begin a handshake",
         "secure/server.py",
-        "        return not waits\n",
-        "        return True\n",
+        "                if waits:\n                    return\n",
+        "                waits = False\n",
         "secure/test_server.py::test_a_greeting_in_pieces_costs_no_handshake_until_it_is_whole",
     ),
     Mutant(
@@ -300,8 +300,8 @@ MUTANTS = [
     Mutant(
         "a certificate in two names is one in either",
         "secure/server.py",
-        'return str(names[0]) if len(names) == 1 else ""',
-        'return str(names[-1]) if names else ""',
+        'self._certificate = str(names[0]) if len(names) == 1 else ""',
+        'self._certificate = str(names[-1]) if names else ""',
         BY_OWNERS + "test_an_owner_needs_a_key_and_a_certificate_in_the_same_name",
     ),
     Mutant(

@@ -6,7 +6,7 @@ from mutants._mutant import Mutant
 
 __all__ = ["MUTANTS"]
 
-_HIDDEN = "secure/hidden.py"
+_HIDDEN = "secure/rounds.py"
 _PAD = "return words(Stream(key), sizes.n_rows, sizes.n_features)"
 _BY = "voters/test_secret_roles.py::"
 _VIEW = _BY + "test_a_party_sees_what_its_simulator_draws_whatever_the_question"

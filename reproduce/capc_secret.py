@@ -18,8 +18,7 @@ from ostraka.parties.models import fixed_model
 from ostraka.secure.agreement import Agreement, SecretQuestions, fixed_rows, sizes_of
 from ostraka.secure.dealer import deal_model
 from ostraka.secure.keys import Identity
-from ostraka.secure.pads import Stream, words
-from ostraka.secure.two_party import AskerSide, FixedModel, OwnerSide, hidden_question
+from ostraka.secure.two_party import AskerSide, FixedModel, OwnerSide, Stream, words
 from ostraka.voters.voting import Shard, train
 from reproduce.chadha2024 import images
 
@@ -58,9 +57,7 @@ def secret_votes(model: FixedModel, rows: np.ndarray, agreement: Agreement) -> n
     side = AskerSide(key, asker, sizes, question=pad, words=made.words, corrections=made.corrections)
     weights = owner.weights()
     owner.take(key, made.words)
-    return (
-        owner.votes(side.wins(owner.first(hidden_question(fixed, pad), side.first(weights)))) + side.votes()
-    )
+    return owner.votes(side.wins(owner.first(fixed - pad, side.first(weights)))) + side.votes()
 
 
 def divergences(mechanism: GNMax, one: np.ndarray, two: np.ndarray) -> list[float]:

@@ -6,8 +6,16 @@ import numpy as np
 import pytest
 
 from ostraka.secure.dealer import deal_argmax
-from ostraka.secure.pads import Sent, Stream, argmax_pads
-from ostraka.secure.two_party import AskerLargest, OwnerLargest, comparisons, levels, scaled
+from ostraka.secure.two_party import (
+    AskerLargest,
+    OwnerLargest,
+    Sent,
+    Stream,
+    argmax_pads,
+    comparisons,
+    levels,
+    scaled,
+)
 
 
 def sides(n_rows, n_classes):

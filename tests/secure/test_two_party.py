@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from ostraka.secure.dealer import deal_model
-from ostraka.secure.pads import Sizes, Stream, words
-from ostraka.secure.two_party import AskerSide, FixedModel, OwnerSide, hidden_question
+from ostraka.secure.two_party import AskerSide, FixedModel, OwnerSide, Sizes, Stream, words
 
 
 def signed(values) -> np.ndarray:
@@ -43,7 +42,7 @@ def computed(model, sizes, rows, *, last=lambda message: message):
     side = AskerSide(key, asker, sizes, question=pad, words=made.words, corrections=made.corrections)
     weights = owner.weights()
     owner.take(key, made.words)
-    answer = owner.first(hidden_question(signed(rows), pad), side.first(weights))
+    answer = owner.first(signed(rows) - pad, side.first(weights))
     if sizes.hidden:
         answer = owner.layer(side.layer(answer))
     message = last(side.wins(answer))

@@ -5,7 +5,7 @@ from sklearn.linear_model import RidgeClassifier
 from sklearn.neural_network import MLPClassifier
 
 from ostraka.parties.parties import PartyEnsemble
-from ostraka.secure import hidden
+from ostraka.secure import rounds
 
 MODELS = {0: RidgeClassifier(), 4: MLPClassifier((4,), max_iter=3)}
 
@@ -48,7 +48,7 @@ def secret_parties(n_parties=3, *, hidden_units=0, n_classes=3, n_features=2, se
 
 def tapped(parties, name="party-1", change=None):
     """Put a wire between the asker and one party, or the dealer."""
-    if name == hidden.DEALER:
+    if name == rounds.DEALER:
         parties._dealer = Wire(parties._dealer, change)
         return parties._dealer
     parties._links[name] = Wire(parties._links[name], change)
@@ -67,7 +67,7 @@ def material_flipped(verb):
     def change(one, way, data):
         if (one, way) != (verb, "sent"):
             return data
-        sealed, material = hidden.unpack(data, 2)
-        return hidden.pack([sealed, flipped(material, 100)])
+        sealed, material = rounds.unpack(data, 2)
+        return rounds.pack([sealed, flipped(material, 100)])
 
     return change

@@ -100,7 +100,8 @@ def test_a_party_refuses_a_key_of_its_own_that_it_did_not_give(ensemble, tap):
         )
         for name in parties.agreement.members
     }
-    request = parties._identity.seal("request", rounds.pack(call, replies, np.zeros((1, 2))))
+    body = rounds.pack([rounds.write_replies(call.digest, replies), bytes(16)])
+    request = parties._identity.seal("request", body)
     with pytest.raises(PartyError, match="its own key"):
         party.vote(request)
 

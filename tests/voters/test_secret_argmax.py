@@ -7,12 +7,11 @@ from ostraka import Budget, Ledger, release
 from ostraka.mechanisms import SkellamMax
 from ostraka.parties import secret as _secret_argmax
 from ostraka.parties.parties import PartyEnsemble
-from ostraka.secure import hidden, rounds
+from ostraka.secure import rounds
 from ostraka.secure.agreement import Agreement, SecretQuestions
-from ostraka.secure.hidden import DEALER, HOLDER
 from ostraka.secure.keys import Identity
-from ostraka.secure.pads import Blank, Sent, Stream, argmax_pads, small, words
-from ostraka.secure.rounds import PartyError
+from ostraka.secure.rounds import DEALER, HOLDER, PartyError
+from ostraka.secure.two_party import Blank, Sent, Stream, argmax_pads, small, words
 from tests.voters.hidden_rounds import MODELS, data_of, flipped, material_flipped, secret_parties, tapped
 from tests.voters.test_secret_roles import HIGH, LOW, N_ROWS, looks_drawn
 
@@ -146,7 +145,7 @@ def views(parties, rows):
     masks = rounds.total_mask(session.secret, FIRST, session.round, n_classes=3, aggregator=False)
     answer = Sent(wire.last("hold", "received")[64 + 32 :])
     opened, shape = words(answer, len(rows), 3), (len(rows), 3)
-    message = hidden.unpack(wire.last("argmax", "sent")[64:], 3)[2]
+    message = rounds.unpack(wire.last("argmax", "sent")[64:], 3)[2]
     seen_by_holder = {
         "sum of halves": kept["total"] + masks,
         "opening": kept["opening"],
@@ -230,7 +229,7 @@ def test_dealer_and_holder_together_learn_the_noisy_counts(monkeypatch):
     def compared(session, total):
         dealing = kept["dealing"]
         call, transcript = dealing.round.call, dealing.round.transcript
-        keys = hidden.AskerKeys.of(dealing.secret, call.key, call)
+        keys = rounds.AskerKeys.of(dealing.secret, call.key, call)
         pads = argmax_pads(Stream(keys.pads(transcript, HOLDER)), Blank(), len(ROWS), 3)
         half = ((session.opening - pads.opened) >> np.uint64(32)).astype(np.uint32)
         counted.append((half + total).astype(np.int32))
@@ -261,9 +260,9 @@ def test_only_the_first_participant_holds_and_it_gives_no_votes():
 
     def swapped(verb, direction, data):
         if (verb, direction) == ("hold", "sent"):
-            last = hidden.unpack(hidden.unpack(hidden.unpack(data, 2)[0][64:], 3)[2], 6)[0]
-            parts = hidden.unpack(hidden.unpack(data, 2)[0][64:], 3)
-            turn = parties._identity.seal("turn", hidden.pack([*parts[:2], last]))
+            last = rounds.unpack(rounds.unpack(rounds.unpack(data, 2)[0][64:], 3)[2], 6)[0]
+            parts = rounds.unpack(rounds.unpack(data, 2)[0][64:], 3)
+            turn = parties._identity.seal("turn", rounds.pack([*parts[:2], last]))
             with pytest.raises(PartyError, match="not open"):
                 wires[FIRST].link.ask("vote", turn, 10**6)
             sealed["hold"] = data
@@ -295,7 +294,7 @@ def test_a_death_at_any_exchange_fails_the_round_and_names_who_died(name, verb, 
 
     def dies(one, way, data):
         if one == "material" and way == "sent":
-            asked.append(hidden.unpack(data[64:], 2)[1].decode())
+            asked.append(rounds.unpack(data[64:], 2)[1].decode())
         last = name != DEALER or (asked and asked[-1] == HOLDER)  # its last deal, to the holder
         if (one, way) == (verb, direction) and not dead and last:
             dead.append(name)
@@ -340,11 +339,11 @@ def test_material_and_votes_that_the_asker_changes_are_found_out_by_the_holder()
     def votes_changed(verb, direction, data):
         if (verb, direction) != ("hold", "sent"):
             return data
-        sealed, material = hidden.unpack(data, 2)
-        *head, message = hidden.unpack(sealed[64:], 3)
-        *kept, last = hidden.unpack(message, 5)
-        body = hidden.pack([*head, hidden.pack([*kept, flipped(last, -1)])])
-        return hidden.pack([parties._identity.seal("hold", body), material])
+        sealed, material = rounds.unpack(data, 2)
+        *head, message = rounds.unpack(sealed[64:], 3)
+        *kept, last = rounds.unpack(message, 5)
+        body = rounds.pack([*head, rounds.pack([*kept, flipped(last, -1)])])
+        return rounds.pack([parties._identity.seal("hold", body), material])
 
     wire.change = votes_changed
     with pytest.raises(PartyError, match="party-1 refuses: party-3: the signature of the votes"):
@@ -365,7 +364,7 @@ def test_a_message_sent_again_is_refused(verb):
 def test_whatever_the_asker_signs_is_answered_or_refused(verb, body):
     parties = parties_of()
     message = parties._identity.seal(verb, body)
-    for sent in (hidden.pack([message, b""]) if verb == "hold" else message, body):
+    for sent in (rounds.pack([message, b""]) if verb == "hold" else message, body):
         with pytest.raises(PartyError, match="refuses"):
             parties._links[FIRST].ask(verb, sent, 10**6)
 
@@ -375,7 +374,7 @@ def test_without_the_argmax_agreed_nobody_holds():
     parties = secret_parties()
     dealer = tapped(parties, DEALER)
     parties.vote(ROWS)
-    transcript, _ = hidden.unpack(dealer.last("material", "sent")[64:], 2)
-    request = parties._identity.seal("material", hidden.pack([transcript, HOLDER.encode()]))
+    transcript, _ = rounds.unpack(dealer.last("material", "sent")[64:], 2)
+    request = parties._identity.seal("material", rounds.pack([transcript, HOLDER.encode()]))
     with pytest.raises(PartyError, match="never asked for"):
         dealer.link.ask("material", request, 10**6)

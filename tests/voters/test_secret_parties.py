@@ -8,12 +8,11 @@ from ostraka import Budget, Ledger, release
 from ostraka.mechanisms import SkellamMax
 from ostraka.parties.parties import PartyEnsemble
 from ostraka.parties.party import Party
-from ostraka.secure import hidden
+from ostraka.secure import rounds
 from ostraka.secure.agreement import Agreement, SecretQuestions
 from ostraka.secure.dealer import Dealer
-from ostraka.secure.hidden import DEALER
 from ostraka.secure.keys import Identity
-from ostraka.secure.rounds import PartyError
+from ostraka.secure.rounds import DEALER, PartyError
 from ostraka.serve.answering import require_servable
 from ostraka.voters import SavedTeachers
 from tests.voters.hidden_rounds import MODELS, data_of, flipped, material_flipped, secret_parties, tapped
@@ -194,8 +193,8 @@ def test_steps_out_of_order_end_the_round():
 
     def early(verb, direction, data):
         if (verb, direction) == ("layer", "sent"):
-            parts = hidden.unpack(data[64:], 3)
-            turn = parties._identity.seal("turn", hidden.pack([*parts[:2], bytes(21)]))
+            parts = rounds.unpack(data[64:], 3)
+            turn = parties._identity.seal("turn", rounds.pack([*parts[:2], bytes(21)]))
             with pytest.raises(PartyError, match="not open"):
                 wire.link.ask("vote", turn, 10**6)
         return data
@@ -388,7 +387,7 @@ def test_whatever_the_asker_signs_is_answered_or_refused(verb, body):
     link = parties._dealer if to_dealer else parties._links["party-1"]
     purpose = {"vote": "turn", "open": "opening"}.get(verb, verb)
     message = parties._identity.seal(purpose, body)
-    message = hidden.pack([message, b""]) if verb == "ask" else message
+    message = rounds.pack([message, b""]) if verb == "ask" else message
     for sent in (message, body):
         with pytest.raises(PartyError, match="refuses"):
             link.ask(verb, sent, 10**6)

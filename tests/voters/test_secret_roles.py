@@ -13,12 +13,11 @@ import pytest
 from scipy.stats import norm
 
 from ostraka.parties.secret import SecretRound
-from ostraka.secure import hidden, pads, rounds, two_party
+from ostraka.secure import rounds, two_party
 from ostraka.secure.agreement import fixed_rows
-from ostraka.secure.hidden import DEALER, AskerKeys
 from ostraka.secure.keys import exchange_secret
-from ostraka.secure.pads import Sent, Sizes, Stream, model_pads
-from ostraka.secure.rounds import PartyError
+from ostraka.secure.rounds import DEALER, AskerKeys, PartyError
+from ostraka.secure.two_party import Sent, Sizes, Stream, model_pads
 from tests.false_alarm import FALSE_ALARM
 from tests.voters.hidden_rounds import secret_parties, tapped
 
@@ -65,7 +64,7 @@ def round_of(parties, rows):
 
 def masked_rows(question):
     """The masked rows of a message, behind their salt."""
-    return pads.words(Sent(question[32:]), (len(question) - 32) // 16, 2)
+    return two_party.words(Sent(question[32:]), (len(question) - 32) // 16, 2)
 
 
 def parts_of(parties, rows):
@@ -76,28 +75,29 @@ def parts_of(parties, rows):
     wire, dealer, kept = round_of(parties, rows)
     units = parties.agreement.secret.hidden
     sizes = Sizes(len(rows), 2, units, 3)
-    sealed, words = hidden.unpack(wire.last("ask", "sent"), 2)
-    _, question, opening, _ = hidden.unpack(sealed[64:], 4)
+    sealed, words = rounds.unpack(wire.last("ask", "sent"), 2)
+    _, question, opening, _ = rounds.unpack(sealed[64:], 4)
     party = {
         "rows": masked_rows(question),
-        "first opening": pads.words(Sent(opening), sizes.n_rows, sizes.first),
-        "wins": pads.small(Sent(hidden.unpack(wire.last("vote", "sent")[64:], 3)[2]), sizes.n_rows, 3),
+        "first opening": two_party.words(Sent(opening), sizes.n_rows, sizes.first),
+        "wins": two_party.small(Sent(rounds.unpack(wire.last("vote", "sent")[64:], 3)[2]), sizes.n_rows, 3),
     }
-    _, weights = hidden.unpack(wire.last("join", "received"), 2)
+    _, weights = rounds.unpack(wire.last("join", "received"), 2)
     answer = Sent(wire.last("ask", "received")[64 + 32 :])
     asker = {
-        "weights": pads.words(Sent(weights[64 + 32 :]), 2, sizes.first),
-        "first opening": pads.words(answer, sizes.n_rows, sizes.first),
+        "weights": two_party.words(Sent(weights[64 + 32 :]), 2, sizes.first),
+        "first opening": two_party.words(answer, sizes.n_rows, sizes.first),
     }
     last = "ask"
     if units:
         last = "layer"
-        sent = Sent(hidden.unpack(wire.last("layer", "sent")[64:], 3)[2])
-        party["signs"] = pads.small(sent, sizes.n_rows, units)
-        party["units"] = pads.words(sent, sizes.n_rows, units)
-        party["last opening"] = pads.words(sent, sizes.n_rows, 3)
-        asker["signs"] = pads.small(answer, sizes.n_rows, units)
-        asker["last opening"] = pads.words(Sent(wire.last("layer", "received")[64 + 32 :]), sizes.n_rows, 3)
+        sent = Sent(rounds.unpack(wire.last("layer", "sent")[64:], 3)[2])
+        party["signs"] = two_party.small(sent, sizes.n_rows, units)
+        party["units"] = two_party.words(sent, sizes.n_rows, units)
+        party["last opening"] = two_party.words(sent, sizes.n_rows, 3)
+        asker["signs"] = two_party.small(answer, sizes.n_rows, units)
+        layer = Sent(wire.last("layer", "received")[64 + 32 :])
+        asker["last opening"] = two_party.words(layer, sizes.n_rows, 3)
     for name in [name for name in party if name.endswith("opening")]:
         masks = {
             holder: (each.argmax if each.relu is None or name.startswith("last") else each.relu).opened
@@ -111,7 +111,7 @@ def parts_of(parties, rows):
     )
     party["words"], asker["words"] = words, words
     asker["votes"] = np.frombuffer(wire.last("vote", "received")[64 + 32 :], dtype="<u4").reshape(-1, 3)
-    asker["corrections"] = hidden.unpack(dealer.last("material", "received"), 3)[2]
+    asker["corrections"] = rounds.unpack(dealer.last("material", "received"), 3)[2]
     return party, asker
 
 
@@ -217,9 +217,9 @@ def dealt(parties, rows):
 def drawn_by_dealers_simulator(parties, seen):
     """The strings in a dealer's view which its simulator draws: all else follows from the agreement."""
     opened, request = seen
-    call, replies = hidden.read_deal_request(request, parties.agreement)
+    call, replies = rounds.read_deal_request(request, parties.agreement)
     keys = rounds.Round.gather(call, replies, parties.agreement).keys
-    assert opened == hidden.opening(call)
+    assert opened == rounds.opening(call)
     public = {"agreement": parties.agreement.sha256, "n_rows": 3, "participants": tuple(parties.parties)}
     drawn = {"id": call.id, "key": call.key, "question": call.question, "offer": call.offer}
     assert call == rounds.Call(**public, **drawn)
@@ -227,7 +227,7 @@ def drawn_by_dealers_simulator(parties, seen):
         name: parties.parties[name]._identity.seal("reply", rounds.reply(call, name, key))
         for name, key in keys.items()
     }
-    assert request == hidden.deal_request(call, again)  # Ed25519 signs without drawing
+    assert request == rounds.deal_request(call, again)  # Ed25519 signs without drawing
     return [call.id, call.question], [call.key, *keys.values()]
 
 
@@ -291,17 +291,17 @@ def planted(monkeypatch, leak):
     ],
 )
 def test_rows_behind_a_bad_mask_are_noticed(monkeypatch, leak, noticed):
-    made = hidden.question_pad
-    monkeypatch.setattr(hidden, "question_pad", lambda *given: np.ascontiguousarray(leak(made(*given))))
+    made = rounds.question_pad
+    monkeypatch.setattr(rounds, "question_pad", lambda *given: np.ascontiguousarray(leak(made(*given))))
     parties = secret_parties(max_rows=N_ROWS)
-    monkeypatch.setattr("ostraka.secure.dealer.question_pad", hidden.question_pad)
+    monkeypatch.setattr("ostraka.secure.dealer.question_pad", rounds.question_pad)
     assert noticed in alike(parts_of(parties, LOW)[0], np.random.default_rng(0))
 
 
 @pytest.mark.statistical
 def test_a_mask_reused_across_rounds_is_noticed(monkeypatch):
     same = np.random.default_rng(0).integers(0, 2**64, (N_ROWS, 2), dtype=np.uint64)
-    for place in ("ostraka.secure.hidden.question_pad", "ostraka.secure.dealer.question_pad"):
+    for place in ("ostraka.secure.rounds.question_pad", "ostraka.secure.dealer.question_pad"):
         monkeypatch.setattr(place, lambda *_: same)
     parties = secret_parties(max_rows=N_ROWS)
     one, two = (parts_of(parties, rows)[0]["rows"] for rows in (LOW, HIGH))
@@ -347,15 +347,15 @@ def test_corrections_are_sealed_to_the_asker():
     parties = secret_parties()
     wire = tapped(parties, DEALER)
     parties.vote(LOW[:3])
-    _, words, sealed = hidden.unpack(wire.last("material", "received"), 3)
+    _, words, sealed = rounds.unpack(wire.last("material", "received"), 3)
     assert len(sealed) == 16 + 3 * 3 * 8 + 3 * 3 + 3 * 3 * 16 * 4  # products, signs, tables, and a tag
     for key in (bytes(32), hashlib.sha256(words).digest()):
         with pytest.raises(ValueError, match="sealed"):
-            hidden.unseal_corrections(key, sealed)
+            rounds.unseal_corrections(key, sealed)
 
 
 def test_corrections_that_are_not_sealed_are_noticed(monkeypatch):
-    monkeypatch.setattr(hidden, "seal_corrections", lambda _, corrections: corrections)
+    monkeypatch.setattr(rounds, "seal_corrections", lambda _, corrections: corrections)
     with pytest.raises(PartyError, match="the dealer: the corrections are not sealed to the asker"):
         secret_parties().vote(LOW[:3])
 
@@ -377,10 +377,10 @@ def test_dealer_and_party_together_learn_the_question():
     parties = secret_parties()
     wire, dealing, _ = known_to_dealer(parties)
     call = dealing.round.call
-    pad = hidden.question_pad(
+    pad = rounds.question_pad(
         AskerKeys.of(exchange_secret(dealing.secret), call.key, call).question, Sizes(3, 2, 0, 3)
     )
-    masked = masked_rows(hidden.unpack(hidden.unpack(wire.last("ask", "sent"), 2)[0][64:], 4)[1])
+    masked = masked_rows(rounds.unpack(rounds.unpack(wire.last("ask", "sent"), 2)[0][64:], 4)[1])
     np.testing.assert_array_equal(masked + pad, fixed_rows(HIGH[:3], parties.agreement.secret))
 
 
@@ -389,14 +389,14 @@ def test_the_dealer_which_knows_the_mask_cannot_check_a_guess_of_the_question():
     wire, dealing, told = known_to_dealer(parties)
     call = dealing.round.call
     keys = AskerKeys.of(exchange_secret(dealing.secret), call.key, call)
-    guess = fixed_rows(HIGH[:3], parties.agreement.secret) - hidden.question_pad(
+    guess = fixed_rows(HIGH[:3], parties.agreement.secret) - rounds.question_pad(
         keys.question, Sizes(3, 2, 0, 3)
     )
-    salted = hidden.unpack(hidden.unpack(wire.last("ask", "sent"), 2)[0][64:], 4)[1]
+    salted = rounds.unpack(rounds.unpack(wire.last("ask", "sent"), 2)[0][64:], 4)[1]
     assert salted[32:] == guess.tobytes()  # the rows are guessed right
-    assert call.question == hidden.digest_of(salted)  # and whoever has the salt, as parties do, sees it
+    assert call.question == rounds.digest_of(salted)  # and whoever has the salt, as parties do, sees it
     for salt in (b"", bytes(32), bytes.fromhex(call.id), bytes.fromhex(call.key)):
-        assert call.question != hidden.digest_of(salt + guess.tobytes())
+        assert call.question != rounds.digest_of(salt + guess.tobytes())
     assert call.question != rounds.question(guess)
     salt = salted[:32]  # which the dealer neither receives nor sends, in any spelling
     for spelling in (salt, salt.hex().encode(), base64.b64encode(salt), base64.b85encode(salt)):
@@ -406,9 +406,9 @@ def test_the_dealer_which_knows_the_mask_cannot_check_a_guess_of_the_question():
 def test_dealer_and_asker_together_learn_the_models():
     parties = secret_parties()
     wire, dealing, _ = known_to_dealer(parties)
-    key = hidden.owner_key(dealing.secret, dealing.round.keys["party-1"], dealing.round.call, "party-1")
+    key = rounds.owner_key(dealing.secret, dealing.round.keys["party-1"], dealing.round.call, "party-1")
     stream = Stream(key)
     factor = model_pads(stream, stream, Sizes(3, 2, 0, 3), question=None).first.factor
-    masked = pads.words(Sent(hidden.unpack(wire.last("join", "received"), 2)[1][64 + 32 :]), 2, 3)
+    masked = two_party.words(Sent(rounds.unpack(wire.last("join", "received"), 2)[1][64 + 32 :]), 2, 3)
     model = parties.parties["party-1"]._secret._model
     np.testing.assert_array_equal(masked + factor, model.layers[0][0])

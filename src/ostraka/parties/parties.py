@@ -31,8 +31,8 @@ from ostraka.secure.agreement import Agreement as Agreement  # noqa: PLC0414  (r
 from ostraka.secure.agreement import SecretQuestions as SecretQuestions  # noqa: PLC0414  (read from here)
 from ostraka.secure.agreement import fixed_rows
 from ostraka.secure.dealer import Dealer as Dealer  # noqa: PLC0414  (read from here)
-from ostraka.secure.hidden import DEALER
 from ostraka.secure.keys import Identity as Identity  # noqa: PLC0414  (read from here)
+from ostraka.secure.rounds import DEALER
 from ostraka.secure.rounds import PartyError as PartyError  # noqa: PLC0414  (read from here)
 from ostraka.secure.wire import PartyServer as PartyServer  # noqa: PLC0414  (read from here)
 from ostraka.secure.wire import Remote

@@ -16,9 +16,8 @@ from ostraka.data.table import rows
 from ostraka.parties.models import check_supported, fixed_model
 from ostraka.parties.secret import SecretSessions, most_ask_bytes
 from ostraka.secure import rounds
-from ostraka.secure.hidden import pack, unpack
 from ostraka.secure.keys import exchange_key, new_secret
-from ostraka.secure.rounds import Call, Round, refused, refusing, unsealed
+from ostraka.secure.rounds import Call, Round, pack, refused, refusing, unpack, unsealed
 from ostraka.voters.voting import Shard, Teacher, count_votes, train, vote
 
 if TYPE_CHECKING:
@@ -287,7 +286,9 @@ class Party:
         if self._secret is not None:
             return self._turned(self._secret, self._from_aggregator("turn", sealed))
         body = self._from_aggregator("request", sealed)
-        digest, replies, data = self._checked(lambda: rounds.unpack(body))
+        with refusing(self.name, self.name):
+            head, data = rounds.unpack(body, 2)
+            digest, replies = rounds.read_replies(head)
         with self._lock:
             opened = self._open.pop(digest, None)
         if opened is None:

@@ -15,29 +15,29 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ostraka.parties.links import added, ask_all, by, gathered, plausible, votes_from
-from ostraka.secure import hidden, rounds, two_party
+from ostraka.secure import rounds, two_party
 from ostraka.secure.agreement import sizes_of
-from ostraka.secure.hidden import DEALER, HOLDER, AskerKeys
 from ostraka.secure.keys import KEY_BYTES, SIGNATURE_BYTES, exchange_key, new_secret, unseal
-from ostraka.secure.pads import Sent, Stream, argmax_pads
-from ostraka.secure.pads import words as numbers
-from ostraka.secure.rounds import Call, Round
+from ostraka.secure.rounds import DEALER, HOLDER, AskerKeys, Call, Round
 from ostraka.secure.two_party import (
     AskerLargest,
     AskerSide,
     FixedModel,
     OwnerLargest,
     OwnerSide,
-    hidden_question,
+    Sent,
+    Stream,
+    argmax_pads,
     words_bytes,
 )
+from ostraka.secure.two_party import words as numbers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ostraka.parties.links import Asker, Link
     from ostraka.secure.agreement import Agreement
-    from ostraka.secure.pads import Sizes
+    from ostraka.secure.two_party import Sizes
 
 _OPEN_ROUNDS = 8  # each keeps pads in memory; the oldest is given up for a new one
 
@@ -74,30 +74,30 @@ class SecretSessions:
 
     def join(self, call: Call, secret: bytes) -> bytes:
         """Start a round; return the masked weights."""
-        key = hidden.offered_key(call, bytes.fromhex(call.offer), self._agreement)
-        pads = hidden.owner_key(secret, key, call, self._name)
+        key = rounds.offered_key(call, bytes.fromhex(call.offer), self._agreement)
+        pads = rounds.owner_key(secret, key, call, self._name)
         side = OwnerSide(self._model, pads, sizes_of(self._agreement, call.n_rows))
         session = Session(call, secret, side)
         if self._agreement.argmax_only and call.participants[0] == self._name:
-            session.holds = hidden.owner_key(secret, key, call, HOLDER)
+            session.holds = rounds.owner_key(secret, key, call, HOLDER)
         self._keep(session)
         return side.weights()
 
     def ask(self, body: bytes, material: bytes) -> tuple[Session, bytes]:
         """Take masked rows, half of an opening and the dealer's material; return this party's half."""
-        request, data, message, signed = hidden.unpack(body, 4)
-        digest, replies, _ = rounds.unpack(request)
+        request, data, message, signed = rounds.unpack(body, 4)
+        digest, replies = rounds.read_replies(request)
         session = self._taken(digest, "ask")
         call, sizes = session.call, sizes_of(self._agreement, session.call.n_rows)
         session.round = Round.gather(call, replies, self._agreement)
         if session.round.keys[self._name] != exchange_key(session.secret):
             raise ValueError("its own key in the request is not the one it gave")
-        question = hidden.question_of(data, call, sizes)
+        question = rounds.question_of(data, call, sizes)
         transcript = session.round.transcript
-        hidden.read_material(
+        rounds.read_material(
             signed, self._agreement, transcript=transcript, name=self._name, words=material, sealed=None
         )
-        session.side.take(hidden.cipher_key(transcript, self._name), material)
+        session.side.take(rounds.cipher_key(transcript, self._name), material)
         answer = session.side.first(question, message)
         self._keep(session, "layer" if sizes.hidden else session.last)
         return session, answer
@@ -121,9 +121,9 @@ class SecretSessions:
         """
         session, message = self._next(body, "hold")
         call, others = session.call, session.call.participants[1:]
-        last, opening, signed, *votes = hidden.unpack(message, 3 + len(others))
+        last, opening, signed, *votes = rounds.unpack(message, 3 + len(others))
         transcript = b"" if session.round is None else session.round.transcript
-        hidden.read_material(
+        rounds.read_material(
             signed, self._agreement, transcript=transcript, name=HOLDER, words=words, sealed=None
         )
         sizes = sizes_of(self._agreement, call.n_rows)
@@ -132,7 +132,7 @@ class SecretSessions:
         sent.end()
         pads = argmax_pads(stream, stream, sizes.n_rows, sizes.n_classes)
         levels = two_party.levels(words, two_party.comparisons(sizes.n_rows, sizes.n_classes))
-        session.largest = OwnerLargest(pads, hidden.cipher_key(transcript, HOLDER), levels)
+        session.largest = OwnerLargest(pads, rounds.cipher_key(transcript, HOLDER), levels)
         total = session.side.votes(last)
         for name, sealed in zip(others, votes, strict=True):
             try:
@@ -157,7 +157,7 @@ class SecretSessions:
         return session, session.largest.ones(message)
 
     def _next(self, body: bytes, stage: str) -> tuple[Session, bytes]:
-        digest, transcript, message = hidden.unpack(body, 3)
+        digest, transcript, message = rounds.unpack(body, 3)
         session = self._taken(digest.decode(errors="replace"), stage)
         if session.round is None or session.round.transcript != transcript:
             raise ValueError("the message is for another round")
@@ -196,8 +196,8 @@ def noisy_argmax(round_: SecretRound, messages: Mapping[str, bytes], half: np.nd
     for name, votes in sealed.items():
         votes_from(name, votes, round_.round, round_.asker.agreement)  # names who signed something else
     opening = side.opening(two_party.scaled(half))
-    body = round_.headed(hidden.pack([messages[holder], opening, signed, *sealed.values()]))
-    answer = round_.answer(holder, "hold", hidden.pack([seal("hold", body), words]))
+    body = round_.headed(rounds.pack([messages[holder], opening, signed, *sealed.values()]))
+    answer = round_.answer(holder, "hold", rounds.pack([seal("hold", body), words]))
     message = by(holder, lambda: side.wins(answer))
     last = round_.answer(holder, "argmax", seal("argmax", round_.headed(message)))
     return by(holder, lambda: _ones(side.ones(), last))
@@ -213,7 +213,7 @@ def _side(round_: SecretRound) -> tuple[AskerLargest, bytes, bytes]:
         pads = argmax_pads(Stream(round_.keys.pads(transcript, HOLDER)), sent, n_rows, n_classes)
         sent.end()
         levels = two_party.levels(words, two_party.comparisons(n_rows, n_classes))
-        return AskerLargest(pads, hidden.cipher_key(transcript, HOLDER), levels)
+        return AskerLargest(pads, rounds.cipher_key(transcript, HOLDER), levels)
 
     return by(DEALER, side), signed, words
 
@@ -278,28 +278,28 @@ class SecretRound:
             participants=names,
             question="0" * 64,
         )
-        sealed = dealer.ask("open", identity.seal("opening", hidden.opening(call)), _SMALL_REPLY)
-        keys = AskerKeys.of(secret, by(DEALER, lambda: hidden.offered_key(call, sealed, agreement)), call)
-        pad = hidden.question_pad(keys.question, sizes)
-        question = hidden.salted_question(hidden_question(rows, pad))
-        call = replace(call, question=hidden.digest_of(question), offer=sealed.hex())
+        sealed = dealer.ask("open", identity.seal("opening", rounds.opening(call)), _SMALL_REPLY)
+        keys = AskerKeys.of(secret, by(DEALER, lambda: rounds.offered_key(call, sealed, agreement)), call)
+        pad = rounds.question_pad(keys.question, sizes)
+        question = rounds.salted_question(rows - pad)
+        call = replace(call, question=rounds.digest_of(question), offer=sealed.hex())
         invitation = identity.seal("call", call.body())
         limit = _SMALL_REPLY + 8 * (sizes.n_features * sizes.first + sizes.hidden * sizes.n_classes)
         replies = ask_all(names, lambda name: asker.links[name].ask("join", invitation, limit))
         signed, weights = _joined(agreement, call, replies)
         round_ = gathered(call, signed, agreement)
-        request = identity.seal("deal", hidden.deal_request(call, signed))
+        request = identity.seal("deal", rounds.deal_request(call, signed))
         ready = dealer.ask("deal", request, _SMALL_REPLY)
         by(DEALER, lambda: _ready(agreement, ready, round_.transcript))
-        packed = rounds.pack(call, signed, np.empty(0))
+        packed = rounds.write_replies(call.digest, signed)
         return cls(asker, dealer, secret, round_, keys, packed, question, pad, sizes), weights
 
     def asked(self, name: str, weights: bytes) -> tuple[AskerSide, bytes]:
         """Compute with one party until only its votes are missing; return this side and the last message."""
         side, signed, material = self._material(name)
         opening = by(name, lambda: side.first(weights))
-        body = hidden.pack([self.request, self.question, opening, signed])
-        answer = self.answer(name, "ask", hidden.pack([self.asker.identity.seal("ask", body), material]))
+        body = rounds.pack([self.request, self.question, opening, signed])
+        answer = self.answer(name, "ask", rounds.pack([self.asker.identity.seal("ask", body), material]))
         if self.sizes.hidden:
             message = by(name, lambda: side.layer(answer))
             answer = self.answer(name, "layer", self.asker.identity.seal("layer", self.headed(message)))
@@ -309,7 +309,7 @@ class SecretRound:
         """Fetch one party's correction words from the dealer; return this side of the computation, too."""
         signed, words, corrections = self.dealt(name)
         pads = self.keys.pads(self.round.transcript, name)
-        key = hidden.cipher_key(self.round.transcript, name)
+        key = rounds.cipher_key(self.round.transcript, name)
 
         def side() -> AskerSide:
             return AskerSide(key, pads, self.sizes, question=self.pad, words=words, corrections=corrections)
@@ -320,15 +320,15 @@ class SecretRound:
         """Fetch what the dealer signed for a party or the holder, the words, and the corrections, opened."""
         transcript, sizes, n_words = self.round.transcript, self.sizes, words_bytes(self.sizes)
         limit = _SMALL_REPLY + n_words + _CORRECTIONS * sizes.n_rows * (sizes.hidden + sizes.n_classes)
-        request = self.asker.identity.seal("material", hidden.pack([transcript, name.encode()]))
+        request = self.asker.identity.seal("material", rounds.pack([transcript, name.encode()]))
         reply = self.dealer.ask("material", request, limit)
 
         def read() -> tuple[bytes, bytes, bytes]:
-            signed, words, sealed = hidden.unpack(reply, 3)
-            hidden.read_material(
+            signed, words, sealed = rounds.unpack(reply, 3)
+            rounds.read_material(
                 signed, self.asker.agreement, transcript=transcript, name=name, words=words, sealed=sealed
             )
-            return signed, words, hidden.unseal_corrections(self.keys.seal(transcript, name), sealed)
+            return signed, words, rounds.unseal_corrections(self.keys.seal(transcript, name), sealed)
 
         return by(DEALER, read)
 
@@ -340,7 +340,7 @@ class SecretRound:
         return by(name, lambda: _bound(self.asker.agreement, name, verb, sealed, transcript))
 
     def headed(self, message: bytes) -> bytes:
-        return hidden.pack([self.round.call.digest.encode(), self.round.transcript, message])
+        return rounds.pack([self.round.call.digest.encode(), self.round.transcript, message])
 
     def votes(self, messages: Mapping[str, bytes]) -> dict[str, bytes]:
         """Return every party's masked half of its votes, still sealed; each party pays when it answers."""
@@ -366,7 +366,7 @@ def _joined(
     for name, content in replies.items():
 
         def read(name: str = name, content: bytes = content) -> tuple[bytes, bytes]:
-            reply, sealed = hidden.unpack(content, 2)
+            reply, sealed = rounds.unpack(content, 2)
             return reply, _bound(agreement, name, "weights", sealed, call.digest)
 
         signed[name], weights[name] = by(name, read)

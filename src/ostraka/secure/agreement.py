@@ -21,7 +21,7 @@ from ostraka.core.mechanisms.skellam import SkellamMax, largest_draw
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ostraka.secure.pads import Sizes
+    from ostraka.secure.two_party import Sizes
 
 INPUT_BITS = 20  # of a number in a row, whose range is -1 to 1
 MOST_CLASSES = 16  # the wins over others are shared modulo 16
@@ -104,7 +104,7 @@ class SecretQuestions:
 
 def sizes_of(agreement: Agreement, n_rows: int) -> Sizes:
     """The sizes of a round's computations."""
-    from ostraka.secure.pads import Sizes  # noqa: PLC0415  (cipher and kernels only where they are used)
+    from ostraka.secure.two_party import Sizes  # noqa: PLC0415  (cipher and kernels only where they are used)
 
     hidden = 0 if agreement.secret is None else agreement.secret.hidden
     return Sizes(n_rows, agreement.n_features, hidden, len(agreement.classes))

@@ -43,57 +43,46 @@ def deal(key: bytes, roots: np.ndarray, alphas: np.ndarray, betas: np.ndarray) -
 
     The holders' shares of point x add up, modulo 16, to ``betas`` where x < ``alphas``, and to 0 elsewhere.
     """
-    n = len(alphas)
+    n, encrypt = len(alphas), _cipher(key)
     words = np.empty((_LEVELS + 1, n, 2), dtype=np.uint64)
     for start in range(0, n, _AT_ONCE):
         part = slice(start, start + _AT_ONCE)
-        _deal(key, roots[:, part], alphas[part], betas[part], words[:, part])
+        points, payloads, corrections = alphas[part], betas[part], words[:, part]
+        blocks = np.repeat(roots[:, None, part], 2, axis=1)
+        blocks[:, 1, :, 0] |= np.uint64(1)
+        size = len(points)
+        hashed, path = _room(blocks), np.zeros(size, dtype=np.uint64)
+        bits = np.stack([np.zeros(size, dtype=np.uint64), np.ones(size, dtype=np.uint64)])
+        for level in range(_LEVELS):
+            encrypted = encrypt(blocks, hashed)
+            shift = np.uint64(BITS - 1 - level)
+            deal_level(blocks, encrypted, bits, path, corrections[level], points, payloads, shift)
+        last = np.ascontiguousarray(blocks[:, 0])
+        last[:, :, 0] |= _LEAF
+        leaves(last, encrypt(last, hashed), bits, path, corrections[_LEVELS], points, payloads)
     return words
-
-
-def _deal(key: bytes, roots: np.ndarray, alphas: np.ndarray, betas: np.ndarray, words: np.ndarray) -> None:
-
-    n, encrypt = len(alphas), _cipher(key)
-    blocks = np.repeat(roots[:, None], 2, axis=1)
-    blocks[:, 1, :, 0] |= np.uint64(1)
-    hashed, path = _room(blocks), np.zeros(n, dtype=np.uint64)
-    bits = np.stack([np.zeros(n, dtype=np.uint64), np.ones(n, dtype=np.uint64)])
-    for level in range(_LEVELS):
-        encrypted = encrypt(blocks, hashed)
-        shift = np.uint64(BITS - 1 - level)
-        deal_level(blocks, encrypted, bits, path, words[level], alphas, betas, shift)
-    last = np.ascontiguousarray(blocks[:, 0])
-    last[:, :, 0] |= _LEAF
-    leaves(last, encrypt(last, hashed), bits, path, words[_LEVELS], alphas, betas)
 
 
 def evaluate(
     key: bytes, roots: np.ndarray, words: np.ndarray, points: np.ndarray, *, second: bool
 ) -> np.ndarray:
     """One holder's shares at each point, uint8 below 16; ``second``: the seeds are the second holder's."""
-    shares = np.empty(len(points), dtype=np.uint8)
+    shares, encrypt = np.empty(len(points), dtype=np.uint8), _cipher(key)
+    sign = np.uint64(2**64 - 1 if second else 1)
     for start in range(0, len(points), _AT_ONCE):
         part = slice(start, start + _AT_ONCE)
-        shares[part] = _evaluate(key, roots[part], words[:, part], points[part], second=second)
+        some, corrections = points[part], words[:, part]
+        blocks, sums = roots[part].copy(), np.zeros(len(some), dtype=np.uint64)
+        blocks[:, 0] |= (some >> np.uint64(BITS - 1)) & np.uint64(1)
+        hashed, bits = _room(blocks), np.full(len(some), second, dtype=np.uint64)
+        for level in range(_LEVELS):
+            encrypted = encrypt(blocks, hashed)
+            shift = np.uint64(BITS - 2 - level)
+            advance(blocks, encrypted, bits, sums, corrections[level], some, shift, sign)
+        blocks[:, 0] = (blocks[:, 0] & ~np.uint64(1)) | _LEAF
+        opened_leaf(blocks, encrypt(blocks, hashed), bits, sums, corrections[_LEVELS], some, sign)
+        shares[part] = sums
     return shares
-
-
-def _evaluate(
-    key: bytes, roots: np.ndarray, words: np.ndarray, points: np.ndarray, *, second: bool
-) -> np.ndarray:
-
-    n, encrypt = len(points), _cipher(key)
-    blocks, sums = roots.copy(), np.zeros(n, dtype=np.uint64)
-    blocks[:, 0] |= (points >> np.uint64(BITS - 1)) & np.uint64(1)
-    hashed, bits = _room(blocks), np.full(n, second, dtype=np.uint64)
-    sign = np.uint64(2**64 - 1 if second else 1)
-    for level in range(_LEVELS):
-        encrypted = encrypt(blocks, hashed)
-        shift = np.uint64(BITS - 2 - level)
-        advance(blocks, encrypted, bits, sums, words[level], points, shift, sign)
-    blocks[:, 0] = (blocks[:, 0] & ~np.uint64(1)) | _LEAF
-    opened_leaf(blocks, encrypt(blocks, hashed), bits, sums, words[_LEVELS], points, sign)
-    return sums.astype(np.uint8)
 
 
 def _room(blocks: np.ndarray) -> np.ndarray:

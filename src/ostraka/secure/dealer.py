@@ -12,20 +12,29 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ostraka.secure import comparison, hidden, two_party
+from ostraka.secure import comparison, rounds, two_party
 from ostraka.secure.agreement import sizes_of
-from ostraka.secure.hidden import DEALER, HOLDER, AskerKeys, question_pad
 from ostraka.secure.keys import exchange_key, exchange_secret, new_secret
-from ostraka.secure.pads import Blank, Sizes, Stream, argmax_pads, model_pads
-from ostraka.secure.rounds import AGGREGATOR, Round, refused, refusing, unsealed
+from ostraka.secure.rounds import (
+    AGGREGATOR,
+    DEALER,
+    HOLDER,
+    AskerKeys,
+    Round,
+    question_pad,
+    refused,
+    refusing,
+    unsealed,
+)
+from ostraka.secure.two_party import Blank, Sizes, Stream, argmax_pads, model_pads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ostraka.secure.agreement import Agreement
     from ostraka.secure.keys import Identity
-    from ostraka.secure.pads import ArgmaxPads, LinearPads, ReluPads
     from ostraka.secure.rounds import PartyError
+    from ostraka.secure.two_party import ArgmaxPads, LinearPads, ReluPads
 
 
 _OPEN_ROUNDS = 64  # the oldest is given up for a new one
@@ -103,28 +112,28 @@ class Dealer:
         """
         body = self._from_asker("opening", sealed)
         with refusing(DEALER, DEALER):
-            call = hidden.read_opening(body, self.agreement)
-        opening = hidden.digest_of(hidden.opening(call))
+            call = rounds.read_opening(body, self.agreement)
+        opening = rounds.digest_of(rounds.opening(call))
         with self._lock:
             if opening in self._past:
                 raise refused(DEALER, "this round was opened before, and is dealt or given up", AGGREGATOR)
             secret = self._offered.setdefault(opening, new_secret())
             while len(self._offered) > _OPEN_ROUNDS:
                 self._past.add(self._offered.popitem(last=False)[0])
-        return self._identity.seal("offer", hidden.offer(call, exchange_key(secret)))
+        return self._identity.seal("offer", rounds.offer(call, exchange_key(secret)))
 
     def deal(self, sealed: bytes) -> bytes:
         """Take note of all replies to a call: the digest of the round. It happens once for each opening."""
         body = self._from_asker("deal", sealed)
         with refusing(DEALER, DEALER):
-            call, replies = hidden.read_deal_request(body, self.agreement)
-        opening = hidden.digest_of(hidden.opening(call))
+            call, replies = rounds.read_deal_request(body, self.agreement)
+        opening = rounds.digest_of(rounds.opening(call))
         with self._lock:
             secret = self._offered.pop(opening, None)
             self._past.add(opening)
         if secret is None:
             raise self._refusal("this round is not open: it was dealt, given up, or never opened")
-        offer = self._identity.seal("offer", hidden.offer(call, exchange_key(secret))).hex()
+        offer = self._identity.seal("offer", rounds.offer(call, exchange_key(secret))).hex()
         if offer != call.offer:
             raise self._refusal("the offer of the call is not the one it gave")
         with refusing(DEALER, DEALER):
@@ -140,7 +149,7 @@ class Dealer:
         """Material of a party or the holder, once: signed digests, correction words, sealed corrections."""
         body = self._from_asker("material", sealed)
         with refusing(DEALER, DEALER):
-            transcript, name = hidden.unpack(body, 2)
+            transcript, name = rounds.unpack(body, 2)
         party = name.decode(errors="replace")
         with self._lock:
             dealing = self._dealing.get(transcript.hex())
@@ -151,21 +160,21 @@ class Dealer:
                 del self._dealing[transcript.hex()]
         with refusing(DEALER, DEALER):
             words, corrections = self._made(dealing, party)
-        signed = self._identity.seal("material", hidden.material(transcript, party, words, corrections))
-        return hidden.pack([signed, words, corrections])
+        signed = self._identity.seal("material", rounds.material(transcript, party, words, corrections))
+        return rounds.pack([signed, words, corrections])
 
     def _made(self, dealing: _Dealing, name: str) -> tuple[bytes, bytes]:
         call, transcript = dealing.round.call, dealing.round.transcript
         sizes, secret = sizes_of(self.agreement, call.n_rows), exchange_secret(dealing.secret)
-        keys, cipher = AskerKeys.of(secret, call.key, call), hidden.cipher_key(transcript, name)
+        keys, cipher = AskerKeys.of(secret, call.key, call), rounds.cipher_key(transcript, name)
         holder = dealing.round.keys[call.participants[0] if name == HOLDER else name]
-        asker, owner = keys.pads(transcript, name), hidden.owner_key(secret, holder, call, name)
+        asker, owner = keys.pads(transcript, name), rounds.owner_key(secret, holder, call, name)
         if name == HOLDER:
             dealt = deal_argmax(cipher, sizes.n_rows, sizes.n_classes, asker=asker, owner_key=owner)
         else:
             question = question_pad(keys.question, sizes)
             dealt = deal_model(cipher, sizes, question=question, asker=asker, owner_key=owner)
-        return dealt.words, hidden.seal_corrections(keys.seal(transcript, name), dealt.corrections)
+        return dealt.words, rounds.seal_corrections(keys.seal(transcript, name), dealt.corrections)
 
     def _from_asker(self, purpose: str, sealed: bytes) -> bytes:
         return unsealed(DEALER, self.agreement.aggregator, purpose, sealed, DEALER)
@@ -212,9 +221,7 @@ def deal_argmax(key: bytes, n_rows: int, n_classes: int, *, asker: bytes, owner_
 
 
 def _product(mine: LinearPads, owner: LinearPads) -> bytes:
-    from ostraka.secure import comparison as _kernels  # noqa: PLC0415  (compiled code, loaded when needed)
-
-    return bytes((_kernels.multiply(mine.factor, owner.factor) - owner.product).tobytes())
+    return bytes((comparison.multiply(mine.factor, owner.factor) - owner.product).tobytes())
 
 
 def _argmax(key: bytes, mine: ArgmaxPads, owner: ArgmaxPads) -> tuple[bytes, bytes]:

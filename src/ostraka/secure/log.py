@@ -223,7 +223,12 @@ class Log:
                 yield
                 self._db.execute("COMMIT")
             except BaseException as error:
-                self._roll_back(error)
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                if getattr(error, "sqlite_errorcode", -1) & 0xFF in _PASSING:  # surely nothing was written
+                    self.count, self._head = self._before
+                    self._keys = {key: number for key, number in self._keys.items() if number <= self.count}
+                    self._trouble = ""
                 raise
             if self._anchor is not None and self._before[0] < self.count:
                 self._anchor.write(self.count, self._head)
@@ -234,15 +239,6 @@ class Log:
             self._trouble = "was removed or replaced while it was open: put the newest copy back"
         if self._trouble:
             raise LogError(f"{self.path} {self._trouble}")
-
-    def _roll_back(self, error: BaseException) -> None:
-        """Roll a transaction back that failed. Where surely nothing was written the log goes on."""
-        if self._db.in_transaction:
-            self._db.execute("ROLLBACK")
-        if getattr(error, "sqlite_errorcode", -1) & 0xFF in _PASSING:
-            self.count, self._head = self._before
-            self._keys = {key: number for key, number in self._keys.items() if number <= self.count}
-            self._trouble = ""
 
     def _add(self, entries: Sequence[tuple[str | None, bytes]]) -> None:
         rows = []

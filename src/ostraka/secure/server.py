@@ -337,7 +337,16 @@ class Server:
         proxies: Sequence[Network] = (),
     ) -> None:
         self.application, self.limits, self.socket = application, application.limits, sock
-        n_strangers = min(self.limits.most_strangers, _descriptors() // 2)
+        # as many open files as the system allows; often it allows 1,024
+        n_files, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most_files = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+        if n_files == resource.RLIM_INFINITY:
+            n_files = most_files
+        elif n_files < most_files:
+            with contextlib.suppress(OSError, ValueError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, hard))
+                n_files = most_files
+        n_strangers = min(self.limits.most_strangers, n_files // 2)
         # a new connection is read some turns of the loop later, and may not be pushed out before
         self._batch = max(1, min(200, n_strangers // 8))
         self.strangers = Strangers(most=n_strangers, share=self.limits.share, proxies=proxies)
@@ -449,18 +458,6 @@ class Server:
                 connection.late()
 
 
-def _descriptors() -> int:
-    """Raise the limit of open files as far as the system allows, and return it; often it is 1,024."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    n_files = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
-    if soft == resource.RLIM_INFINITY or soft >= n_files:
-        return n_files if soft == resource.RLIM_INFINITY else soft
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (n_files, hard))
-        return n_files
-    return soft
-
-
 class _Silent:
     """A connection that has sent nothing yet: a descriptor and a place among the strangers.
 
@@ -502,27 +499,23 @@ class _Silent:
             start = self._sock.recv(_RECORD_HEAD, socket.MSG_PEEK)
             if not start or (self._server.tls is not None and start[0] != _HANDSHAKE):
                 raise ConnectionError
-            if self._server.tls is not None and not self._greeted(start):
-                return
+            if self._server.tls is not None:
+                # the first record must be there; if not, the system wakes this one when it is. Who is woken
+                # early all the same, as on a system that cannot wait for bytes, is let through
+                whole = len(start) == _RECORD_HEAD
+                awaited = _RECORD_HEAD + (int.from_bytes(start[3:5], "big") if whole else 0)
+                if awaited > _RECORD_HEAD + _LONGEST_RECORD:
+                    raise ConnectionError
+                waits = awaited > self._awaited and len(self._sock.recv(awaited, socket.MSG_PEEK)) < awaited
+                self._awaited = awaited
+                self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, awaited if waits else 1)
+                if waits:
+                    return
         except OSError:
             self.drop()
             return
         self._server.loop.remove_reader(self._sock.fileno())
         self._task = self._server.loop.create_task(self._open())
-
-    def _greeted(self, start: bytes) -> bool:
-        """Whether the first record of TLS is there; if not, the system wakes this one when it is.
-
-        Who is woken early all the same, as on a system that cannot wait for bytes, is let through.
-        """
-        whole = len(start) == _RECORD_HEAD
-        awaited = _RECORD_HEAD + (int.from_bytes(start[3:5], "big") if whole else 0)
-        if awaited > _RECORD_HEAD + _LONGEST_RECORD:
-            raise ConnectionError
-        waits = awaited > self._awaited and len(self._sock.recv(awaited, socket.MSG_PEEK)) < awaited
-        self._awaited = awaited
-        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, awaited if waits else 1)
-        return not waits
 
     async def _open(self) -> None:
         """Start the conversation, after the handshake of TLS if there is one."""
@@ -537,13 +530,6 @@ class _Silent:
             await server.loop.connect_accepted_socket(lambda: _Conversation(server, self), self._sock, **tls)
         server.strangers.left(self)
         server.open.discard(self)
-
-
-def _common_name(certificate: Any) -> str:
-    """The one common name of a verified certificate's subject; empty without one, or with several."""
-    subject = (certificate or {}).get("subject", ())
-    names = [value for part in subject for name, value in part if name == "commonName"]
-    return str(names[0]) if len(names) == 1 else ""
 
 
 class _Conversation(asyncio.Protocol):
@@ -574,7 +560,9 @@ class _Conversation(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.transport, server = transport, self._server
-        self._certificate = _common_name(transport.get_extra_info("peercert"))
+        subject = (transport.get_extra_info("peercert") or {}).get("subject", ())
+        names = [value for part in subject for name, value in part if name == "commonName"]
+        self._certificate = str(names[0]) if len(names) == 1 else ""  # one name, or none
         server.open.add(self)
         server.open.discard(self._silent)
         if not server.strangers.replaced(self._silent, self):

@@ -3,21 +3,169 @@
 With one exchange for each layer the sides open masked numbers; the asker's last message turns the owner's
 half of the votes out. Everything is modulo 2^64; shares of votes are modulo 2^32, as masked sums are.
 
-The steps are the sign, ReLU, and the largest of several numbers.
+The steps are the sign, ReLU, and the largest of several numbers. They use up one-time pads: each holder
+expands a seed that it shares with the dealer. The dealer expands both, so that only what cannot be random has
+to be sent: correction words to both, and corrections to the one who asks, sealed to it.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ostraka.secure import comparison, pads
-from ostraka.secure.pads import Sent, Sizes, Stream, model_pads
+from ostraka.secure import comparison
+from ostraka.secure.masks import stream
 
-if TYPE_CHECKING:
-    from ostraka.secure.pads import ArgmaxPads, ModelPads, ReluPads
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Public sizes of a computation: rows, numbers in a row, hidden units (0: none) and classes."""
+
+    n_rows: int
+    n_features: int
+    hidden: int
+    n_classes: int
+
+    @property
+    def first(self) -> int:
+        """Numbers that come out of the first layer."""
+        return self.hidden or self.n_classes
+
+
+class Source(Protocol):
+    """A source of the numbers of pads, read in order."""
+
+    def read(self, size: int) -> bytes | bytearray:
+        """The next bytes."""
+        ...
+
+
+class Stream:
+    """The bytes of AES-256 in counter mode from zero, under a 256-bit key that is used once."""
+
+    def __init__(self, key: bytes) -> None:
+        self._stream = stream(key)
+
+    def read(self, size: int) -> bytes:
+        """The next bytes of the stream."""
+        return self._stream(size)
+
+
+class Sent:
+    """A message as a source, read as a whole: its reader calls :meth:`end` when it is done."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._place = data, 0
+
+    def read(self, size: int) -> bytes:
+        """The next bytes of the message; ValueError beyond its end."""
+        data = self._data[self._place : self._place + size]
+        self._place += size
+        if len(data) != size:
+            raise ValueError(f"the message is too short: it has {len(self._data)} bytes")
+        return data
+
+    def end(self) -> None:
+        """ValueError if something is left."""
+        if self._place != len(self._data):
+            raise ValueError(f"the message is too long: it has {len(self._data)} bytes")
+
+
+class Blank:
+    """Zeros, in place of corrections that the dealer has not computed yet."""
+
+    def read(self, size: int) -> bytes:
+        """Return ``size`` zeros."""
+        return bytes(size)
+
+
+class LinearPads(NamedTuple):
+    """Pads of rows times weights: one for a factor, and a share of the product of both pads."""
+
+    factor: np.ndarray
+    product: np.ndarray
+
+
+class ReluPads(NamedTuple):
+    """Pads of a ReLU: of its sign, and a table with the share of the slope and of four intercepts."""
+
+    opened: np.ndarray
+    roots: np.ndarray
+    bit: np.ndarray
+    sign: np.ndarray
+    table: np.ndarray
+
+
+class ArgmaxPads(NamedTuple):
+    """Pads of an argmax: a table of shares for each place that a class may have."""
+
+    opened: np.ndarray
+    roots: np.ndarray
+    place: np.ndarray
+    sign: np.ndarray
+    table: np.ndarray
+
+
+class ModelPads(NamedTuple):
+    """Pads of a linear model, or of a model with one hidden layer of ReLU units."""
+
+    first: LinearPads
+    relu: ReluPads | None
+    last: LinearPads | None
+    argmax: ArgmaxPads
+
+
+def model_pads(seeded: Source, sent: Source, sizes: Sizes, *, question: np.ndarray | None) -> ModelPads:
+    """One holder's pads: the asker's if there is the pad of a ``question``, else the model's owner's.
+
+    ``sent`` is what the dealer sent to the asker; the owner has all from its own source.
+    """
+    rows, hidden, classes = sizes.n_rows, sizes.hidden, sizes.n_classes
+    factor = words(seeded, sizes.n_features, sizes.first) if question is None else question
+    first = LinearPads(factor, words(sent, rows, sizes.first))
+    relu = last = None
+    if hidden:
+        relu = relu_pads(seeded, sent, rows * hidden)
+        factor = words(seeded, hidden, classes) if question is None else words(seeded, rows, hidden)
+        last = LinearPads(factor, words(sent, rows, classes))
+    return ModelPads(first, relu, last, argmax_pads(seeded, sent, rows, classes))
+
+
+def relu_pads(seeded: Source, sent: Source, n: int) -> ReluPads:
+    """Read the pads of ``n`` numbers."""
+    opened, roots, bit = (
+        words(seeded, n),
+        comparison.seeds(words(seeded, n, 2)),
+        small(seeded, n) & np.uint8(1),
+    )
+    return ReluPads(opened, roots, bit, small(sent, n), words(sent, n, 5))
+
+
+def argmax_pads(seeded: Source, sent: Source, n_rows: int, n_classes: int) -> ArgmaxPads:
+    """Read the pads of rows of ``n_classes`` numbers, with a comparison for each pair of classes."""
+    n = n_rows * n_classes * (n_classes - 1) // 2
+    opened, roots = words(seeded, n_rows, n_classes), comparison.seeds(words(seeded, n, 2))
+    place, sign = small(seeded, n_rows, n_classes), small(sent, n)
+    return ArgmaxPads(opened, roots, place, sign, halves(sent, n_rows, n_classes, comparison.MODULUS))
+
+
+def words(source: Source, *shape: int) -> np.ndarray:
+    """The next uint64 of this shape."""
+    return np.frombuffer(source.read(8 * math.prod(shape)), dtype="<u8").reshape(shape)
+
+
+def halves(source: Source, *shape: int) -> np.ndarray:
+    """The next uint32 of this shape."""
+    return np.frombuffer(source.read(4 * math.prod(shape)), dtype="<u4").reshape(shape)
+
+
+def small(source: Source, *shape: int) -> np.ndarray:
+    """The next uint8 below 16 of this shape."""
+    data = np.frombuffer(source.read(math.prod(shape)), dtype=np.uint8).reshape(shape)
+    return data & np.uint8(comparison.MODULUS - 1)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -54,9 +202,9 @@ class OwnerSide:
     def first(self, question: np.ndarray, message: bytes) -> bytes:
         """The first layer: from the masked rows and the asker's half of what is opened."""
         weights, offsets = self._model.layers[0]
-        mine = _multiply(question, weights) + self._pads.first.product + offsets
+        mine = comparison.multiply(question, weights) + self._pads.first.product + offsets
         sent = Sent(message)
-        theirs = pads.words(sent, self._sizes.n_rows, self._sizes.first)
+        theirs = words(sent, self._sizes.n_rows, self._sizes.first)
         sent.end()
         if self._pads.relu is None:
             return self._largest.compared(mine, theirs)
@@ -72,12 +220,13 @@ class OwnerSide:
         if relu is None or last is None:
             raise ValueError("the agreed models have no second layer")
         sent, shape = Sent(message), (sizes.n_rows, sizes.hidden)
-        bits = self._bits ^ (pads.small(sent, sizes.n_rows * sizes.hidden) & np.uint8(1))
-        masked, theirs = pads.words(sent, *shape), pads.words(sent, sizes.n_rows, sizes.n_classes)
+        bits = self._bits ^ (small(sent, sizes.n_rows * sizes.hidden) & np.uint8(1))
+        masked, theirs = words(sent, *shape), words(sent, sizes.n_rows, sizes.n_classes)
         sent.end()
         units = relu_value(self._opened, bits, relu, second=True).reshape(shape)
         weights, offsets = self._model.layers[1]
-        return self._largest.compared(_multiply(masked + units, weights) + last.product + offsets, theirs)
+        mine = comparison.multiply(masked + units, weights) + last.product + offsets
+        return self._largest.compared(mine, theirs)
 
     def votes(self, message: bytes) -> np.ndarray:
         """The owner's half of the votes, uint32 of shape (n_rows, n_classes). Private."""
@@ -99,10 +248,10 @@ class AskerSide:
     def first(self, message: bytes) -> bytes:
         """Return this half of what the first layer opens, from the owner's masked weights."""
         sizes, sent = self._sizes, Sent(message)
-        weights = pads.words(sent, sizes.n_features, sizes.first)
-        self._last = pads.words(sent, sizes.hidden, sizes.n_classes) if sizes.hidden else None
+        weights = words(sent, sizes.n_features, sizes.first)
+        self._last = words(sent, sizes.hidden, sizes.n_classes) if sizes.hidden else None
         sent.end()
-        mine = _multiply(self._pads.first.factor, weights) + self._pads.first.product
+        mine = comparison.multiply(self._pads.first.factor, weights) + self._pads.first.product
         if self._pads.relu is None:
             return self._largest.opening(mine)
         self._opened = mine.ravel() + self._pads.relu.opened
@@ -114,12 +263,12 @@ class AskerSide:
         if relu is None or last is None or self._last is None:
             raise ValueError("the agreed models have no second layer")
         sent, n = Sent(answer), sizes.n_rows * sizes.hidden
-        opened = self._opened + pads.words(sent, n)
-        theirs = pads.small(sent, n) & np.uint8(1)
+        opened = self._opened + words(sent, n)
+        theirs = small(sent, n) & np.uint8(1)
         sent.end()
         mine = relu_bits(self._key, opened, relu, self._words[0], second=False)
         units = relu_value(opened, mine ^ theirs, relu, second=False).reshape(sizes.n_rows, -1)
-        scores = self._largest.opening(_multiply(last.factor, self._last) + last.product)
+        scores = self._largest.opening(comparison.multiply(last.factor, self._last) + last.product)
         return bytes(mine.tobytes() + (units - last.factor).tobytes() + scores)
 
     def wins(self, answer: bytes) -> bytes:
@@ -129,11 +278,6 @@ class AskerSide:
     def votes(self) -> np.ndarray:
         """The asker's half of the votes, uint32 of shape (n_rows, n_classes)."""
         return self._largest.ones()
-
-
-def hidden_question(rows: np.ndarray, pad: np.ndarray) -> np.ndarray:
-    """The masked rows, the same for all owners."""
-    return np.asarray(rows - pad)
 
 
 def words_bytes(sizes: Sizes) -> int:
@@ -151,12 +295,6 @@ def split_words(data: bytes, sizes: Sizes) -> tuple[np.ndarray, np.ndarray]:
 
 def _comparisons(sizes: Sizes) -> tuple[int, int]:
     return sizes.n_rows * sizes.hidden, comparisons(sizes.n_rows, sizes.n_classes)
-
-
-def _multiply(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    from ostraka.secure import comparison as _kernels  # noqa: PLC0415  (compiled code, loaded when needed)
-
-    return np.asarray(_kernels.multiply(rows, weights))
 
 
 _SHIFT, _SIGN = np.uint64(32), np.uint64(31)
@@ -249,15 +387,14 @@ def vote_table(place: np.ndarray) -> np.ndarray:
     return table
 
 
-_LARGEST_SMALL = np.uint8(comparison.MODULUS - 1)
 _SCALE = np.uint64(32)  # bits below whole numbers: of 64, the upper 32 are compared
 
 
 class OwnerLargest:
     """The owner's side. Each step may be taken once, in order."""
 
-    def __init__(self, pads_: ArgmaxPads, key: bytes, words: np.ndarray) -> None:
-        self._pads, self._key, self._words = pads_, key, words
+    def __init__(self, pads: ArgmaxPads, key: bytes, words: np.ndarray) -> None:
+        self._pads, self._key, self._words = pads, key, words
 
     def compared(self, mine: np.ndarray, theirs: np.ndarray) -> bytes:
         """Open the numbers, from this half and the asker's masked one; return this side's part."""
@@ -268,16 +405,16 @@ class OwnerLargest:
     def ones(self, message: bytes) -> np.ndarray:
         """The owner's half of the ones, uint32, from the asker's part of the wins. Private."""
         sent = Sent(message)
-        theirs = pads.small(sent, *self._wins.shape)
+        theirs = small(sent, *self._wins.shape)
         sent.end()
-        return votes((self._wins + theirs) & _LARGEST_SMALL, self._pads)
+        return votes((self._wins + theirs) & _SMALL, self._pads)
 
 
 class AskerLargest:
     """The asker's side."""
 
-    def __init__(self, pads_: ArgmaxPads, key: bytes, words: np.ndarray) -> None:
-        self._pads, self._key, self._words = pads_, key, words
+    def __init__(self, pads: ArgmaxPads, key: bytes, words: np.ndarray) -> None:
+        self._pads, self._key, self._words = pads, key, words
 
     def opening(self, mine: np.ndarray) -> bytes:
         """The asker's half of the numbers, masked."""
@@ -287,10 +424,10 @@ class AskerLargest:
     def wins(self, answer: bytes) -> bytes:
         """Return the message by which the owner gets its half of the ones, from its part."""
         sent, shape = Sent(answer), self._opened.shape
-        opened, theirs = self._opened + pads.words(sent, *shape), pads.small(sent, *shape)
+        opened, theirs = self._opened + words(sent, *shape), small(sent, *shape)
         sent.end()
         mine = wins(self._key, opened, self._pads, self._words, second=False)
-        self._places = (mine + theirs) & _LARGEST_SMALL
+        self._places = (mine + theirs) & _SMALL
         return bytes(mine.tobytes())
 
     def ones(self) -> np.ndarray:

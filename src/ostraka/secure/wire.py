@@ -211,7 +211,10 @@ class Line:
             if connection is None:
                 connection = self._connected(until)
             connection.timed.until, sent = until, True
-            connection.request(method, self._target(path), body, headers)
+            target = f"{self._path}{path}" or "/"
+            if self._proxy is not None and self._tls is None:
+                target = f"http://{self._netloc}{self._path}{path}"
+            connection.request(method, target, body, headers)
             response = connection.getresponse()
             data = response.read(most + 1)
             if len(data) > most:
@@ -285,10 +288,6 @@ class Line:
                 connection.end()
         return None
 
-    def _target(self, path: str) -> str:
-        absolute = self._proxy is not None and self._tls is None
-        return f"http://{self._netloc}{self._path}{path}" if absolute else f"{self._path}{path}" or "/"
-
     @property
     def _netloc(self) -> str:
         return f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
@@ -300,7 +299,18 @@ class Line:
         sock = _socket(host, port, until)
         try:
             if proxy is not None and self._tls is not None:
-                self._tunnel(_Timed(sock, until))
+                timed = _Timed(sock, until)
+                lines = [f"CONNECT {self._netloc} HTTP/1.1", f"Host: {self._netloc}"]
+                lines += [f"{name}: {value}" for name, value in self._to_proxy.items()]
+                timed.sendall("\r\n".join([*lines, "", ""]).encode())
+                head = bytearray()
+                while not head.endswith(b"\r\n\r\n"):  # byte by byte: what follows is TLS
+                    byte = bytearray(1)
+                    if not timed.readinto(byte) or len(head) > 16_384:
+                        raise http.client.HTTPException  # noqa: TRY301  (its socket is closed)
+                    head += byte
+                if head.split(b" ", 2)[1:2] != [b"200"]:
+                    raise http.client.HTTPException  # noqa: TRY301  (its socket is closed)
             if self._tls is not None:
                 sock.settimeout(_left(until))
                 sock = self._tls.wrap_socket(sock, server_hostname=self._host)
@@ -308,19 +318,6 @@ class Line:
             sock.close()
             raise
         return _Connection(self._host, self._port, _Timed(sock, until))
-
-    def _tunnel(self, timed: _Timed) -> None:
-        lines = [f"CONNECT {self._netloc} HTTP/1.1", f"Host: {self._netloc}"]
-        lines += [f"{name}: {value}" for name, value in self._to_proxy.items()]
-        timed.sendall("\r\n".join([*lines, "", ""]).encode())
-        head = bytearray()
-        while not head.endswith(b"\r\n\r\n"):  # byte by byte: what follows is TLS
-            byte = bytearray(1)
-            if not timed.readinto(byte) or len(head) > 16_384:
-                raise http.client.HTTPException
-            head += byte
-        if head.split(b" ", 2)[1:2] != [b"200"]:
-            raise http.client.HTTPException
 
 
 def is_loopback(host: str) -> bool:

@@ -446,8 +446,12 @@ class ObjectWitness:
                 if after is None or after == before:
                     known = self._bucket.get(_object(ledger, number + 1), seconds=_until(until)) is not None
                 else:
-                    known = not self._write(ledger, number + 1, after, until)
                     number += 1
+                    name = _object(ledger, number)
+                    content = _sealed(self._secret, {"ledger": ledger, "number": number, **after._asdict()})
+                    known = not self._bucket.put(name, content, seconds=_until(until))
+                    if not known:
+                        self._prove(name, content, until)
                 if not known:
                     self._newest[ledger] = number, after
                     return _both(before, after)
@@ -467,15 +471,6 @@ class ObjectWitness:
             raise ValueError(f"{name} holds another object's content")
         self._prove(name, content, until)
         return int(record["number"]), _head_of(ledger, record)
-
-    def _write(self, ledger: str, number: int, head: Head, until: float) -> bool:
-        """Write an object; return whether nobody else had."""
-        content = _sealed(self._secret, {"ledger": ledger, "number": number, **head._asdict()})
-        name = _object(ledger, number)
-        written = self._bucket.put(name, content, seconds=_until(until))
-        if written:
-            self._prove(name, content, until)
-        return written
 
     def _prove(self, name: str, content: bytes, until: float) -> None:
         """Once: write an object again, which must be refused, and read it, which shows its lock."""

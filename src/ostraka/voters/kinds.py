@@ -74,9 +74,9 @@ def fit_together(estimator: Any, X: Sequence[Any], codes: Sequence[np.ndarray]) 
     for number, (rows, targets) in enumerate(zip(X, codes, strict=True)):
         if dense(rows):
             n_classes, n_rows = int(targets.max()) + 1, -(-len(rows) // _PADDING) * _PADDING
-            size = (n_classes, n_rows, rows.shape[1])
+            shape = (n_classes, n_rows, rows.shape[1])
             if n_rows <= _MOST_ROWS and _n_outputs(n_classes) * (rows.shape[1] + 1) <= _MOST_PARAMETERS:
-                groups.setdefault(size, []).append(number)
+                groups.setdefault(shape, []).append(number)
     intercept = estimator.fit_intercept
     for (n_classes, n_rows, n_features), numbers in groups.items():
         n_outputs, n_columns = _n_outputs(n_classes), n_features + 1
