@@ -153,7 +153,8 @@ def test_calls_of_another_form_are_refused(ensemble, tap, change, why):
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"[]", b"{}\n", b"\xff\xfe", b"[" * 100_000, b'{"call":1,"replies":{}}\n']
+    "body",
+    [b"", b"[]", b"{}\n", b"\xff\xfe", b"[" * 100_000, b"[2, 0]\n{}", b'[23, 0]\n{"call":1,"replies":{}}'],
 )
 def test_requests_of_another_form_are_refused(ensemble, body):
     parties = ensemble()
@@ -182,10 +183,10 @@ def test_a_party_refuses_requests_without_a_reply_from_each(ensemble, tap, chang
     parties = ensemble()
 
     def fewer(sealed):
-        head, _, rows = sealed[64:].partition(b"\n")
+        head, rows = rounds.unpack(sealed[64:], 2)
         request = json.loads(head)
         request["replies"] = change(request["replies"])
-        return parties._identity.seal("request", json.dumps(request).encode() + b"\n" + rows)
+        return parties._identity.seal("request", rounds.pack([json.dumps(request).encode(), rows]))
 
     tap(parties, sent={"vote": fewer})
     with pytest.raises(PartyError, match=why):
@@ -194,7 +195,12 @@ def test_a_party_refuses_requests_without_a_reply_from_each(ensemble, tap, chang
 
 def test_a_party_refuses_rows_of_another_shape(ensemble, tap):
     parties = ensemble()
-    tap(parties, sent={"vote": lambda s: parties._identity.seal("request", s[64:] + bytes(8))})
+
+    def longer(sealed):
+        head, rows = rounds.unpack(sealed[64:], 2)
+        return parties._identity.seal("request", rounds.pack([head, rows + bytes(8)]))
+
+    tap(parties, sent={"vote": longer})
     with pytest.raises(PartyError, match=r"float64 numbers of shape \(1, 2\)"):
         parties.vote([[0.0, 0.0]])
 
@@ -360,6 +366,6 @@ def test_whatever_the_aggregator_signs_is_answered_or_refused(lasting, field, va
     request = {"call": Call.read(json.dumps(call).encode(), parties.agreement).digest, "replies": {}}
     try:
         party.join(seal("call", sent))
-        party.vote(seal("request", json.dumps(request | {field: value}).encode() + b"\n"))
+        party.vote(seal("request", rounds.pack([json.dumps(request | {field: value}).encode(), b""])))
     except PartyError as refused:
         assert refused.parties == ("party-1",)  # noqa: PT017  (an answer is as good)
