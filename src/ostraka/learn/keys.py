@@ -99,7 +99,7 @@ def digest(*parts: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _described(value: Any) -> Any:  # noqa: PLR0911  (a line for each kind)
+def _described(value: Any) -> Any:  # noqa: PLR0911  (some lines for each kind)
     """The value as JSON, one text for one content; whatever is no plain scalar is an object with its kind."""
     kind = type(value)
     if value is None or kind in {bool, int, float, str}:
@@ -118,27 +118,18 @@ def _described(value: Any) -> Any:  # noqa: PLR0911  (a line for each kind)
         return {"name": _public_name(value)}
     if isinstance(value, enum.Enum):
         return {"object": [_public_name(kind), value.name]}
-    if (fields := _fields(value)) is not None:
+    if callable(getattr(value, "get_params", None)):  # an estimator, with what it was fitted to
+        fields = {**getattr(value, "__dict__", {}), **value.get_params(deep=False)}
         return {"object": [_public_name(kind), _items(fields)]}
+    if dataclasses.is_dataclass(value):
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return {"object": [_public_name(kind), _items(fields)]}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return {"object": [_public_name(kind), _items(value._asdict())]}
     if hasattr(value, "detach") and hasattr(value, "numpy"):  # a tensor, whose pickle holds an address
         return {"tensor": _array(value.detach().cpu().numpy())}
-    return _reduced(value)
-
-
-def _fields(value: Any) -> dict[str, Any] | None:
-    """Public parameters of an estimator, with what it was fitted to; fields of a record; None of others."""
-    if callable(getattr(value, "get_params", None)):
-        return {**getattr(value, "__dict__", {}), **value.get_params(deep=False)}
-    if dataclasses.is_dataclass(value):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return dict(value._asdict())
-    return None
-
-
-def _reduced(value: Any) -> Any:
-    """Any other object by what rebuilds it."""
-    reducer = copyreg.dispatch_table.get(type(value))
+    # any other object by what rebuilds it
+    reducer = copyreg.dispatch_table.get(kind)
     reduced: Any = reducer(value) if reducer else value.__reduce_ex__(4)
     if isinstance(reduced, str):
         return {"name": f"{getattr(value, '__module__', None)}.{reduced}"}

@@ -98,6 +98,15 @@ class TableOptions:
 
         with usage():
             form = Format(self.delimiter, self.encoding, self.decimal, self.skip_lines, self.sheet).checked()
+        same: list[tuple[str, str]] = []
+        for text in self.same or ():
+            name, _, others = text.partition("=")
+            spellings = [other.strip() for other in others.split(",") if other.strip()]
+            if not name.strip() or not spellings:
+                raise click.UsageError(
+                    f"--same {text}: type a class, '=', and other spellings of it: ja=Ja,JA"
+                )
+            same += [(other, name.strip()) for other in spellings]
         columns = Columns(
             label=self.label or "",
             drop=self.drop or (),
@@ -106,7 +115,7 @@ class TableOptions:
             fill=self.fill,
             missing=self.missing or (),
             form=form,
-            same=[pair for text in self.same or () for pair in _spellings(text)],
+            same=same,
             rows_are_people=self.rows_are_people,
             drop_unlabelled=self.drop_unlabelled,
         )
@@ -152,19 +161,17 @@ class ReadOptions(TableOptions):
         """
         self.require_one_label()
         columns = TableOptions.columns(self)  # not super(): a class with slots is made twice
-        if self.target is not None:
-            return replace(columns, label=self.target, bounds=self._bounds(), classes=(), person=self.person)
-        return replace(columns, person=self.person)
-
-    def _bounds(self) -> tuple[float, float]:
-        """Of the target: as typed, else as documented."""
-        if self.bounds is not None:
-            return bounds_of(self.bounds)
-        documented = self.documented().columns.get(self.target or "", {})
-        if "range" not in documented:
-            raise click.UsageError(f"{self.dictionary} documents no range of {self.target!r}: type --bounds")
-        low, high = documented["range"]
-        return bounds_of(f"{low}:{high}")
+        if self.target is None:
+            return replace(columns, person=self.person)
+        bounds = self.bounds
+        if bounds is None:
+            documented = self.documented().columns.get(self.target, {})
+            if "range" not in documented:
+                raise click.UsageError(
+                    f"{self.dictionary} documents no range of {self.target!r}: type --bounds"
+                )
+            bounds = "{}:{}".format(*documented["range"])
+        return replace(columns, label=self.target, bounds=bounds_of(bounds), classes=(), person=self.person)
 
     def require_one_label(self) -> None:
         """Refuse both kinds of a label, and what the other kind has.
@@ -231,15 +238,6 @@ def classes_of(text: str) -> list[str]:
             raise click.UsageError(f"--classes {text}: the second number must be larger, by 999 at most")
         return [str(number) for number in range(first, last + 1)]
     return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _spellings(text: str) -> list[tuple[str, str]]:
-    """Other spellings and their class, of ``ja=Ja,JA``."""
-    name, _, others = text.partition("=")
-    spellings = [each.strip() for each in others.split(",") if each.strip()]
-    if not name.strip() or not spellings:
-        raise click.UsageError(f"--same {text}: type a class, '=', and other spellings of it: ja=Ja,JA")
-    return [(each, name.strip()) for each in spellings]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from ostraka.learn.ways.choose import way_of
 from ostraka.voters.voting import count_votes
 
 if TYPE_CHECKING:
-    from ostraka.learn.run import Owned, Run
+    from ostraka.learn.run import Run
 
 
 def record(run: Run) -> Result:
@@ -36,6 +36,9 @@ def record(run: Run) -> Result:
     which = "one charge, this run's" if charges == 1 else f"{charges} charges, among them this run's"
     exact = "answers are drawn exactly" if run.spent.slack == 0 else "what is rounded is charged to delta"
     parts = method.record(run, owned)
+    table = {}  # what all releases from the table cost its units, where there is a ledger of the table
+    if isinstance(owned.ledger, TableLedger):
+        table = {"table": owned.ledger.account.spent(protected(owned.votes)).to_dict()}
     n_classes = {} if run.n_classes_said is None else {"classes_said": run.n_classes_said}
     return Result(
         kind="learn",
@@ -65,20 +68,13 @@ def record(run: Run) -> Result:
             "simulation": owned.ledger.simulation,
             "answers_left": owned.ledger.uses_left(plan.mechanism),
             "not_protected": list(run.notes),
-            **_of_table(owned),
+            **table,
         },
         utility=parts.get("utility", {}) | n_classes,
         series=plan.over_time(),
         owner=parts.get("owner", {}),
         notes=(*run.notes, *run.warnings),
     )
-
-
-def _of_table(owned: Owned) -> dict[str, Any]:
-    """What all releases from the table cost its units, where there is a ledger of the table."""
-    if not isinstance(owned.ledger, TableLedger):
-        return {}
-    return {"table": owned.ledger.account.spent(protected(owned.votes)).to_dict()}
 
 
 def with_accuracies(
@@ -99,7 +95,18 @@ def with_accuracies(
         alone = clone(run.owned.ensemble.estimator).fit(X_private, y_private)
         private["non_private"] = _accuracy(alone, X, y)
     if run.owned.public is not None:
-        series = {"student": _by_answers(run, run.owned.public, X, y)}
+        # the accuracy of students of the first answers, and the cost of these answers
+        epsilon, accuracy, chosen = [], [], run.student.estimator
+        kind = run.student_name if isinstance(chosen, str) else chosen  # what "auto" chose stays chosen
+        for n in np.cumsum(schedule(n_answers=run.plan.n_answers)).tolist():
+            labels = np.full(len(run.labels), ABSTAIN)
+            labels[run.asked[:n]] = run.labels[run.asked[:n]]
+            if (labels != ABSTAIN).any():
+                student = clone(run.student).set_params(estimator=kind)
+                student.fit(run.owned.public, labels, classes=run.classes)
+                epsilon.append(run.plan.curve(n).epsilon(run.plan.delta))
+                accuracy.append(_accuracy(student, X, y))
+        series = {"student": {"epsilon": epsilon, "accuracy": accuracy}}
     return replace(
         result,
         series={**result.series, **series},
@@ -120,23 +127,6 @@ def with_audit(run: Run, result: Result, *, trials: int | None, confidence: floa
         "note": finding.note,
     }
     return replace(result, lower=lower)
-
-
-def _by_answers(run: Run, public: Any, X: Any, y: np.ndarray) -> dict[str, list[float]]:
-    """Return the accuracy of students of the first answers, and the cost of these answers."""
-    plan, epsilon, accuracy = run.plan, [], []
-    chosen = run.student.estimator
-    kind = run.student_name if isinstance(chosen, str) else chosen  # what "auto" chose stays chosen
-    for n in np.cumsum(schedule(n_answers=plan.n_answers)).tolist():
-        labels = np.full(len(run.labels), ABSTAIN)
-        labels[run.asked[:n]] = run.labels[run.asked[:n]]
-        if (labels == ABSTAIN).all():
-            continue
-        student = clone(run.student).set_params(estimator=kind)
-        student.fit(public, labels, classes=run.classes)
-        epsilon.append(plan.curve(n).epsilon(plan.delta))
-        accuracy.append(_accuracy(student, X, y))
-    return {"epsilon": epsilon, "accuracy": accuracy}
 
 
 def _accuracy(model: Any, X: Any, y: np.ndarray) -> float:

@@ -59,8 +59,20 @@ def measured(
     recall = [float(confusion[k, k] / rows[k]) if rows[k] else None for k in range(len(classes))]
     recalls = [value for value in recall if value is not None]
     sure = np.asarray(student.predict_proba(X)) if hasattr(student, "predict_proba") else None
-    auc, auc_error = (None, None) if sure is None else area(y, sure, classes=classes)
-    calibration, error = (None, None) if sure is None else _calibration(sure, predicted == y)
+    auc, auc_error, calibration, error = None, None, None, None
+    if sure is not None:
+        auc, auc_error = area(y, sure, classes=classes)
+        # mean confidence and accuracy in bins of confidence, and the mean gap between them (ECE)
+        confidence, right = sure.max(axis=1), predicted == y
+        place = np.minimum((confidence * _BINS).astype(int), _BINS - 1)
+        bins = [place == k for k in range(_BINS) if (place == k).any()]
+        calibration = {
+            "confidence": [float(confidence[inside].mean()) for inside in bins],
+            "accuracy": [float(right[inside].mean()) for inside in bins],
+            "rows": [int(inside.sum()) for inside in bins],
+        }
+        triples = zip(*calibration.values(), strict=True)
+        error = float(sum(n * abs(claim - share) for claim, share, n in triples) / len(y))
     utility = {
         "student": float((predicted == y).mean()),
         "majority": float(np.unique(y, return_counts=True)[1].max() / len(y)),
@@ -182,18 +194,6 @@ def warnings_of(
             "predict_proba instead; else it learned nothing."
         )
     return sentences
-
-
-def _calibration(sure: np.ndarray, right: np.ndarray) -> tuple[dict[str, Any], float]:
-    """Mean confidence and accuracy in bins of confidence, and the mean gap between them (ECE)."""
-    confidence = sure.max(axis=1)
-    place = np.minimum((confidence * _BINS).astype(int), _BINS - 1)
-    filled = [k for k in range(_BINS) if (place == k).any()]
-    rows = [int((place == k).sum()) for k in filled]
-    claims = [float(confidence[place == k].mean()) for k in filled]
-    shares = [float(right[place == k].mean()) for k in filled]
-    gap = sum(n * abs(a - b) for n, a, b in zip(rows, claims, shares, strict=True)) / len(right)
-    return {"confidence": claims, "accuracy": shares, "rows": rows}, float(gap)
 
 
 _HELD_OUT = (

@@ -80,7 +80,20 @@ def begin(model: PATEClassifier | PATEFM, data: Data, plan: Planned, *, digests:
 
 
 def _new(model: PATEClassifier | PATEFM, data: Data, plan: Planned, digests: np.ndarray) -> Session:
-    manifest = _dealt(model.manifest, data.units, n_teachers=plan.n_teachers)
+    """A new session. No other place of this package or the command line deals units to teachers."""
+    manifest: Any = model.manifest
+    if manifest is None:
+        manifest = partition(data.units, n_teachers=plan.n_teachers)
+    else:
+        if not isinstance(manifest, Manifest):
+            path = Path(manifest)
+            # of several processes that deal at once, one deals for all: answers are found by the partition
+            if path.exists():
+                text = path.read_bytes()
+            else:
+                text = files.create(path, partition(data.units, n_teachers=plan.n_teachers).to_json())
+            manifest = Manifest.from_json(text.decode())
+        manifest.check(data.units)
     ledger = model.ledger
     if not isinstance(ledger, Ledger):
         if ledger is None:
@@ -111,23 +124,6 @@ def _of_table(tables: Tables, data: Data, budget: Budget) -> TableLedger:
         )
     account = tables.account(None, data.groups, rows=data.X)
     return TableLedger(":memory:", budget=budget, account=account, run=os.urandom(8).hex())
-
-
-def _dealt(manifest: Any, units: Any, *, n_teachers: int) -> Manifest:
-    """The manifest given or read, else a new one. No other place of this package or the CLI deals."""
-    if manifest is None:
-        return partition(units, n_teachers=n_teachers)
-    if not isinstance(manifest, Manifest):
-        path = Path(manifest)
-        # of several processes that deal at once, one deals for all: answers are found by the partition
-        if path.exists():
-            text = path.read_bytes()
-        else:
-            text = files.create(path, partition(units, n_teachers=n_teachers).to_json())
-        manifest = Manifest.from_json(text.decode())
-    dealt: Manifest = manifest
-    dealt.check(units)
-    return dealt
 
 
 def _array(part: Any) -> Any:

@@ -116,24 +116,14 @@ class MomentLogistic(ClassifierMixin, BaseEstimator):
         self.n_features_in_ = len(table)
         priors = np.maximum(table.sum(axis=0), 1.0)
         priors /= priors.sum()
-        moments, variance, noise = _moments(lines, table, priors, sigma, n_units)
-        self._solve(lines, moments, variance, priors)
-        self.standard_errors_ = self._errors(lines, variance, noise)
-        return self
-
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Probability of each class, shape (n_rows, n_classes), for rows as in training."""
-        check_is_fitted(self, "coef_")
-        return np.asarray(softmax(np.asarray(X, dtype=np.float64) @ self.coef_ + self.intercept_, axis=1))
-
-    def predict(self, X: Any) -> np.ndarray:
-        """The likeliest class of each row."""
-        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
-
-    def _solve(
-        self, lines: np.ndarray, moments: np.ndarray, variance: np.ndarray, priors: np.ndarray
-    ) -> None:
-        """Minimise the negative log posterior by a quasi-Newton method."""
+        # counts brought to the scale of the public rows; each cell's variance, and its part from the noise
+        public, factor, total = lines.sum(axis=0), n_units / len(lines), table.sum(axis=1)
+        expected = public * factor
+        by_chance, by_noise = expected * factor + 1, table.shape[1] * sigma**2 + 1e-9
+        size = np.maximum((expected * by_noise + total * by_chance) / (by_chance + by_noise), 1.0)
+        noise = (sigma / size * public) ** 2
+        moments = table / size[:, None] * public[:, None]
+        variance = noise + public * float((priors * (1 - priors)).max()) + 1e-6
         design = np.column_stack([lines, np.ones(len(lines))])
         shape = len(moments) + 1, moments.shape[1]
         precision = np.full((shape[0], 1), self.penalty)
@@ -149,6 +139,7 @@ class MomentLogistic(ClassifierMixin, BaseEstimator):
             value = (apart * pull).sum() / 2 + (precision * beta**2).sum() / 2
             return float(value), (gradient + precision * beta).ravel()
 
+        # the mode: the negative log posterior is minimised by a quasi-Newton method
         start = np.zeros(shape)
         start[-1] = np.log(priors)
         solution = minimize(
@@ -156,36 +147,29 @@ class MomentLogistic(ClassifierMixin, BaseEstimator):
         )
         beta = solution.x.reshape(shape)
         self.coef_, self.intercept_ = beta[:-1], beta[-1]
-
-    def _errors(self, lines: np.ndarray, variance: np.ndarray, noise: np.ndarray) -> np.ndarray | None:
-        """Standard errors of the coefficients by the noise alone, from the posterior's curvature."""
-        n_cells, n_classes = self.coef_.shape
-        if n_cells > _MOST_CELLS:
-            return None
+        self.standard_errors_ = None
+        if len(table) > _MOST_CELLS:
+            return self
+        # errors by the noise alone, from the posterior's curvature
         sure = softmax(lines @ self.coef_ + self.intercept_, axis=1)
-        errors = np.empty(self.coef_.shape)
-        for c in range(n_classes):
+        self.standard_errors_ = np.empty(self.coef_.shape)
+        for c in range(table.shape[1]):
             moved = (lines * (sure[:, c] * (1 - sure[:, c]))[:, None]).T @ lines
             pull = moved / variance
             # the class and the others are two noisy sums of one log odds, whose prior has half the precision
-            curvature = 2 * pull @ moved + self.penalty / 2 * np.eye(n_cells)
+            curvature = 2 * pull @ moved + self.penalty / 2 * np.eye(len(table))
             reaction = np.linalg.solve(curvature, pull)
-            errors[:, c] = np.sqrt(2 * (reaction**2 @ noise))
-        return errors
+            self.standard_errors_[:, c] = np.sqrt(2 * (reaction**2 @ noise))
+        return self
 
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probability of each class, shape (n_rows, n_classes), for rows as in training."""
+        check_is_fitted(self, "coef_")
+        return np.asarray(softmax(np.asarray(X, dtype=np.float64) @ self.coef_ + self.intercept_, axis=1))
 
-def _moments(
-    lines: np.ndarray, table: np.ndarray, priors: np.ndarray, sigma: float, n_units: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Counts brought to the scale of the public rows; each cell's variance, and its part from the noise."""
-    public = lines.sum(axis=0)
-    factor = n_units / len(lines)
-    expected, total = public * factor, table.sum(axis=1)
-    by_chance, by_noise = expected * factor + 1, table.shape[1] * sigma**2 + 1e-9
-    size = np.maximum((expected * by_noise + total * by_chance) / (by_chance + by_noise), 1.0)
-    spread = float((priors * (1 - priors)).max())
-    noise = (sigma / size * public) ** 2
-    return table / size[:, None] * public[:, None], noise + public * spread + 1e-6, noise
+    def predict(self, X: Any) -> np.ndarray:
+        """The likeliest class of each row."""
+        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
 
 _LEAST_OF_A_CLASS = 0.1  # of its rows which keep their label, so that no class is lost
@@ -263,8 +247,14 @@ class SmoothedCounts(BaseEstimator):
         reached = n_units / len(lines) * lines.T @ smooth
         values, vectors = np.linalg.eigh(reached @ reached.T)
         centred = vectors.T @ (table - table.mean(axis=1, keepdims=True))
-        self.scale_ = self.scale or _likeliest(np.maximum(values, 0.0), centred, sigma)
-        noise = np.maximum(values, 0.0) * self.scale_**2 + sigma**2
+        values = np.maximum(values, 0.0)
+
+        def surprise(scale: float) -> float:
+            variance = values * scale**2 + sigma**2
+            return float((centred.shape[1] * np.log(variance) + (centred**2).sum(axis=1) / variance).sum())
+
+        self.scale_ = self.scale or float(min(_SCALES, key=surprise))
+        noise = values * self.scale_**2 + sigma**2
         weights = self.scale_**2 * (reached.T @ vectors)
         self.coef_ = weights @ (centred / noise[:, None])
         self.shares_ = smooth @ self.coef_
@@ -432,16 +422,6 @@ def sharpness(scores: Any, *, confidence: float) -> float:
     factors = 2.0 ** np.arange(-6.0, 10.25, 0.25)
     sure = [softmax(factor * columns, axis=1).max(axis=1).mean() for factor in factors]
     return float(factors[np.abs(np.array(sure) - confidence).argmin()])
-
-
-def _likeliest(values: np.ndarray, centred: np.ndarray, sigma: float) -> float:
-    """The prior's scale under which the released counts are likeliest."""
-
-    def surprise(scale: float) -> float:
-        variance = values * scale**2 + sigma**2
-        return float((centred.shape[1] * np.log(variance) + (centred**2).sum(axis=1) / variance).sum())
-
-    return float(min(_SCALES, key=surprise))
 
 
 _MOST_ROWS = 2000  # in the graph: more rows take quadratic time and do not raise the accuracy

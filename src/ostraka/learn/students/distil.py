@@ -15,7 +15,6 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.cluster import KMeans
 from sklearn.ensemble import GradientBoostingClassifier
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics import accuracy_score
 from sklearn.model_selection import KFold
 from sklearn.neighbors import NearestNeighbors
 from sklearn.semi_supervised import LabelPropagation, LabelSpreading, SelfTrainingClassifier
@@ -129,7 +128,32 @@ class Distilled(ClassifierMixin, BaseEstimator):
         X = self._validated(X, reset=True)
         self.classes_, codes = coded(y, classes, n_rows=X.shape[0])
         self._seen = np.unique(codes[codes != ABSTAIN])
-        self.name_ = self._chosen(X, codes)
+        if not isinstance(self.estimator, str):
+            self.name_ = type(self.estimator).__name__
+        elif self.estimator not in _NAMES:
+            raise ValueError(
+                f"estimator must be a classifier or one of {', '.join(_NAMES)}, got {self.estimator!r}"
+            )
+        elif self.estimator != "auto":
+            self.name_ = self.estimator
+        elif (codes != ABSTAIN).sum() < _ENOUGH_TO_CHOOSE:
+            self.name_ = "spreading"
+        else:  # whichever predicts more held-out answers from the others
+            answered, right = np.flatnonzero(codes != ABSTAIN), {"spreading": 0.0, "boosting": 0.0}
+            for name in right:
+                predicted = np.full(len(codes), ABSTAIN)
+                folds = KFold(_FOLDS, shuffle=True, random_state=_integer(self.random_state))
+                for _, fold in folds.split(answered):
+                    rows, others = answered[fold], codes.copy()
+                    others[rows] = ABSTAIN
+                    labels = np.unique(others[others != ABSTAIN])
+                    if len(labels) == 1:
+                        predicted[rows] = labels[0]
+                    else:
+                        model = _fitted(self._named(name), X, others)
+                        predicted[rows] = model.predict(_safe_indexing(X, rows))
+                right[name] = float((codes[answered] == predicted[answered]).mean())
+            self.name_ = max(right, key=lambda name: right[name])
         self.model_ = None if len(self._seen) == 1 else _fitted(self._named(self.name_), X, codes)
         return self
 
@@ -162,35 +186,6 @@ class Distilled(ClassifierMixin, BaseEstimator):
         if not isinstance(self.estimator, str):
             tags.input_tags.allow_nan = get_tags(self.estimator).input_tags.allow_nan
         return tags
-
-    def _chosen(self, X: Any, codes: np.ndarray) -> str:
-        """The name of the student to use, or the class name of the given estimator."""
-        if not isinstance(self.estimator, str):
-            return type(self.estimator).__name__
-        if self.estimator not in _NAMES:
-            raise ValueError(
-                f"estimator must be a classifier or one of {', '.join(_NAMES)}, got {self.estimator!r}"
-            )
-        if self.estimator != "auto":
-            return self.estimator
-        if (codes != ABSTAIN).sum() < _ENOUGH_TO_CHOOSE:
-            return "spreading"
-        return max(("spreading", "boosting"), key=lambda name: self._agreement(name, X, codes))
-
-    def _agreement(self, name: str, X: Any, codes: np.ndarray) -> float:
-        """The share of held-out answers that a student predicts from the others."""
-        answered = np.flatnonzero(codes != ABSTAIN)
-        predicted = np.full(len(codes), ABSTAIN)
-        folds = KFold(_FOLDS, shuffle=True, random_state=_integer(self.random_state))
-        for _, fold in folds.split(answered):
-            rows, others = answered[fold], codes.copy()
-            others[rows] = ABSTAIN
-            labels = np.unique(others[others != ABSTAIN])
-            if len(labels) == 1:
-                predicted[rows] = labels[0]
-            else:
-                predicted[rows] = _fitted(self._named(name), X, others).predict(_safe_indexing(X, rows))
-        return float(accuracy_score(codes[answered], predicted[answered]))
 
     def _named(self, name: str) -> Any:
         """A new classifier, seeded unless it has its own seed."""

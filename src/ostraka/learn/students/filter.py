@@ -82,7 +82,14 @@ class _Bank:
         """End a round: weigh the filters by their evidence."""
         self._round += 1
         self.weights_ = np.exp(self._evidence - logsumexp(self._evidence))
-        means = self._means if self._round < self.n_rounds else self._without_sampling()
+        means = self._means
+        if self._round == self.n_rounds:  # shrunk by the share of the prior that is not of the coefficients
+            means = [
+                prior @ np.linalg.solve(prior + self._sampling, mean)
+                if self._whole
+                else (prior / (prior + self._sampling))[:, None] * mean
+                for prior, mean in zip(self._priors, self._means, strict=True)
+            ]
         mean = np.einsum("k,kij->ij", self.weights_, np.array(means))
         self.coef_ = mean if self._whole else self.axes_ @ mean
 
@@ -129,18 +136,6 @@ class _Bank:
             self._evidence[k] -= (np.log(total) + surprise**2 / total).sum() / 2
             means[:, column] = mean + spread * curvature * surprise / total
             spreads[column] = spread - (spread * curvature) ** 2 / total
-
-    def _without_sampling(self) -> list[np.ndarray]:
-        """Means of all filters, shrunk by the share of the prior that is not of the coefficients."""
-        if self._whole:
-            return [
-                prior @ np.linalg.solve(prior + self._sampling, mean)
-                for prior, mean in zip(self._priors, self._means, strict=True)
-            ]
-        return [
-            (prior / (prior + self._sampling))[:, None] * mean
-            for prior, mean in zip(self._priors, self._means, strict=True)
-        ]
 
 
 class KalmanLogistic(_Bank):
@@ -227,7 +222,17 @@ class KalmanLogistic(_Bank):
         posed = probabilities(rows @ coef)
         weights, n_columns = balanced(posed), table.shape[1]
         if not self._round:
-            coef = self._of_shares(table, weights)
+            # coefficients that give every row the share of each class that the first round tells
+            middle = rows.mean(axis=0)
+            size, weight = float(middle @ middle), float(weights[0, 0])
+            shares = 1 / self.n_classes + middle @ table / (self.n_units * size * weight)
+            noise = self.sigma / (self.n_units * np.sqrt(size) * weight)
+            least = min(max(1.5 * noise, _LEAST_SHARE / self.n_classes * 2), 1 / self.n_classes)
+            shares = np.clip(shares, least, 1 - least)
+            odds = np.log(shares / (1 - shares)) if n_columns == 1 else np.log(shares / shares.sum())
+            constant = np.zeros(self.coef_.shape)
+            constant[-1] = (odds if n_columns == 1 else odds - odds.mean()) / self._constant
+            coef = self._turned(constant)
         sure = probabilities(rows @ coef)
         offsets = (weights * (sure - posed))[:, -n_columns:]
         slopes = (weights * sure * (1 - sure))[:, -n_columns:]
@@ -283,22 +288,6 @@ class KalmanLogistic(_Bank):
             f"{name}_error": float(np.hypot(error, sampled))
             for name, error in zip(names, errors, strict=True)
         }
-
-    def _of_shares(self, table: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Coefficients that give every row the share of each class that the first round tells."""
-        mean = self._rows.mean(axis=0)
-        size = float(mean @ mean)
-        n_columns, n_classes = table.shape[1], self.n_classes
-        weight = float(weights[0, 0])
-        shares = 1 / n_classes + mean @ table / (self.n_units * size * weight)
-        noise = self.sigma / (self.n_units * np.sqrt(size) * weight)
-        least = min(max(1.5 * noise, _LEAST_SHARE / n_classes * 2), 1 / n_classes)
-        shares = np.clip(shares, least, 1 - least)
-        odds = np.log(shares / (1 - shares)) if n_columns == 1 else np.log(shares / shares.sum())
-        odds -= 0 if n_columns == 1 else odds.mean()
-        constant = np.zeros(self.coef_.shape)
-        constant[-1] = odds / self._constant
-        return self._turned(constant)
 
 
 class KalmanLinear(_Bank):

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
-from ostraka.core import check as _check
+from ostraka.core import check
 from ostraka.core.mechanisms.law import ABSTAIN
 from ostraka.learn.students.distil import coded
 from ostraka.nets.devices import device
@@ -126,7 +126,7 @@ class FixMatch(ClassifierMixin, BaseEstimator):
             MNIST.
         random_state : int, numpy.random.RandomState or None
         """
-        _check.integer(n_steps=n_steps, least=1)
+        check.integer(n_steps=n_steps, least=1)
         low, high = float(np.min(X)), float(np.max(X))
         shape = (1, *image_shape)
         network = TorchClassifier(
@@ -152,7 +152,16 @@ class FixMatch(ClassifierMixin, BaseEstimator):
         classes : array of shape (n_classes,), optional
             Names of all classes, including those without an answer.
         """
-        self._check()
+        if not isinstance(self.network, TorchClassifier | None):
+            raise TypeError(f"network must be a TorchClassifier, got {type(self.network).__name__}")
+        for name in ("weak", "strong"):
+            if self.augment is not None and not callable(getattr(self.augment, name, None)):
+                raise ValueError(f"augment must have the methods weak and strong, got {self.augment!r}")
+        check.integer(ratio=self.ratio, least=1)
+        check.finite(threshold=self.threshold, weight=self.weight, average=self.average)
+        check.nonnegative(weight=self.weight)
+        check.share(threshold=self.threshold)
+        check.share(zero=True, average=self.average)
         if y is None:
             raise ValueError("FixMatch requires y to be passed, but the target y is None")
         X = validate_data(self, X, dtype=np.float32)
@@ -167,41 +176,7 @@ class FixMatch(ClassifierMixin, BaseEstimator):
                     f"unlabelled must have {X.shape[1]} features as X has, got {others.shape[1]}"
                 )
             others = others if answered.all() else np.concatenate([others, X[~answered]])
-        self._train(X[answered], codes[answered], others)
-        return self
-
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Class probabilities, float64 of shape (n_rows, n_classes)."""
-        probabilities: np.ndarray = self._fitted(X).predict_proba(X)
-        return probabilities
-
-    def predict(self, X: Any) -> np.ndarray:
-        """The likeliest class of each row."""
-        return np.asarray(self._fitted(X).predict(X))
-
-    def logits(self, X: Any) -> np.ndarray:
-        """The averaged network's output before softmax, float64 of shape (n_rows, n_classes)."""
-        return self._fitted(X).logits(X)
-
-    def _fitted(self, X: Any) -> TorchClassifier:
-        check_is_fitted(self, "model_")
-        validate_data(self, X, reset=False, dtype=np.float32)
-        return self.model_
-
-    def _check(self) -> None:
-        if not isinstance(self.network, TorchClassifier | None):
-            raise TypeError(f"network must be a TorchClassifier, got {type(self.network).__name__}")
-        for name in ("weak", "strong"):
-            if self.augment is not None and not callable(getattr(self.augment, name, None)):
-                raise ValueError(f"augment must have the methods weak and strong, got {self.augment!r}")
-        _check.integer(ratio=self.ratio, least=1)
-        _check.finite(threshold=self.threshold, weight=self.weight, average=self.average)
-        _check.nonnegative(weight=self.weight)
-        _check.share(threshold=self.threshold)
-        _check.share(zero=True, average=self.average)
-
-    def _train(self, X: np.ndarray, codes: np.ndarray, others: np.ndarray) -> None:
-        """Train ``model_`` on labelled and unlabelled rows."""
+        X, codes = X[answered], codes[answered]
         model = default_network() if self.network is None else clone(self.network)
         where, seed = device(model.device), model.seed()
         rows = torch.as_tensor(X, device=where)
@@ -237,6 +212,25 @@ class FixMatch(ClassifierMixin, BaseEstimator):
             self.losses_ = model.losses_
         finally:
             model.module_ = averaged.module.eval()
+        return self
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Class probabilities, float64 of shape (n_rows, n_classes)."""
+        probabilities: np.ndarray = self._fitted(X).predict_proba(X)
+        return probabilities
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The likeliest class of each row."""
+        return np.asarray(self._fitted(X).predict(X))
+
+    def logits(self, X: Any) -> np.ndarray:
+        """The averaged network's output before softmax, float64 of shape (n_rows, n_classes)."""
+        return self._fitted(X).logits(X)
+
+    def _fitted(self, X: Any) -> TorchClassifier:
+        check_is_fitted(self, "model_")
+        validate_data(self, X, reset=False, dtype=np.float32)
+        return self.model_
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -287,10 +281,7 @@ class _Match:
 
     def batches(self, generator: torch.Generator) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Numbers of labelled and unlabelled rows: each unlabelled row once, labelled rows repeatedly."""
-        n_labelled, n_others = (
-            self.batch_size,
-            self.ratio * self.batch_size,
-        )  # labelled and unlabelled rows of a step
+        n_labelled, n_others = self.batch_size, self.ratio * self.batch_size  # of a step
         rounds = -(-self.steps * n_labelled // len(self.rows))
         labelled = torch.cat([torch.randperm(len(self.rows), generator=generator) for _ in range(rounds)])
         others = torch.randperm(len(self.others), generator=generator)

@@ -120,35 +120,16 @@ class FeatureMatchingGAN(ClassifierMixin, BaseEstimator):
             raise ValueError("FeatureMatchingGAN requires y to be passed, but the target y is None")
         X = validate_data(self, X, dtype=np.float32, ensure_min_samples=2)
         self.classes_, codes = coded(y, classes, n_rows=len(X))
-        self._seen = np.unique(codes[codes != ABSTAIN])
-        self._measure(X)
-        self.network_ = network = self._network()
-        network.classes_, network.n_features_in_ = np.arange(len(self._seen)), X.shape[1]
-        rows = torch.as_tensor(self._scaled(X), device=device(network.device))
         answered = np.flatnonzero(codes != ABSTAIN)
-        named = torch.as_tensor(np.searchsorted(self._seen, codes[answered]), device=rows.device)
-        self._train(rows, rows[answered], named)
-        return self
-
-    def predict(self, X: Any) -> np.ndarray:
-        """The likeliest class of each row, of any rows."""
-        best = self._logits(X).argmax(axis=1)
-        return np.asarray(self.classes_[self._seen[best]])
-
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Class probabilities, shape (n_rows, n_classes); 0 for classes without an answer."""
-        logits = torch.as_tensor(self._logits(X))
-        probabilities = np.zeros((len(logits), len(self.classes_)))
-        probabilities[:, self._seen] = torch.softmax(logits, dim=1).numpy()
-        return probabilities
-
-    def _logits(self, X: Any) -> np.ndarray:
-        check_is_fitted(self, "network_")
-        X = validate_data(self, X, reset=False, dtype=np.float32)
-        return self.network_.logits(self._scaled(X))
-
-    def _network(self) -> TorchClassifier:
-        """A copy of the network, or the default one, with a seed if it has none."""
+        self._seen = np.unique(codes[answered])
+        check.one_of(allowed=_RANGES, values=self.values)
+        unit = bool(X.min() >= 0 and X.max() <= 1)
+        if self.values == "unit" and not unit:
+            raise ValueError("values='unit' needs rows in [0, 1]: scale them, or type values='any'")
+        unit = unit and self.values != "any"
+        spread = X.std(axis=0)
+        self._centre: np.ndarray = X.mean(axis=0) * (not unit)
+        self._spread: np.ndarray = np.where(unit | (spread == 0), 1.0, spread)
         check.integer(n_noise=self.n_noise, least=1)
         check.positive(unanswered_weight=self.unanswered_weight)
         if self.network is not None and not isinstance(self.network, TorchClassifier):
@@ -164,45 +145,32 @@ class FeatureMatchingGAN(ClassifierMixin, BaseEstimator):
         network: TorchClassifier = clone(self.network or default)
         if network.random_state is None:
             network.set_params(random_state=self.random_state)
-        return network
-
-    def _new_generator(self, n_features: int) -> torch.nn.Module:
-        if not isinstance(self.generator, str):
-            return generative.generator(self.n_noise, n_features, hidden=self.generator, unit=self._unit)
-        check.one_of(allowed=("dcgan",), generator=self.generator)
-        if not self._unit:
-            raise ValueError("generator='dcgan' is for images with values in [0, 1]: divide pixels by 255")
-        shape = generative.square(n_features)
-        return generative.deconvolutions(self.n_noise, shape, width=_CHANNELS)
-
-    def _measure(self, X: np.ndarray) -> None:
-        """Store the centre and the scale of the columns."""
-        check.one_of(allowed=_RANGES, values=self.values)
-        unit = bool(X.min() >= 0 and X.max() <= 1)
-        if self.values == "unit" and not unit:
-            raise ValueError("values='unit' needs rows in [0, 1]: scale them, or type values='any'")
-        self._unit = unit and self.values != "any"
-        spread = X.std(axis=0)
-        self._centre: np.ndarray = X.mean(axis=0) * (not self._unit)
-        self._spread: np.ndarray = np.where(self._unit | (spread == 0), 1.0, spread)
-
-    def _scaled(self, X: np.ndarray) -> np.ndarray:
-        return np.asarray((X - self._centre) / self._spread, dtype=np.float32)
-
-    def _train(self, rows: torch.Tensor, answered: torch.Tensor, classes: torch.Tensor) -> None:
-        """Train both networks alternately, and keep the averaged weights of the classifier."""
-        data, network = (rows, answered, classes), self.network_
-        where, seed = rows.device, network.seed()
+        self.network_ = network
+        network.classes_, network.n_features_in_ = np.arange(len(self._seen)), X.shape[1]
+        rows = torch.as_tensor(self._scaled(X), device=device(network.device))
+        named = torch.as_tensor(np.searchsorted(self._seen, codes[answered]), device=rows.device)
+        data, seed = (rows, rows[answered], named), network.seed()
         module = network.opened(rows, seed=seed)
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            self.generator_ = self._new_generator(rows.shape[1]).to(where)
+            if not isinstance(self.generator, str):
+                made = generative.generator(self.n_noise, X.shape[1], hidden=self.generator, unit=unit)
+            else:
+                check.one_of(allowed=("dcgan",), generator=self.generator)
+                if not unit:
+                    raise ValueError(
+                        "generator='dcgan' is for images with values in [0, 1]: divide pixels by 255"
+                    )
+                shape = generative.square(X.shape[1])
+                made = generative.deconvolutions(self.n_noise, shape, width=_CHANNELS)
+            self.generator_ = made.to(rows.device)
         losses = generative.AdversarialLosses(
             classifier=module,
             generator=self.generator_,
             n_noise=self.n_noise,
             weight=self.unanswered_weight,
         )
+        # both train alternately; the averaged weights of the classifier are kept
         average = AveragedModel(module, avg_fn=_averaged)
         turns = [
             Objective(optimizer=network.new_optimizer(player.parameters()), loss=loss)
@@ -222,6 +190,27 @@ class FeatureMatchingGAN(ClassifierMixin, BaseEstimator):
         finally:
             network.module_ = average.module.eval()
             self.generator_.eval()
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The likeliest class of each row, of any rows."""
+        best = self._logits(X).argmax(axis=1)
+        return np.asarray(self.classes_[self._seen[best]])
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Class probabilities, shape (n_rows, n_classes); 0 for classes without an answer."""
+        logits = torch.as_tensor(self._logits(X))
+        probabilities = np.zeros((len(logits), len(self.classes_)))
+        probabilities[:, self._seen] = torch.softmax(logits, dim=1).numpy()
+        return probabilities
+
+    def _logits(self, X: Any) -> np.ndarray:
+        check_is_fitted(self, "network_")
+        X = validate_data(self, X, reset=False, dtype=np.float32)
+        return self.network_.logits(self._scaled(X))
+
+    def _scaled(self, X: np.ndarray) -> np.ndarray:
+        return np.asarray((X - self._centre) / self._spread, dtype=np.float32)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -95,7 +95,15 @@ class LabelStudent(ClassifierMixin, BaseEstimator):
         labels = Private(codes, Adjacency.one_label())
         mechanism.uses(labels)
         self.curve_ = mechanism.curve()
-        ledger = self._in_memory(digest(X, codes, repr(mechanism))) if self.ledger is None else self.ledger
+        ledger = self.ledger
+        if ledger is None:  # one for exactly one release, reused if this is fitted again to the same data
+            content = digest(X, codes, repr(mechanism))
+            if getattr(self, "_session", ("",))[0] != content:
+                pure = self.curve_.rdp[-1]
+                epsilon = _MARGIN * (pure if math.isfinite(pure) else self.curve_.epsilon(delta=_DELTA))
+                budget = Budget(epsilon=epsilon, delta=_DELTA, adaptive=False)
+                self._session = (content, Ledger(":memory:", budget=budget))
+            ledger = self._session[1]
         answers = release(mechanism, labels, ledger=ledger, key=self.key)
         if len(answers) != len(codes):
             raise ValueError(
@@ -103,17 +111,6 @@ class LabelStudent(ClassifierMixin, BaseEstimator):
                 f"{len(codes)} here: type another key"
             )
         return answers
-
-    def _in_memory(self, content: str) -> Ledger:
-        """A ledger for exactly one release, reused if this estimator is fitted again to the same data."""
-        if getattr(self, "_session", ("",))[0] != content:
-            pure = self.curve_.rdp[-1]
-            epsilon = _MARGIN * (pure if math.isfinite(pure) else self.curve_.epsilon(delta=_DELTA))
-            self._session = (
-                content,
-                Ledger(":memory:", budget=Budget(epsilon=epsilon, delta=_DELTA, adaptive=False)),
-            )
-        return self._session[1]
 
     def __getstate__(self) -> dict[str, Any]:
         """The state without the ledger in memory, whose key is a hash of the labels."""
@@ -232,43 +229,38 @@ class ALIBI(LabelStudent):
         X, codes = self._checked(X, y, classes)
         check.one_of(allowed=_PRIORS, prior=self.prior)
         check.positive(temperature=self.temperature)
-        mechanism = self._response()
+        mechanism, n_classes = self.mechanism, len(self.classes_)
+        if isinstance(mechanism, str):
+            check.one_of(allowed=_NAMED, mechanism=mechanism)
+            if self.epsilon is None:
+                raise ValueError("epsilon must be given, or a mechanism with its own price")
+            mechanism = response_of(mechanism, epsilon=self.epsilon, n_classes=n_classes)
+        elif self.epsilon is not None:
+            raise ValueError(f"epsilon must be None if mechanism has its own price, got {self.epsilon!r}")
+        elif mechanism.n_classes != n_classes:
+            raise ValueError(
+                f"mechanism must be for {n_classes} classes, got {mechanism.n_classes}: "
+                "name all with classes="
+            )
         self.answers_ = self._released(mechanism, X, codes)
         self.mechanism_ = mechanism
         self.network_ = self._new_network()
         likelihoods = torch.as_tensor(
             mechanism.log_likelihood(self.answers_), dtype=torch.float32, device=device(self.network_.device)
         )
+        fixed = torch.softmax(likelihoods, dim=1) if self.prior == "uniform" else None
+
+        def loss(logits: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+            """Cross entropy of the posteriors."""
+            if fixed is None:
+                targets = posterior(likelihoods[rows], logits, temperature=self.temperature)
+            else:
+                targets = fixed[rows]
+            return nn.functional.cross_entropy(logits, targets)
+
         settings = repr((mechanism, self.prior, self.temperature))
-        self.network_.minimise(X, self._loss(likelihoods), name=f"ALIBI {digest(X, self.answers_, settings)}")
+        self.network_.minimise(X, loss, name=f"ALIBI {digest(X, self.answers_, settings)}")
         return self
-
-    def _response(self) -> Response:
-        """The mechanism, checked against the classes."""
-        n_classes = len(self.classes_)
-        if isinstance(self.mechanism, str):
-            check.one_of(allowed=_NAMED, mechanism=self.mechanism)
-            if self.epsilon is None:
-                raise ValueError("epsilon must be given, or a mechanism with its own price")
-            return response_of(self.mechanism, epsilon=self.epsilon, n_classes=n_classes)
-        if self.epsilon is not None:
-            raise ValueError(f"epsilon must be None if mechanism has its own price, got {self.epsilon!r}")
-        if self.mechanism.n_classes != n_classes:
-            raise ValueError(
-                f"mechanism must be for {n_classes} classes, got {self.mechanism.n_classes}: "
-                "name all with classes="
-            )
-        return self.mechanism
-
-    def _loss(self, log_likelihoods: torch.Tensor) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-        """Cross entropy of the posteriors, as a function of logits and row numbers."""
-        entropy = nn.functional.cross_entropy
-        if self.prior == "uniform":
-            fixed = torch.softmax(log_likelihoods, dim=1)
-            return lambda logits, rows: entropy(logits, fixed[rows])
-        return lambda logits, rows: entropy(
-            logits, posterior(log_likelihoods[rows], logits, temperature=self.temperature)
-        )
 
 
 def response_of(name: str, *, epsilon: float, n_classes: int) -> OneHotLaplace | RandomizedResponse:
@@ -427,7 +419,15 @@ class MultiStage(LabelStudent):
             stage=self.stage_, n_classes=len(self.classes_), epsilon=self.epsilon, advise=priors
         )
         self.answers_ = self._released(mechanism, X, codes)
-        answers = self._filtered(priors) if self.filtered else self.answers_
+        answers, last = self.answers_, int(self.stage_.max())
+        if (
+            self.filtered and last
+        ):  # without those of earlier stages that the last prior's model finds unlikely
+            prior = priors(last, np.where(self.stage_ < last, answers, NOT_YET))
+            k = int(PriorResponse(prior=prior, epsilon=self.epsilon).kept.mean())
+            ranks = np.argsort(np.argsort(-priors.models[last].logits(X), axis=1), axis=1)
+            unlikely = np.take_along_axis(ranks, answers[:, None], axis=1)[:, 0] >= k
+            answers = np.where((self.stage_ < last) & unlikely, NOT_YET, answers)
         for stage in sorted(priors.diverged):
             warnings.warn(
                 f"the training before stage {stage} diverged, and its last good model gave the prior: "
@@ -438,18 +438,6 @@ class MultiStage(LabelStudent):
         self.network_ = self._new_network()
         _learn(self.network_, X, answers)
         return self
-
-    def _filtered(self, priors: _Priors) -> np.ndarray:
-        """The answers; NOT_YET for those of earlier stages that the last prior's model finds unlikely."""
-        last = self.stage_.max()
-        earlier = np.where(self.stage_ < last, self.answers_, NOT_YET)
-        if last == 0:
-            return self.answers_
-        prior = priors(last, earlier)
-        k = int(PriorResponse(prior=prior, epsilon=self.epsilon).kept.mean())
-        ranks = np.argsort(np.argsort(-priors.models[last].logits(priors.X), axis=1), axis=1)
-        unlikely = np.take_along_axis(ranks, self.answers_[:, None], axis=1)[:, 0] >= k
-        return np.where((self.stage_ < last) & unlikely, NOT_YET, self.answers_)
 
 
 @dataclass(slots=True, eq=False)

@@ -175,7 +175,11 @@ def featured(cells: FeatureCells, weights: np.ndarray, classes: np.ndarray) -> P
     whitening.n_features_in_ = len(cells.middle_)
     whitening.explained_variance_ = np.ones(cells.whitening_.shape[1])  # read, not used, by scikit-learn 1.6
     odds = linear(np.sqrt(1 - cells.constant**2) * weights[:-1], cells.constant * weights[-1], classes)
-    steps = (_named(cells), whitening, Normalizer(), odds)
+    transform, names = cells.transform_, getattr(cells, "feature_names_in_", None)
+    if cells.transform is None and names is not None:  # the default one, which was fitted on arrays
+        transform = copy.deepcopy(transform)
+        transform[0].feature_names_in_ = names
+    steps = (transform, whitening, Normalizer(), odds)
     return Pipeline(list(zip(("features", "whitening", "length", "weights"), steps, strict=True)))
 
 
@@ -187,16 +191,6 @@ def linear(coefficients: np.ndarray, intercept: np.ndarray, classes: np.ndarray)
     model.coef_, model.intercept_, model.classes_ = coefficients.T.copy(), intercept, classes
     model.n_features_in_, model.n_iter_ = len(coefficients), np.array([1], dtype=np.int32)
     return model
-
-
-def _named(cells: FeatureCells) -> Any:
-    """The transformer; the default one, which was fitted on arrays, with the names of the columns."""
-    names = getattr(cells, "feature_names_in_", None)
-    if cells.transform is not None or names is None:
-        return cells.transform_
-    named = copy.deepcopy(cells.transform_)
-    named[0].feature_names_in_ = names
-    return named
 
 
 def _distilled(

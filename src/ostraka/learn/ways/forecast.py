@@ -155,7 +155,8 @@ def forecast(model: Any, worlds: Sequence[World], *, unit: str, seed: int) -> Fo
             way = choose(model, world.public, **sizes, grouped=facts.grouped)
             way_of(way.plan).require_hope(**sizes, unit=unit, epsilon=facts.epsilon)
             accuracies.append(way.trial(model, world, rng))
-            guesses.append(_guess(world))
+            y = world.y if world.new is None else world.new[1]
+            guesses.append(float((y == np.bincount(world.y).argmax()).mean()))  # always the commonest class
     except (BudgetExceeded, ValueError) as error:
         return Forecast(plan=None, accuracy=None, why_not=str(error))
     mean = float(np.mean(accuracies))
@@ -164,12 +165,6 @@ def forecast(model: Any, worlds: Sequence[World], *, unit: str, seed: int) -> Fo
             plan=None, accuracy=None, why_not=_GUESS.format(facts.n_units, MANY[unit], facts.epsilon)
         )
     return Forecast(plan=way.plan, accuracy=Estimate(min(accuracies), mean, max(accuracies)))
-
-
-def _guess(world: World) -> float:
-    """Accuracy of always saying the class that is commonest among the rows that vote."""
-    y = world.y if world.new is None else world.new[1]
-    return float((y == np.bincount(world.y).argmax()).mean())
 
 
 def recommended(forecasts: Mapping[str, Forecast], *, default: str) -> str:

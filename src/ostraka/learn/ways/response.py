@@ -286,10 +286,18 @@ class Response(Way):
 
     def learn(self, model: Any, data: Data, seeds: Seeds, session: Session) -> Run:
         """Release the labels, and learn from the answers."""
+        from ostraka.learn.students.labels import ALIBI, MultiStage  # noqa: PLC0415  (imports torch)
+
         plan, classes = self.plan, data.classes(model.classes)
         network = network_for(len(data.y)) if model.network is None else model.network
-        key = session.key(data, repr(plan), seeds)
-        student = _student(plan, network, model.epsilon, session.ledger, key, seed=seeds.student)
+        network = clone(network).set_params(random_state=seeds.student)
+        asking: dict[str, Any] = {"ledger": session.ledger, "key": session.key(data, repr(plan), seeds)}
+        student: Any
+        if plan.method == "alibi":
+            student = ALIBI(network, mechanism=plan.mechanism, **asking)
+        else:
+            shares = (1.0,) if plan.method == "response" else MultiStage.shares
+            student = MultiStage(network, epsilon=model.epsilon, shares=shares, **asking)
         model._tell("votes", 1, 1)  # noqa: SLF001  (same package)
         start = time.monotonic()
         student.fit(data.X, data.y, classes=classes)
@@ -366,17 +374,3 @@ class Response(Way):
             "mechanism": repr(self.plan.mechanism),
             "public": f"all features of all {n_public:,} rows",
         }
-
-
-def _student(
-    plan: ResponsePlan, network: TorchClassifier, epsilon: float, ledger: Ledger, key: str, *, seed: int
-) -> Any:
-    """What learns from the answers, and asks for them."""
-    from ostraka.learn.students.labels import ALIBI, MultiStage  # noqa: PLC0415  (imports torch)
-
-    network = clone(network).set_params(random_state=seed)
-    if plan.method == "alibi":
-        return ALIBI(network, mechanism=plan.mechanism, ledger=ledger, key=key)
-    if plan.method == "lp-mst":
-        return MultiStage(network, epsilon=epsilon, ledger=ledger, key=key)
-    return MultiStage(network, epsilon=epsilon, shares=(1.0,), ledger=ledger, key=key)
