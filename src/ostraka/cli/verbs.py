@@ -17,9 +17,9 @@ COMPLETING = "_OSTRAKA_COMPLETE"  # a shell that asks what a word may become set
 
 # Each room brings its verbs: a module that holds a verb of this name, or a group of several.
 VERBS = {
-    "check": "ostraka.learn.cli_check",
+    "check": "ostraka.learn.cli",
     "learn": "ostraka.learn.cli",
-    "labels": "ostraka.learn.cli_labels",
+    "labels": "ostraka.learn.cli",
     "sample": "ostraka.data.cli",
     "synth": "ostraka.synth.cli",
     "write": "ostraka.text.cli",

@@ -1,42 +1,40 @@
-"""Checks of options that run before heavy imports and before any file is read.
+"""``ostraka learn``, ``labels`` and ``check``: learn a private model, and look at a table before that.
 
-``ostraka learn``: learn a private model from a table of private rows, and state its price.
-
-Output of ``ostraka learn``: the plan before the run, the results after it.
+Options are checked before heavy imports and before any file is read; the plan is shown before the run, the
+results after it.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import itertools
+import json
 import shutil
 import sys
 import textwrap
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
+from enum import StrEnum
+from pathlib import Path  # noqa: TC003  (a verb reads the types of its options)
 from typing import TYPE_CHECKING, Any
 
 import click
 
 import ostraka
 from ostraka import console
-from ostraka.console import verb
+from ostraka.console import argument, option, require_new, verb
 from ostraka.core import imports
-from ostraka.learn.options import LearnOptions
+from ostraka.learn.options import LearnOptions, ReadOptions, RunOptions, TableOptions
 from ostraka.report import folder
 from ostraka.voters.named import Relation, Teacher, Way
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from ostraka.core.result import Result
-    from ostraka.data.budgets import Tables
     from ostraka.data.findings import Finding
     from ostraka.data.task import Shape, Task
     from ostraka.learn.classifier import PATEClassifier
-    from ostraka.learn.cli_labels import LabelsOptions
     from ostraka.learn.regressor import PATERegressor
-    from ostraka.learn.ways.argmax import Prompts
     from ostraka.learn.ways.plan import Planned
     from ostraka.learn.ways.response import LabelEstimator
 
@@ -143,14 +141,21 @@ def learn(given: LearnOptions) -> None:
         plan: Planned
         rows: dict[str, Any] = {"X_public": task.X_public, "grouped": task.groups is not None}
         if task.bounds is not None:
-            model = _regressor(given, task)
+            from ostraka.learn.regressor import PATERegressor
+
+            model = PATERegressor(
+                bounds=task.bounds,
+                epsilon=given.defaults.epsilon if given.epsilon is None else given.epsilon,
+                delta=given.delta,
+                relation=given.relation.value,
+                allow_overlap=given.allow_overlap,
+                random_state=given.seed,
+            )
             plan = model.plan(n_units=task.n_units, **rows)
         else:
             cells = cells_of(task.image_shape)
             way = given.chosen_way() or Way(way_of_rows(task.X_public, cells))
             model = _model(given, task, way)
-            if given.auto:
-                _choose(model, task)
             n_public = len(task.X_public)
             plan = model.plan(n_units=task.n_units, n_classes=task.n_classes, n_public=n_public, **rows)
     if given.answers is None:
@@ -184,7 +189,8 @@ def spend(
 ) -> None:
     """Show the plan and ask; then learn, write the folder, and print what came out.
 
-    ``reader`` names a language model that sees private rows.
+    After an interruption, the same command goes on from here. ``reader`` names a language model that sees
+    private rows.
 
     Raises
     ------
@@ -193,31 +199,70 @@ def spend(
     click.exceptions.Exit
         The answer was no, or the model learned nothing.
     """
+    from ostraka.core.ledger.budget import Budget
+    from ostraka.core.ledger.ledger import Ledger
+    from ostraka.data.budgets import TableLedger, Tables
     from ostraka.learn.run import learned_nothing
     from ostraka.learn.ways.choose import way_of
-    from ostraka.report.page import at_most
+    from ostraka.report.page import at_most, of_table
 
-    budgets = None if given.private is None else _tables_of(given.private, given.ledger)
-    show_plan(task.shape, plan, teacher=teacher, out=given.out, reader=reader)
-    if budgets is not None:
-        _show_spent(budgets, given, task, unit=_protected(task, relation))
+    out, private, way = given.out, given.private, way_of(plan)
+    show_plan(task.shape, plan, teacher=teacher, out=out, reader=reader)
+    budgets = None
+    if private is not None:
+        budgets = Tables.beside(private) if given.ledger is None else Tables(given.ledger)
+        if (account := budgets.known(private, task.groups)) is not None:
+            unit = task.shape.unit
+            protected = unit if relation is Relation.REPLACE_ONE else f"{unit} ({relation.value})"
+            run = folder.name_of(out) if (out / folder.SECRET).exists() else None
+            before = account.spent(protected, but=run)
+            if before.releases or before.others:
+                wrapped(
+                    f"released before from this table, as {account.folder} has it: "
+                    f"{of_table(before.to_dict())}. This release comes on top",
+                    on_stderr=True,
+                )
     show_doubts(task.findings)
-    if given.private is not None:
-        what = f"Spend epsilon {at_most(plan.epsilon)} of {given.private}?"
+    if private is not None:
+        what = f"Spend epsilon {at_most(plan.epsilon)} of {private}?"
         console.require_consent(what, yes=given.yes)
     options = {field.name: getattr(given, field.name) for field in fields(given)}
     begun = {k: v for k, v in options.items() if k not in _NOT_SETTINGS and not (k in _LATER and not v)}
     begun |= {"version": ostraka.__version__, "format": _FORMAT}
-    tables = {"private": given.private, "public": given.public}
-    result = _learn(task, model, plan, given.out, begun, tables=tables, budgets=budgets)
+    account = None if budgets is None else budgets.account(private, task.groups)
+    going_on = folder.open_run(out, begun, tables={"private": private, "public": given.public})
+    if going_on:
+        click.echo(f"going on with {out}: what was paid for is used again", err=True)
+    budget = Budget(epsilon=model.epsilon or 0.0, delta=plan.delta, adaptive=False)
+    with (
+        Ledger(out / folder.LEDGER, budget=budget)
+        if account is None
+        else TableLedger(
+            out / folder.LEDGER, budget=budget, account=account, run=folder.name_of(out)
+        ) as ledger,
+        console.Stages(way.stages | _LAST) as stages,
+    ):
+        model.set_params(ledger=ledger, manifest=out / folder.MANIFEST, progress=stages)
+        try:
+            others = () if task.of_labels else (task.X_public, task.groups)
+            model.fit(task.X_private, task.y_private, *others)
+        except ValueError:
+            if not (going_on or ledger.count()):
+                folder.forget(out)
+            raise
+        model.audit()
+        stages("audit", 1, 1)
+        result = _record(task, model, begun)
+        stages("record", 1, 1)
+    _write(task, model, result, out, keep_teachers=begun.get("keep_teachers", False))
     if given.as_json:
         click.echo((result if given.owner else result.public()).to_json())
     else:
         show_result(result)
         show_choice(result)
-    wrapped(_HANDED_OVER.format(given.out, *folder.contents(given.out)), on_stderr=True)
+    wrapped(_HANDED_OVER.format(out, *folder.contents(out)), on_stderr=True)
     if why := learned_nothing(result):
-        wrapped(_NOTHING_LEARNED.format(why, way_of(plan).advice), on_stderr=True)
+        wrapped(_NOTHING_LEARNED.format(why, way.advice), on_stderr=True)
         raise click.exceptions.Exit(console.NOTHING_LEARNED)
 
 
@@ -259,15 +304,38 @@ def _require_delta(given: LearnOptions, private: Path) -> None:
 
 def _model(given: LearnOptions, task: Task, way: Way) -> PATEClassifier:
     """Make the estimator that the options describe."""
+    from ostraka.core.accounting.plan import propose
     from ostraka.core.mechanisms.argmax import GNMax
     from ostraka.core.mechanisms.screen import Threshold
     from ostraka.learn.classifier import PATEClassifier
     from ostraka.learn.ways.choose import cells_of
 
     defaults, screen = given.defaults, given.screen
-    prompts = given.teacher is Teacher.PROMPTS
-    return PATEClassifier(
-        _prompts(given, task) if prompts else given.teacher.estimator(default=defaults.teacher),
+    estimator: Any = None
+    if given.teacher is not Teacher.PROMPTS:
+        estimator = given.teacher.estimator(default=defaults.teacher)
+    else:  # answers of prompts are kept in the folder of the run
+        from ostraka.learn.ways.argmax import Prompts
+        from ostraka.text.models import greedy, open_model
+        from ostraka.voters.endpoint import Endpoint
+        from ostraka.voters.prompts import PromptEnsemble
+
+        url, _, name = (given.model or "").partition("#")
+        endpoint: Any
+        if url.startswith(("http://", "https://")):
+            endpoint = Endpoint(url, key_env=given.key_env)
+        else:
+            name, endpoint = url, greedy(open_model(url))
+        ensemble = PromptEnsemble(
+            endpoint,
+            model=name or "default",
+            classes=(),  # the plan's
+            n_shots=given.shots or _SHOTS,
+            response_cache=given.out / folder.ANSWERS,
+        )
+        estimator = Prompts(ensemble, *(task.texts or ([], [])))
+    model = PATEClassifier(
+        estimator,
         n_teachers=defaults.n_teachers if given.teachers is None else given.teachers,
         mechanism=None if given.sigma is None else GNMax(sigma=given.sigma),
         screen=None if screen is None else Threshold(at=screen[0], sigma=screen[1]),
@@ -284,136 +352,23 @@ def _model(given: LearnOptions, task: Task, way: Way) -> PATEClassifier:
         n_jobs=given.jobs,
         random_state=given.seed,
     )
-
-
-def _prompts(given: LearnOptions, task: Task) -> Prompts:
-    """The prompts that the options describe; their answers are kept in the folder of the run."""
-    from ostraka.learn.ways.argmax import Prompts
-    from ostraka.text.models import greedy, open_model
-    from ostraka.voters.endpoint import Endpoint
-    from ostraka.voters.prompts import PromptEnsemble
-
-    url, _, name = (given.model or "").partition("#")
-    endpoint: Any
-    if url.startswith(("http://", "https://")):
-        endpoint = Endpoint(url, key_env=given.key_env)
-    else:
-        name, endpoint = url, greedy(open_model(url))
-    ensemble = PromptEnsemble(
-        endpoint,
-        model=name or "default",
-        classes=(),  # the plan's
-        n_shots=given.shots or _SHOTS,
-        response_cache=given.out / folder.ANSWERS,
-    )
-    return Prompts(ensemble, *(task.texts or ([], [])))
-
-
-def _regressor(given: LearnOptions, task: Task) -> PATERegressor:
-    """Make the regressor that the options describe."""
-    from ostraka.learn.regressor import PATERegressor
-
-    return PATERegressor(
-        bounds=task.bounds or (0.0, 1.0),
-        epsilon=given.defaults.epsilon if given.epsilon is None else given.epsilon,
-        delta=given.delta,
-        relation=given.relation.value,
-        allow_overlap=given.allow_overlap,
-        random_state=given.seed,
-    )
-
-
-def _choose(model: PATEClassifier, task: Task) -> None:
-    """Set the parameters that ``ostraka plan`` proposes for these public numbers."""
-    from ostraka.core.accounting.plan import propose
-
-    delta = min(1e-5, 0.1 / task.n_units) if model.delta is None else model.delta
-    n_public = len(task.X_public)
-    proposal = propose(
-        n_rows=task.n_units, n_classes=task.n_classes, delta=delta, epsilon=model.epsilon, n_public=n_public
-    )
-    model.set_params(
-        n_teachers=proposal.n_teachers,
-        mechanism=proposal.mechanism,
-        screen=proposal.screen,
-        n_answers=proposal.n_questions,
-        delta=delta,
-    )
-
-
-def _learn(
-    task: Task,
-    model: Estimator,
-    plan: Planned,
-    out: Path,
-    begun: dict[str, Any],
-    *,
-    tables: dict[str, Path | None],
-    budgets: Tables | None,
-) -> Result:
-    """Fit and write. After an interruption, the same command goes on from here."""
-    from ostraka import console as _progress
-    from ostraka.core.ledger.budget import Budget
-    from ostraka.core.ledger.ledger import Ledger
-    from ostraka.data.budgets import TableLedger
-    from ostraka.learn.ways.choose import way_of
-    from ostraka.report import folder as _folder
-
-    account = None if budgets is None else budgets.account(tables["private"], task.groups)
-    going_on = _folder.open_run(out, begun, tables=tables)
-    if going_on:
-        click.echo(f"going on with {out}: what was paid for is used again", err=True)
-    budget = Budget(epsilon=model.epsilon or 0.0, delta=plan.delta, adaptive=False)
-    with (
-        Ledger(out / _folder.LEDGER, budget=budget)
-        if account is None
-        else TableLedger(
-            out / _folder.LEDGER, budget=budget, account=account, run=_folder.name_of(out)
-        ) as ledger,
-        _progress.Stages(way_of(plan).stages | _LAST) as stages,
-    ):
-        model.set_params(ledger=ledger, manifest=out / _folder.MANIFEST, progress=stages)
-        try:
-            others = () if task.of_labels else (task.X_public, task.groups)
-            model.fit(task.X_private, task.y_private, *others)
-        except ValueError:
-            if not (going_on or ledger.count()):
-                _folder.forget(out)
-            raise
-        model.audit()
-        stages("audit", 1, 1)
-        result = _record(task, model, begun)
-        stages("record", 1, 1)
-    _write(task, model, result, out, keep_teachers=begun.get("keep_teachers", False))
-    return result
-
-
-def _tables_of(private: Path, folder: Path | None) -> Tables:
-    """The ledgers of tables: in the folder that was typed, else beside the private file."""
-    from ostraka.data.budgets import Tables
-
-    return Tables.beside(private) if folder is None else Tables(folder)
-
-
-def _protected(task: Task, relation: Relation) -> str:
-    """Whom the release protects, as a ledger names it."""
-    unit = task.shape.unit
-    return unit if relation is Relation.REPLACE_ONE else f"{unit} ({relation.value})"
-
-
-def _show_spent(budgets: Tables, given: LearnOptions | LabelsOptions, task: Task, *, unit: str) -> None:
-    """Say before anything is spent what was released from this table before."""
-    from ostraka.report import folder as _folder
-    from ostraka.report.page import of_table
-
-    account = budgets.known(given.private, task.groups)
-    if account is None:
-        return
-    run = _folder.name_of(given.out) if (given.out / _folder.SECRET).exists() else None
-    before = account.spent(unit, but=run)
-    if before.releases or before.others:
-        said = f"released before from this table, as {account.folder} has it: {of_table(before.to_dict())}"
-        wrapped(f"{said}. This release comes on top", on_stderr=True)
+    if given.auto:  # what ``ostraka plan`` proposes for these public numbers
+        delta = min(1e-5, 0.1 / task.n_units) if model.delta is None else model.delta
+        proposal = propose(
+            n_rows=task.n_units,
+            n_classes=task.n_classes,
+            delta=delta,
+            epsilon=model.epsilon,
+            n_public=len(task.X_public),
+        )
+        model.set_params(
+            n_teachers=proposal.n_teachers,
+            mechanism=proposal.mechanism,
+            screen=proposal.screen,
+            n_answers=proposal.n_questions,
+            delta=delta,
+        )
+    return model
 
 
 def _record(task: Task, model: Estimator, begun: dict[str, Any]) -> Result:
@@ -452,12 +407,12 @@ def _write(task: Task, model: Estimator, result: Result, out: Path, *, keep_teac
     """Write all files, the record last: it marks the run as finished."""
     import pyarrow as pa
     from pyarrow import parquet
+    from sklearn.pipeline import make_pipeline
 
-    from ostraka.core.mechanisms.law import ABSTAIN
+    from ostraka.core.mechanisms.law import ABSTAIN, payments
     from ostraka.learn import handover
     from ostraka.learn.classifier import PATEClassifier
     from ostraka.learn.regressor import PATERegressor
-    from ostraka.report import folder as _folder
 
     if isinstance(model, PATERegressor):
         table = pa.table({"row": task.public_rows, "number": model.predict(task.X_public)})
@@ -466,55 +421,218 @@ def _write(task: Task, model: Estimator, result: Result, out: Path, *, keep_teac
         labels = [None if answer == ABSTAIN else model.classes_[answer].item() for answer in answers]
         table = pa.table({"row": task.public_rows[model.asked_], "label": labels})
     if keep_teachers and isinstance(model, PATEClassifier):
-        _keep_teachers(task, model, out / _folder.TEACHERS)
-    student = _plain_student(task, model)
+        from ostraka.core.consistent import Consistent
+        from ostraka.voters.saved import SavedTeachers
+
+        # the ensemble with the reader of its rows and the mechanism of its answers
+        *screens, argmax = payments(model.plan_.mechanism)
+        numbers = range(len(task.columns))
+        if hasattr(task.encoder, "transformers_"):
+            numbers = {name: places for name, _, places in task.encoder.transformers_}["numbers"]
+        saved = SavedTeachers(
+            ensemble=model.ensemble_,
+            mechanism=argmax,
+            screen=screens[0] if screens else None,
+            columns=task.columns,
+            numeric=tuple(place in numbers for place in range(len(task.columns))),
+            grid=Consistent.grid_of(task.X_public),
+            encoder=task.encoder,
+        )
+        shutil.rmtree(out / folder.TEACHERS, ignore_errors=True)  # of a run that was interrupted after this
+        saved.save(out / folder.TEACHERS)
+    student: Any
+    try:  # as a plain scikit-learn model, or unchanged if it cannot be converted
+        student = (
+            model.to_sklearn() if task.array else model.to_sklearn(columns=task.columns, encoder=task.encoder)
+        )
+        encoder = task.encoder if task.array else None
+    except ValueError:
+        student, encoder = model.student_, task.encoder
+    student = student if encoder is None else make_pipeline(encoder, student)
     lines = handover.write_student(student, out, shown=task.shown, array=task.array)
     why_not = handover.write_onnx(student, out, original=model.student_, shown=task.shown, rows=task.X_public)
-    _folder.write(out / _folder.LABELS, lambda path: parquet.write_table(table, path))
-    handover.write_card(result, lines, out, onnx=(out / _folder.ONNX).exists())
-    _folder.write_reports(out, result)
-    _folder.write(out / _folder.RESULT, result.to_json())
+    folder.write(out / folder.LABELS, lambda path: parquet.write_table(table, path))
+    handover.write_card(result, lines, out, onnx=(out / folder.ONNX).exists())
+    folder.write_reports(out, result)
+    folder.write(out / folder.RESULT, result.to_json())
     click.echo(f"\nto use the student (model-card.md says what it needs):\n\n{lines}", err=True)
     if why_not:
         click.echo(f"\n{why_not}", err=True)
 
 
-def _plain_student(task: Task, model: Estimator) -> Any:
-    """Return the student as a plain scikit-learn model, or unchanged if it cannot be converted."""
-    from sklearn.pipeline import make_pipeline
-
-    try:
-        if task.array:
-            made = model.to_sklearn()
-            return made if task.encoder is None else make_pipeline(task.encoder, made)
-        return model.to_sklearn(columns=task.columns, encoder=task.encoder)
-    except ValueError:
-        return model.student_ if task.encoder is None else make_pipeline(task.encoder, model.student_)
+_MOST_EPSILON = 40.0  # nats that an answer to a label may cost
 
 
-def _keep_teachers(task: Task, model: PATEClassifier, folder: Path) -> None:
-    """Save the ensemble with the reader of its rows and the mechanism of its answers."""
-    import shutil
+class Method(StrEnum):
+    """How private labels are learned from."""
 
-    from ostraka.core.consistent import Consistent
-    from ostraka.core.mechanisms.law import payments
-    from ostraka.voters.saved import SavedTeachers
+    ALIBI = "alibi"
+    LP_MST = "lp-mst"
+    RESPONSE = "response"
+    PATE_FM = "pate-fm"
 
-    *screens, argmax = payments(model.plan_.mechanism)
-    numbers = range(len(task.columns))
-    if hasattr(task.encoder, "transformers_"):
-        numbers = {name: places for name, _, places in task.encoder.transformers_}["numbers"]
-    saved = SavedTeachers(
-        ensemble=model.ensemble_,
-        mechanism=argmax,
-        screen=screens[0] if screens else None,
-        columns=task.columns,
-        numeric=tuple(place in numbers for place in range(len(task.columns))),
-        grid=Consistent.grid_of(task.X_public),
-        encoder=task.encoder,
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelsOptions(RunOptions, TableOptions):
+    """Options of ``ostraka labels``."""
+
+    private: Path = argument(
+        ..., "Rows: public features, private labels. CSV, Excel, .npz or Parquet.", "FILE"
     )
-    shutil.rmtree(folder, ignore_errors=True)  # of a run that was interrupted after this
-    saved.save(folder)
+    public: Path | None = option(None, "Rows whose labels may be known, to measure accuracy with.", "FILE")
+    holdout: float | None = option(
+        None, "Instead of --public: give up the privacy of this share of the labels.", "SHARE"
+    )
+    method: Method = option(
+        Method.ALIBI,
+        "alibi: every label answers once, with noise, and each step of training corrects the answers. "
+        "lp-mst: the same in two stages. response: randomised response, taken as labels. pate-fm: teachers "
+        "of few labels each vote, for few labels of many rows.",
+    )
+    epsilon: float = option(2.0, "Budget.", "NATS")
+    epochs: int | None = option(None, "Of each training. Default: what suits the number of rows.", "N", min=1)
+    teachers: int | None = option(None, "With pate-fm: how many. Default: 20.", "N", min=1)
+    answers: int | None = option(None, "With pate-fm: labels to answer. Default: ten a class.", "N", min=1)
+    sigma: float | None = option(None, "With pate-fm: noise. Default: what the budget pays for.", "VOTES")
+    screen: tuple[float, float] | None = option(
+        None, "With pate-fm: answer only where a noisy plurality reaches AT votes.", "AT SIGMA"
+    )
+
+    @property
+    def of_teachers(self) -> dict[str, object]:
+        """The options that only ``pate-fm`` has, as far as they were typed."""
+        typed = {
+            "teachers": self.teachers,
+            "answers": self.answers,
+            "sigma": self.sigma,
+            "screen": self.screen,
+        }
+        return {f"--{name}": value for name, value in typed.items() if value is not None}
+
+
+@verb()
+def labels(given: LabelsOptions) -> None:
+    """Learn from rows of which only the labels are private; write a model, its price and a report.
+
+    Example: ostraka labels private.csv --label ill --epsilon 2
+    """
+    given.require_in_range(epsilon=given.epsilon, delta=given.delta)
+    if given.label is None:
+        raise click.UsageError(f"type --label and the column of {given.private} to learn")
+    if (given.out / folder.RESULT).exists():
+        raise folder.finished(given.out)
+    if given.public is not None and given.holdout is not None:
+        raise click.UsageError("--public and --holdout exclude each other: known labels come from one place")
+    if given.method is not Method.PATE_FM and (typed := given.of_teachers):
+        raise click.UsageError(f"{', '.join(typed)} is for --method pate-fm: type that, or leave it out")
+    if given.method is not Method.PATE_FM and given.epsilon > _MOST_EPSILON:
+        raise click.UsageError(
+            f"--epsilon must be at most {_MOST_EPSILON:g} for answers to labels, got {given.epsilon:g}"
+        )
+    for path in (given.private, given.public):
+        if path is not None and not path.is_dir():
+            path.open("rb").close()
+    click.echo(f"reading {given.private}" + (f" and {given.public}" if given.public else ""), err=True)
+    with imports.uncollected():
+        from ostraka.core.check import require
+        from ostraka.data import task as data
+
+        require("torch", extra="torch")
+        from ostraka.learn.ways.response import LabelClassifier, network_for
+    columns = given.columns()
+    task = data.labelled(given.private, given.public, columns=columns, holdout=given.holdout, seed=given.seed)
+    with console.usage():
+        network = network_for(task.n_units, image_shape=task.image_shape, seed=given.seed)
+        if given.epochs is not None:
+            network.set_params(epochs=given.epochs)
+        settings: dict[str, Any] = {
+            "epsilon": given.epsilon,
+            "delta": min(1e-5, 0.1 / task.n_units) if given.delta is None else given.delta,
+            "classes": task.classes,
+            "random_state": given.seed,
+        }
+        model: LabelEstimator
+        if given.method is Method.PATE_FM:
+            from ostraka.core.mechanisms.argmax import GNMax
+            from ostraka.core.mechanisms.screen import Threshold
+            from ostraka.learn.students.fixmatch import FixMatch
+            from ostraka.learn.ways.labels import PATEFM
+
+            screen = given.screen
+            model = PATEFM(
+                FixMatch(network, threshold=0.8),
+                n_teachers=20 if given.teachers is None else given.teachers,
+                mechanism=None if given.sigma is None else GNMax(sigma=given.sigma),
+                screen=None if screen is None else Threshold(at=screen[0], sigma=screen[1], noise="every"),
+                n_answers=given.answers,
+                n_jobs=given.jobs,
+                **settings,
+            )
+        else:
+            model = LabelClassifier(method=given.method.value, network=network, **settings)
+        plan = model.plan(n_rows=task.n_units, n_classes=task.n_classes)
+    spend(given, task, model, plan, teacher="FixMatch")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckOptions(ReadOptions):
+    """Options of ``ostraka check``."""
+
+    private: Path = argument(..., "Private rows: CSV, Excel or Parquet.", "FILE")
+    epsilon: float | None = option(None, "Budget. Default: 1.", "NATS")
+    delta: float | None = option(None, "Default: 1e-5 or 0.1 / units, the smaller.", "P")
+    report: Path | None = option(None, "Also write a page with pictures, for the owner alone.", "FILE")
+    as_json: bool = option(False, "Print JSON, with cells of the table: for the owner alone.", name="--json")
+
+
+@verb()
+def check(given: CheckOptions) -> None:
+    """Show all that is wrong or doubtful in a table, and the command to type. Spends nothing.
+
+    Example: ostraka check private.csv --label ill
+    """
+    given.require_in_range(epsilon=given.epsilon, delta=given.delta)
+    for path in (given.private, given.public):
+        if path is not None and not path.is_dir():
+            path.open("rb").close()
+    require_new(given.report, option="--report")
+    if given.public is not None and given.holdout is not None:
+        raise click.UsageError("--public and --holdout exclude each other: public rows come from one place")
+    columns = given.columns()
+    with imports.uncollected():
+        from ostraka.core import files
+        from ostraka.learn.check import OWNER, candidates
+        from ostraka.learn.check import check as look
+    overview = look(
+        given.private,
+        public=given.public,
+        epsilon=given.epsilon,
+        delta=given.delta,
+        holdout=given.holdout,
+        columns=columns,
+    )
+    if given.report is not None:
+        files.write(given.report, overview.to_html(), private=True)
+        click.echo(f"the same with pictures, for the owner only: {given.report}", err=True)
+    if given.as_json:
+        click.echo(json.dumps(overview.to_dict(), indent=2, ensure_ascii=False))
+        return
+    wrapped(f"{given.private}: {overview.n_rows:,} rows, {overview.n_columns:,} columns")
+    wrapped(OWNER)
+    for heading, some in overview.groups():
+        click.echo(f"\n{heading}")
+        show_findings(some, cells=True)
+    if overview.plan:
+        click.echo("\nWhat the command below would do")
+        margin = 4 + max(len(name) for name, _ in overview.plan)
+        for name, value in overview.plan:
+            wrapped(f"  {name:<{margin - 2}}{value}", indent=margin)
+    if not overview.command:
+        wrapped("\nMend the file as said above, then check it again.")
+        return
+    if "--label COLUMN" in overview.command and (few := candidates(overview)):
+        wrapped(f"\nColumns that may be meant to be learned: {', '.join(few)}. Type --label with one.")
+    click.echo(f"\nType, if you agree:\n{overview.command}")
 
 
 _BOUNDS = "numbers from {:,g} to {:,g}; what is beyond counts as the nearest"
