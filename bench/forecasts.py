@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
 from ostraka import BudgetExceeded, PATEClassifier
-from ostraka.learn.ways.forecast import forecast, proxy_worlds
+from ostraka.learn.ways.choose import forecast, proxy_worlds
 from ostraka.learn.ways.plan import Facts
 
 TABLES = {"digits": load_digits, "breast cancer": load_breast_cancer, "wine": load_wine}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path  # noqa: TC003  (a verb reads the types of its options)
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ostraka.core.accounting.plan import LearningCurve, Proposal
-    from ostraka.learn.ways.forecast import Forecast
+    from ostraka.learn.ways.choose import Forecast
     from ostraka.learn.ways.plan import Facts, World
 
 _TESTED = 0.5  # share of the proxy that models are tested on
@@ -71,7 +72,11 @@ def plan(given: PlanOptions) -> None:
 
     Example: ostraka plan --rows 30000 --classes 2 --epsilon 2
     """
-    from ostraka.learn.ways.forecast import recommended
+    import numpy as np
+
+    from ostraka.core.accounting.plan import LearningCurve
+    from ostraka.data import task as tasks
+    from ostraka.learn.ways.choose import assumed_worlds, proxy_worlds, recommended
     from ostraka.learn.ways.plan import Facts
 
     if (given.proxy is None) != (given.label is None):
@@ -91,54 +96,122 @@ def plan(given: PlanOptions) -> None:
             epsilon=_EPSILONS[-1] if given.epsilon is None else given.epsilon,
             delta=float(f"{min(1e-5, 0.1 / given.rows):g}") if given.delta is None else given.delta,
         )
-    worlds_of, curves = _evidence(given)
-
-    def at(epsilon: float) -> dict[str, _Choice]:
-        budget = replace(facts, epsilon=epsilon)
-        return _choices(given, budget, worlds_of(budget), curves=curves)
-
-    if given.target_accuracy is None:
-        epsilon, choices = facts.epsilon, at(facts.epsilon)
-    else:
-        epsilon, choices = _cheapest(given.target_accuracy, at)
+    # where ways are tried, and how accurate teachers of few rows are, if public rows say so
+    curves, basis = None, _ASSUMED.format(given.columns)
+    worlds_of: Callable[[Facts], tuple[World, ...]] = partial(
+        assumed_worlds, n_features=given.columns, seed=given.seed
+    )
+    if given.proxy is not None:
+        basis = _MEASURED.format(given.proxy)
+        columns = tasks.Columns(label=str(given.label), drop=given.drop or [], rows_are_people=True)
+        task = tasks.tables(given.proxy, None, columns=columns, holdout=_TESTED, seed=given.seed)
+        names, y = np.unique(task.y_private, return_inverse=True)
+        if len(names) != given.classes:
+            raise ValueError(
+                f"{given.proxy}: column {given.label!r} (--label) holds {len(names)} classes, and --classes "
+                f"says {given.classes}"
+            )
+        curves = LearningCurve.measured(
+            given.teacher.estimator(default=Teacher.LOGISTIC),
+            task.X_private,
+            task.y_private,
+            X_test=task.X_test,
+            y_test=task.y_test,
+            rng=np.random.default_rng(given.seed),
+        )
+        worlds_of = partial(proxy_worlds, task.X_private, y, seed=given.seed)
+    choices = _choices(given, facts, worlds_of(facts), curves=curves)
+    epsilon = facts.epsilon
+    if (target := given.target_accuracy) is not None:
+        # the smallest of several budgets at which some way is expected to reach the target
+        if (best_of_all := max(choice.forecast.best for choice in choices.values())) < target:
+            raise click.UsageError(
+                f"no epsilon up to {_EPSILONS[-1]:g} is expected to reach an accuracy of {target:g}: the "
+                f"best way reaches {max(best_of_all, 0):.3f}; aim lower, or bring more rows, public rows or "
+                "better features"
+            )
+        low, high = 0, len(_EPSILONS) - 1
+        while low < high:
+            middle = (low + high) // 2
+            budget = replace(facts, epsilon=_EPSILONS[middle])
+            candidates = _choices(given, budget, worlds_of(budget), curves=curves)
+            if max(choice.forecast.best for choice in candidates.values()) >= target:
+                high, choices = middle, candidates
+            else:
+                low = middle + 1
+        epsilon = _EPSILONS[high]
     with console.usage():
         best = recommended({name: choice.forecast for name, choice in choices.items()}, default=Way.FILTER)
-    basis = _ASSUMED.format(given.columns) if given.proxy is None else _MEASURED.format(given.proxy)
     if given.as_json:
-        _print_json(choices, best, basis, epsilon=epsilon, delta=facts.delta)
+        ways = []
+        for name, (typed, tried, teachers) in choices.items():
+            way: dict[str, Any] = {
+                "way": name,
+                "epsilon": None if tried.plan is None else tried.plan.epsilon,
+                "accuracy": None if tried.accuracy is None else tried.accuracy._asdict(),
+                "why_not": tried.why_not or None,
+                "learn": typed,
+            }
+            if teachers is not None:
+                way |= {
+                    "n_teachers": teachers.n_teachers,
+                    "mechanism": repr(teachers.mechanism),
+                    "screen": None if teachers.screen is None else repr(teachers.screen),
+                    "n_questions": teachers.n_questions,
+                    "answers_left": _left(teachers),
+                    "answered": teachers.answered._asdict(),
+                    "answers": teachers.answers._asdict(),
+                }
+            ways.append(way)
+        plain = {
+            "recommended": best,
+            "learn": choices[best].options,
+            "epsilon": epsilon,
+            "delta": facts.delta,
+            "basis": basis,
+            "ways": ways,
+        }
+        click.echo(json.dumps(plain, indent=2))
     else:
         _print(choices, best, given, basis)
 
 
-def _evidence(
-    given: PlanOptions,
-) -> tuple[Callable[[Facts], tuple[World, ...]], tuple[LearningCurve, ...] | None]:
-    """Where ways are tried, and how accurate teachers of few rows are, if public rows say so."""
-    import numpy as np
+def _print(choices: dict[str, _Choice], best: str, given: PlanOptions, basis: str) -> None:
+    from ostraka.report.page import at_most
 
-    from ostraka.core.accounting.plan import LearningCurve
-    from ostraka.data import task as tasks
-    from ostraka.learn.ways.forecast import assumed_worlds, proxy_worlds
-
-    if given.proxy is None:
-        return lambda facts: assumed_worlds(facts, n_features=given.columns, seed=given.seed), None
-    columns = tasks.Columns(label=str(given.label), drop=given.drop or [], rows_are_people=True)
-    task = tasks.tables(given.proxy, None, columns=columns, holdout=_TESTED, seed=given.seed)
-    names, y = np.unique(task.y_private, return_inverse=True)
-    if len(names) != given.classes:
-        raise ValueError(
-            f"{given.proxy}: column {given.label!r} (--label) holds {len(names)} classes, and --classes says "
-            f"{given.classes}"
-        )
-    curves = LearningCurve.measured(
-        given.teacher.estimator(default=Teacher.LOGISTIC),
-        task.X_private,
-        task.y_private,
-        X_test=task.X_test,
-        y_test=task.y_test,
-        rng=np.random.default_rng(given.seed),
-    )
-    return lambda facts: proxy_worlds(task.X_private, y, facts, seed=given.seed), curves
+    rows = []
+    for name, (_, tried, teachers) in choices.items():
+        if tried.plan is None or tried.accuracy is None:
+            rows.append((name, "none", "", ""))
+            continue
+        asks = f"{tried.plan.n_answers:,} tables, one a round" if tried.plan.n_answers > 1 else "one table"
+        if teachers is not None:
+            asks = f"{teachers.n_questions:,} questions, of {teachers.n_teachers:,} teachers"
+        rows.append((name, _share(tried.accuracy), at_most(tried.plan.epsilon), asks))
+    console.table(("way", "accuracy expected", "epsilon, at most", "what is asked"), rows)
+    reasons: dict[str, list[str]] = {}
+    for name, choice in choices.items():
+        reasons.setdefault(choice.forecast.why_not, []).append(name)
+    for reason in filter(None, reasons):
+        click.echo(f"{', '.join(reasons[reason])}: {reason}")
+    if (teachers := choices[best].teachers) is not None:
+        # what teachers are asked, and how often they are expected to be right
+        left = f"{_left(teachers):,} more of the same kind within epsilon {_upwards(teachers.epsilon)}"
+        lines = [
+            ("mechanism", repr(teachers.mechanism)),
+            ("screen", "none" if teachers.screen is None else repr(teachers.screen)),
+            ("questions", f"{teachers.n_questions:,}"),
+            ("answers left", left),
+            ("questions answered", _share(teachers.answered)),
+            ("answers right", _share(teachers.answers)),
+        ]
+        n_rows = given.rows // teachers.n_teachers
+        click.echo()
+        console.table(("teachers", f"{teachers.n_teachers:,}, of about {n_rows:,} rows each"), lines)
+    click.echo(f"\nepsilon is proved; accuracies are forecasts, with their range. Note: {basis}.")
+    click.echo(f"\nRecommended: {best}.")
+    person = "--person COLUMN " if given.people else ""
+    click.echo(f"ostraka learn FILE --label COLUMN --public FILE {person}{choices[best].options}")
 
 
 def _choices(
@@ -146,12 +219,12 @@ def _choices(
     facts: Facts,
     worlds: Sequence[World],
     *,
-    curves: Sequence[LearningCurve] | None = None,
+    curves: Sequence[LearningCurve] | None,
 ) -> dict[str, _Choice]:
     """Each way with its forecast. Teachers, noise, screen and questions are those that learn most."""
     from ostraka.core.accounting.plan import propose
     from ostraka.learn.classifier import PATEClassifier
-    from ostraka.learn.ways.forecast import Forecast, forecast
+    from ostraka.learn.ways.choose import Forecast, forecast
 
     choices = {}
     with console.Stages({way: f"{way} tried" for way in _TRIED}) as stages:
@@ -176,7 +249,13 @@ def _choices(
                     "n_answers": teachers.n_questions,
                     "epsilon": float(_upwards(teachers.epsilon)),
                 }
-                typed = _options(teachers)
+                screen = teachers.screen
+                threshold = "" if screen is None else f" --screen {screen.at:g} {screen.sigma:g}"
+                typed = (
+                    f"--teachers {teachers.n_teachers} --answers {teachers.n_questions} "
+                    f"--sigma {teachers.mechanism.sigma:g}{threshold} "
+                    f"--epsilon {_upwards(teachers.epsilon)} --delta {teachers.delta:g}"
+                )
             if way is Way.ROUNDS and given.people:
                 tried = Forecast(plan=None, accuracy=None, why_not=_ROWS_ONLY)
             elif teachers is not None and teachers.answers.best < 1 / facts.n_classes + _CLEARLY:
@@ -189,91 +268,8 @@ def _choices(
     return choices
 
 
-def _cheapest(
-    target: float, choices_at: Callable[[float], dict[str, _Choice]]
-) -> tuple[float, dict[str, _Choice]]:
-    """The smallest of several budgets at which some way is expected to reach the target.
-
-    Raises
-    ------
-    click.UsageError
-        None of them is.
-    """
-
-    def best(choices: dict[str, _Choice]) -> float:
-        return max(choice.forecast.best for choice in choices.values())
-
-    low, high, choices = 0, len(_EPSILONS) - 1, choices_at(_EPSILONS[-1])
-    if best(choices) < target:
-        raise click.UsageError(
-            f"no epsilon up to {_EPSILONS[-1]:g} is expected to reach an accuracy of {target:g}: the best "
-            f"way reaches {max(best(choices), 0):.3f}; aim lower, or bring more rows, public rows or better "
-            "features"
-        )
-    while low < high:
-        middle = (low + high) // 2
-        candidates = choices_at(_EPSILONS[middle])
-        if best(candidates) >= target:
-            high, choices = middle, candidates
-        else:
-            low = middle + 1
-    return _EPSILONS[high], choices
-
-
-def _print(choices: dict[str, _Choice], best: str, given: PlanOptions, basis: str) -> None:
-    from ostraka.report.page import at_most
-
-    rows = []
-    for name, (_, tried, teachers) in choices.items():
-        if tried.plan is None or tried.accuracy is None:
-            rows.append((name, "none", "", ""))
-            continue
-        asks = f"{tried.plan.n_answers:,} tables, one a round" if tried.plan.n_answers > 1 else "one table"
-        if teachers is not None:
-            asks = f"{teachers.n_questions:,} questions, of {teachers.n_teachers:,} teachers"
-        rows.append((name, _share(tried.accuracy), at_most(tried.plan.epsilon), asks))
-    console.table(("way", "accuracy expected", "epsilon, at most", "what is asked"), rows)
-    reasons: dict[str, list[str]] = {}
-    for name, choice in choices.items():
-        reasons.setdefault(choice.forecast.why_not, []).append(name)
-    for reason in filter(None, reasons):
-        click.echo(f"{', '.join(reasons[reason])}: {reason}")
-    if (teachers := choices[best].teachers) is not None:
-        click.echo()
-        _print_teachers(teachers, rows=given.rows)
-    click.echo(f"\nepsilon is proved; accuracies are forecasts, with their range. Note: {basis}.")
-    click.echo(f"\nRecommended: {best}.")
-    person = "--person COLUMN " if given.people else ""
-    click.echo(f"ostraka learn FILE --label COLUMN --public FILE {person}{choices[best].options}")
-
-
-def _print_teachers(proposal: Proposal, *, rows: int) -> None:
-    """Print what teachers are asked, and how often they are expected to be right."""
-    left = f"{_left(proposal):,} more of the same kind within epsilon {_upwards(proposal.epsilon)}"
-    lines = [
-        ("mechanism", repr(proposal.mechanism)),
-        ("screen", "none" if proposal.screen is None else repr(proposal.screen)),
-        ("questions", f"{proposal.n_questions:,}"),
-        ("answers left", left),
-        ("questions answered", _share(proposal.answered)),
-        ("answers right", _share(proposal.answers)),
-    ]
-    n_rows = rows // proposal.n_teachers
-    console.table(("teachers", f"{proposal.n_teachers:,}, of about {n_rows:,} rows each"), lines)
-
-
 def _share(estimate: Any) -> str:
     return f"about {100 * estimate.best:.0f} %  ({100 * estimate.low:.0f} to {100 * estimate.high:.0f} %)"
-
-
-def _options(proposal: Proposal) -> str:
-    """Return the options to type after ``ostraka learn``."""
-    screen = "" if proposal.screen is None else f" --screen {proposal.screen.at:g} {proposal.screen.sigma:g}"
-    return (
-        f"--teachers {proposal.n_teachers} --answers {proposal.n_questions} "
-        f"--sigma {proposal.mechanism.sigma:g}{screen} "
-        f"--epsilon {_upwards(proposal.epsilon)} --delta {proposal.delta:g}"
-    )
 
 
 def _left(proposal: Proposal) -> int:
@@ -292,35 +288,3 @@ def _left(proposal: Proposal) -> int:
 def _upwards(epsilon: float) -> str:
     """Round up to four decimals, because the ledger rounds prices up, too."""
     return f"{math.ceil(epsilon * 1e4 * (1 + 1e-9)) / 1e4:g}"
-
-
-def _print_json(choices: dict[str, _Choice], best: str, basis: str, *, epsilon: float, delta: float) -> None:
-    ways = []
-    for name, (typed, tried, teachers) in choices.items():
-        way: dict[str, Any] = {
-            "way": name,
-            "epsilon": None if tried.plan is None else tried.plan.epsilon,
-            "accuracy": None if tried.accuracy is None else tried.accuracy._asdict(),
-            "why_not": tried.why_not or None,
-            "learn": typed,
-        }
-        if teachers is not None:
-            way |= {
-                "n_teachers": teachers.n_teachers,
-                "mechanism": repr(teachers.mechanism),
-                "screen": None if teachers.screen is None else repr(teachers.screen),
-                "n_questions": teachers.n_questions,
-                "answers_left": _left(teachers),
-                "answered": teachers.answered._asdict(),
-                "answers": teachers.answers._asdict(),
-            }
-        ways.append(way)
-    plain = {
-        "recommended": best,
-        "learn": choices[best].options,
-        "epsilon": epsilon,
-        "delta": delta,
-        "basis": basis,
-        "ways": ways,
-    }
-    click.echo(json.dumps(plain, indent=2))

@@ -33,8 +33,7 @@ from ostraka.data import task as tasks
 from ostraka.data.table import read
 from ostraka.learn.check import Check, candidates, check, declarations
 from ostraka.learn.classifier import PATEClassifier
-from ostraka.learn.ways.choose import cells_of, made_up
-from ostraka.learn.ways.forecast import forecast, proxy_worlds
+from ostraka.learn.ways.choose import cells_of, forecast, made_up, proxy_worlds
 from ostraka.learn.ways.plan import Facts
 from ostraka.report import folder as run_folder
 from ostraka.report.page import at_most, most_detected, sentence
