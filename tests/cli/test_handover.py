@@ -5,7 +5,9 @@ import io
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
 
 from ostraka import PATEClassifier
 from ostraka.data import columns as _columns
@@ -166,3 +168,18 @@ def test_an_error_of_the_converter_is_named_in_one_line_and_ends_no_run(tmp_path
     monkeypatch.setattr("ostraka.learn.handover.array_model", fails)
     why = _handover.write_onnx(None, tmp_path, original=None, shown=None, rows=np.zeros((1, 2)))
     assert why == "student.onnx is not written: RuntimeError: no such step"
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_perceptron_of_a_table_says_the_same_as_onnx(n_classes):
+    reference = pytest.importorskip("onnx.reference", reason="pip install onnx")
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3))
+    y = np.array(["a", "b", "c"])[(X @ rng.normal(size=(3, n_classes))).argmax(axis=1)]
+    with pytest.warns(ConvergenceWarning):
+        network = MLPClassifier((5, 4), max_iter=8, random_state=0).fit(X, y)
+    model = by_name(network, X, columns=["u", "v", "w"])
+    inputs = {name: X[:, [place]] for place, name in enumerate("uvw")}
+    outputs = reference.ReferenceEvaluator(_handover.table_model(model)).run(None, inputs)
+    assert (outputs[0].astype(str) == network.predict(X)).all()
+    assert outputs[1] == pytest.approx(network.predict_proba(X))

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ostraka.learn.ways.plan import Planned
 
 _HOLDOUT = 0.2
+_GRAVEST = (REFUSED, DOUBT, NOTE)
 _TRIES = 6  # to read the tables as the findings say
 _MOST_BARS = 12
 _FEW_KINDS = 20  # of a column that may be a label
@@ -210,8 +211,28 @@ def check(
         Path(table) if isinstance(table, str) or hasattr(table, "__fspath__") else table
         for table in (frame, public)
     )
-    questions = None if public is None else _public_table(public_source, declared)
-    table, remarks = _private_table(source, declared, questions)
+    questions, missing = None, declared.missing
+    if isinstance(public_source, Path):
+        form = tasks.public_form(public_source, declared.form)
+        questions = read(public_source, public=True, form=form, missing=missing)
+    elif public is not None:
+        questions = of_frame(public_source, name="the public data frame", public=True, missing=missing)
+    # the private table, read as it looks, and what must be typed to have it read so
+    remarks: list[Finding] = []
+    if not isinstance(source, Path):
+        table = of_frame(source, name="the data frame", public=False, missing=missing)
+    elif source.is_dir() or source.suffix.lower() == ".npz":
+        raise ValueError(
+            f"{source} is no single table: check reads one CSV, Excel or Parquet file; 'ostraka learn' shows "
+            "what it found in others before it asks"
+        )
+    elif source.suffix.lower() in {".parquet", ".pq"}:
+        table = read(source, public=False, missing=missing)
+    else:
+        source.open("rb").close()
+        shape = look(source, declared.form, like=None if questions is None else questions.form)
+        table = read(source, public=False, form=shape.form, missing=missing)
+        remarks += form_findings(shape, shape.usual)
     for name in {declared.label, declared.person} - {None, ""}:
         table.require(str(name), option=declared.option if name == declared.label else "--person")
     remarks += findings(table, declared, public=questions)
@@ -227,27 +248,54 @@ def check(
         remarks += why_not
     if public is None and holdout is None and declared.label:
         remarks.append(Finding(kind="public rows", weight=NOTE, text=_NO_PUBLIC, private=False))
-    order = {REFUSED: 0, DOUBT: 1, NOTE: 2}
     open_questions = [finding for finding in remarks if finding.weight == REFUSED and not finding.options]
     paths = isinstance(source, Path) and (public is None or isinstance(public_source, Path))
     command = ""
     if paths and not open_questions:
         share = None if public is not None else holdout or _HOLDOUT
         command = typed(source, settled, public=public_source, holdout=share, epsilon=epsilon, delta=delta)
-    elif not open_questions:
-        command = _python(settled, epsilon=epsilon, public=public is not None)
-    unit, n_units = _units(table, settled)
+    elif not open_questions:  # the lines of Python for a data frame
+        aside = [*filter(None, (settled.label, settled.person)), *settled.drop]
+        bounds = [] if settled.bounds is None else [f"bounds={settled.bounds!r}"]
+        price = [] if epsilon is None else [f"epsilon={epsilon:g}"]
+        held = [] if public is not None else [f"holdout={_HOLDOUT:g}"]
+        rows = "" if public is None else ", X_public=public"
+        groups = "" if settled.person is None else f", groups=frame[{settled.person!r}]"
+        command = (
+            f"{'PATERegressor' if bounds else 'PATEClassifier'}({', '.join([*bounds, *price, *held])})"
+            f".fit(frame.drop(columns={aside!r}), frame[{settled.label!r}]{rows}{groups})"
+        )
+    cells = {name: Cells.of(table, name) for name in table.names}
+    unit, n_units = "row", len(table)
+    if settled.person in cells:
+        texts = cells[settled.person].texts
+        unit, n_units = "person", n_units if "" in texts else numbered(texts)[1]
+    classes: dict[str, int] = {}  # the labels that there are, joined as declared, and the rows of each
+    if settled.label in cells and settled.bounds is None:
+        labels = cells[settled.label]
+        words = encoding.joined(labels.texts, same=dict(settled.same), missing=settled.missing)
+        for word, count in zip(words, labels.counts.tolist(), strict=True):
+            classes[word or "(none)"] = classes.get(word or "(none)", 0) + count
+    roles = {settled.label: "label", settled.person: "person"} | dict.fromkeys(settled.drop, "left out")
     return Check(
         name=source.name if isinstance(source, Path) else "the data frame",
         n_rows=len(table),
         n_columns=len(table.names),
         unit=unit,
         n_units=n_units,
-        findings=tuple(sorted(remarks, key=lambda finding: order[finding.weight])),
+        findings=tuple(sorted(remarks, key=lambda finding: _GRAVEST.index(finding.weight))),
         plan=plan,
         command=command,
-        classes=_classes(table, settled),
-        columns=tuple(_facts(table, settled)),
+        classes=tuple(classes.items()) if len(classes) <= encoding.MOST_CLASSES else (),
+        columns=tuple(
+            ColumnFacts(
+                name=name,
+                kind=roles.get(name) or table.type_of(name)[0],
+                n_values=len(values.texts),
+                missing=values.share([text.lower() in table.missing for text in values.texts]),
+            )
+            for name, values in cells.items()
+        ),
     )
 
 
@@ -255,59 +303,28 @@ def _known(finding: Finding, remarks: Iterable[Finding]) -> bool:
     return any((remark.kind, remark.column) == (finding.kind, finding.column) for remark in remarks)
 
 
-def _public_table(source: Any, declared: Columns) -> Table:
-    if isinstance(source, Path):
-        form = tasks.public_form(source, declared.form)
-        return read(source, public=True, form=form, missing=declared.missing)
-    return of_frame(source, name="the public data frame", public=True, missing=declared.missing)
-
-
-def _private_table(source: Any, declared: Columns, questions: Table | None) -> tuple[Table, list[Finding]]:
-    """The private table, read as it looks, and what must be typed to have it read so."""
-    if not isinstance(source, Path):
-        return of_frame(source, name="the data frame", public=False, missing=declared.missing), []
-    if source.is_dir() or source.suffix.lower() == ".npz":
-        raise ValueError(
-            f"{source} is no single table: check reads one CSV, Excel or Parquet file; 'ostraka learn' shows "
-            "what it found in others before it asks"
-        )
-    if source.suffix.lower() in {".parquet", ".pq"}:
-        return read(source, public=False, missing=declared.missing), []
-    source.open("rb").close()
-    shape = look(source, declared.form, like=None if questions is None else questions.form)
-    table = read(source, public=False, form=shape.form, missing=declared.missing)
-    return table, form_findings(shape, shape.usual)
-
-
 def declarations(columns: Columns, remarks: Iterable[Finding]) -> Columns:
     """The declarations, and what the findings say to type."""
     for finding in remarks:
         words = iter(finding.options)
         for word in words:
-            columns = _with_option(columns, word, words)
+            option, _, value = word.partition("=")
+            name = option.removeprefix("--").replace("-", "_")
+            changes: dict[str, Any] = {name: True}
+            flag = name in {"fill", "drop_unlabelled", "rows_are_people"}
+            value = "" if flag else value or next(words)
+            if name == "same":
+                first, _, others = value.partition("=")
+                changes = {"same": [*columns.same, *((spelling, first) for spelling in others.split(","))]}
+            elif name == "person":
+                changes = {"person": columns.person or value}
+            elif name in {"drop", "missing"}:
+                changes = {name: list(dict.fromkeys([*getattr(columns, name), value]))}
+            elif not flag:
+                entry: dict[str, Any] = {"skip": int(value)} if name == "skip_lines" else {name: value}
+                changes = {"form": columns.form._replace(**entry)}
+            columns = replace(columns, **changes)
     return columns
-
-
-def _with_option(columns: Columns, word: str, words: Any) -> Columns:
-    """One more option, whose value is the next of the words."""
-    option, _, value = word.partition("=")
-    name = option.removeprefix("--").replace("-", "_")
-    changes: dict[str, Any]
-    if name in {"fill", "drop_unlabelled", "rows_are_people"}:
-        changes = {name: True}
-    else:
-        value = value or next(words)
-        if name == "same":
-            first, _, others = value.partition("=")
-            changes = {"same": [*columns.same, *((spelling, first) for spelling in others.split(","))]}
-        elif name == "person":
-            changes = {"person": columns.person or value}
-        elif name in {"drop", "missing"}:
-            changes = {name: list(dict.fromkeys([*getattr(columns, name), value]))}
-        else:
-            read: dict[str, Any] = {"skip": int(value)} if name == "skip_lines" else {name: value}
-            changes = {"form": columns.form._replace(**read)}
-    return replace(columns, **changes)
 
 
 def _task(
@@ -426,47 +443,6 @@ def typed(
             words += [f"{option}={quoted}"] if text.startswith("-") else [option, quoted]
     words += [flag for flag, is_set in flags if is_set]
     return " ".join(words)
-
-
-def _python(columns: Columns, *, epsilon: float | None, public: bool) -> str:
-    """The lines of Python for a data frame."""
-    aside = [*filter(None, (columns.label, columns.person)), *columns.drop]
-    price = [] if epsilon is None else [f"epsilon={epsilon:g}"]
-    groups = "" if columns.person is None else f", groups=frame[{columns.person!r}]"
-    rows = ", X_public=public" if public else ""
-    held = [] if public else [f"holdout={_HOLDOUT:g}"]
-    bounds = [] if columns.bounds is None else [f"bounds={columns.bounds!r}"]
-    kind = "PATERegressor" if bounds else "PATEClassifier"
-    settings = ", ".join([*bounds, *price, *held])
-    return f"{kind}({settings}).fit(frame.drop(columns={aside!r}), frame[{columns.label!r}]{rows}{groups})"
-
-
-def _units(table: Table, columns: Columns) -> tuple[str, int]:
-    if columns.person is None or columns.person not in table.names:
-        return "row", len(table)
-    texts = Cells.of(table, columns.person).texts
-    return "person", len(table) if "" in texts else numbered(texts)[1]
-
-
-def _classes(table: Table, columns: Columns) -> tuple[tuple[str, int], ...]:
-    """The labels that there are, joined as declared, and the rows of each."""
-    if columns.label not in table.names or columns.bounds is not None:
-        return ()
-    cells = Cells.of(table, columns.label)
-    counts: dict[str, int] = {}
-    words = encoding.joined(cells.texts, same=dict(columns.same), missing=columns.missing)
-    for word, count in zip(words, cells.counts.tolist(), strict=True):
-        counts[word or "(none)"] = counts.get(word or "(none)", 0) + count
-    return tuple(counts.items()) if len(counts) <= encoding.MOST_CLASSES else ()
-
-
-def _facts(table: Table, columns: Columns) -> Iterable[ColumnFacts]:
-    for name in table.names:
-        cells = Cells.of(table, name)
-        absent = [text.lower() in table.missing for text in cells.texts]
-        roles = {columns.label: "label", columns.person: "person"} | dict.fromkeys(columns.drop, "left out")
-        kind = roles.get(name) or table.type_of(name)[0]
-        yield ColumnFacts(name=name, kind=kind, n_values=len(cells.texts), missing=cells.share(absent))
 
 
 def candidates(overview: Check) -> Sequence[str]:

@@ -139,25 +139,19 @@ def spectral(student: SpectrumStudent | SpectrumRegressor) -> Pipeline:
     steps += _affine("spectrum", np.column_stack([turn, np.zeros(len(turn))]), offset)
     weights: Any
     if isinstance(student, SpectrumRegressor):
-        weights = _bounded(coef, student.bounds)
+        # numbers stay between bounds: high - max(0, high - low - max(0, number - low))
+        low, high = student.bounds
+        weights = MLPRegressor(hidden_layer_sizes=(1, 1), activation="relu")
+        weights.coefs_ = [coef * (high - low) / 2, np.array([[-1.0]]), np.array([[-1.0]])]
+        weights.intercepts_ = [np.array([(low + high) / 2 - low]), np.array([high - low]), np.array([high])]
+        weights.n_layers_, weights.n_outputs_, weights.out_activation_ = 4, 1, "identity"
+        weights.n_features_in_ = len(coef)
     else:
         coef = np.hstack([0 * coef, coef]) if coef.shape[1] == 1 else coef
         weights = linear(coef, np.zeros(coef.shape[1]), student.classes_)
     pipeline = Pipeline([("bins", first), *steps, ("length", Normalizer()), ("weights", weights)])
     _require_sklearn(pipeline)
     return pipeline
-
-
-def _bounded(coef: np.ndarray, bounds: tuple[float, float]) -> MLPRegressor:
-    """A linear model whose numbers stay between bounds: high - max(0, high - low - max(0, number - low))."""
-    low, high = bounds
-    slope, middle = coef * (high - low) / 2, (low + high) / 2
-    model = MLPRegressor(hidden_layer_sizes=(1, 1), activation="relu")
-    model.coefs_ = [slope, np.array([[-1.0]]), np.array([[-1.0]])]
-    model.intercepts_ = [np.array([middle - low]), np.array([high - low]), np.array([high])]
-    model.n_layers_, model.n_outputs_, model.out_activation_ = 4, 1, "identity"
-    model.n_features_in_ = len(coef)
-    return model
 
 
 def _of_functions(
@@ -212,7 +206,13 @@ def _of_bins(
             offset += weight[-1]
     steps = [("bins", _discretiser(edges), alone)] if alone else []
     steps += [("kinds", "passthrough", together)] if together else []
-    applied = _applied(steps, n_columns=len(alone) + len(together))
+    applied = ColumnTransformer(
+        [(name, "passthrough", places) for name, _, places in steps], sparse_threshold=0
+    )
+    applied.fit(np.zeros((1, len(alone) + len(together))))
+    applied.transformers = steps
+    fitted = {name: step for name, step, _ in steps if step != "passthrough"}
+    applied.transformers_ = [(name, fitted.get(name, step), at) for name, step, at in applied.transformers_]
     return applied, np.concatenate([np.empty((0, len(offset))), *numbers, *kinds]), offset
 
 
@@ -275,17 +275,6 @@ def _discretiser(edges: list[np.ndarray]) -> KBinsDiscretizer:
     return discretiser
 
 
-def _applied(steps: list[tuple[str, Any, list[int]]], *, n_columns: int) -> ColumnTransformer:
-    columns = ColumnTransformer(
-        [(name, "passthrough", places) for name, _, places in steps], sparse_threshold=0
-    )
-    columns.fit(np.zeros((1, n_columns)))
-    columns.transformers = steps
-    fitted = {name: step for name, step, _ in steps if step != "passthrough"}
-    columns.transformers_ = [(name, fitted.get(name, step), at) for name, step, at in columns.transformers_]
-    return columns
-
-
 def plain(student: Any, X: Any, labels: np.ndarray) -> Any:
     """A scikit-learn classifier that predicts what the student predicts.
 
@@ -329,7 +318,15 @@ def plain(student: Any, X: Any, labels: np.ndarray) -> Any:
     elif isinstance(network := getattr(model, "model_", model), TorchClassifier):
         copied = perceptron(network, classes[network.classes_])
     elif type(model).__module__.partition(".")[0] == "sklearn":
-        copied = _refitted(model, X, labels, classes)
+        # the same model, fitted to names of classes instead of their indices
+        answered = np.flatnonzero(labels != ABSTAIN)
+        rows, named = _safe_indexing(X, answered), classes[labels[answered]]
+        if isinstance(model, SelfTrainingClassifier):
+            rows, named = X, np.full(len(labels), ABSTAIN, dtype=object)
+            named[answered] = classes[labels[answered]]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what a classifier thinks of so few rows helps nobody
+            copied = clone(model).fit(rows, named)
     else:
         raise ValueError(f"{type(model).__name__} is no scikit-learn model: keep the student as it is")
     if not np.array_equal(copied.predict(X), student.predict(X)):
@@ -387,18 +384,6 @@ def _require_sklearn(pipeline: Pipeline) -> None:
             _require_sklearn(step)
         elif type(step).__module__.partition(".")[0] != "sklearn" or getattr(step, "func", None):
             raise ValueError(f"{type(step).__name__} is no scikit-learn model: keep the student as it is")
-
-
-def _refitted(model: Any, X: Any, labels: np.ndarray, classes: np.ndarray) -> Any:
-    """The same model, fitted to names of classes instead of their indices."""
-    answered = np.flatnonzero(labels != ABSTAIN)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what a classifier thinks of so few rows helps nobody
-        if isinstance(model, SelfTrainingClassifier):
-            named = np.full(len(labels), ABSTAIN, dtype=object)
-            named[answered] = classes[labels[answered]]
-            return clone(model).fit(X, named)
-        return clone(model).fit(_safe_indexing(X, answered), classes[labels[answered]])
 
 
 def _spread(model: Spreading, classes: np.ndarray) -> Pipeline:
@@ -465,33 +450,86 @@ def table_model(student: Any) -> Any:
     if clash := {"predicted", "probabilities"} & set(columns):
         raise ValueError(f"a column has the name of an output, {min(clash)!r}")
     first = student.steps[0][1]
+    parts: list[str] = []
     if all(name.startswith(_OF_A_COLUMN) for name, _, _ in first.transformers_):
-        return _finished(graph, student.steps[1:], _of_columns(graph, first))
+        # the bins of a data frame's columns, each of which is an input
+        for name, step, (column,) in first.transformers_:
+            if name.startswith(_OF_A_COLUMN[0]):
+                number = graph.column(column, text=False)
+                largest = graph.constant(np.array([[_LARGEST]]))
+                number = graph.add("Where", graph.add("IsNaN", number), largest, number)
+                parts.append(_bin(graph, number, step.named_steps["bins"].bin_edges_[0]))
+            elif all(isinstance(kind, str) for kind in step.categories_[0].tolist()):
+                parts.append(_kinds(graph, step, 0, graph.column(column, text=True)))
+            else:
+                raise ValueError(f"column {column!r} holds kinds that are no text, which ONNX cannot look up")
+        return _finished(graph, student.steps[1:], graph.joined(parts))
     encoder, model = (step for _, step in student.steps)
     features = _encoded(graph, encoder, columns)
-    if hasattr(model, "steps"):
-        (_, bins), *steps = model.steps
-        return _finished(graph, steps, _binned(graph, bins, features))
-    return _finished(graph, [("weights", model)], features)
+    if not hasattr(model, "steps"):
+        return _finished(graph, [("weights", model)], features)
+    (_, bins), *steps = model.steps
+    for _, step, places in bins.transformers_:
+        if not hasattr(step, "bin_edges_"):  # passed through
+            parts.append(graph.add("Gather", features, graph.constant(np.array(places)), axis=1))
+            continue
+        for place, edges in zip(places, step.bin_edges_, strict=True):
+            number = graph.add("Gather", features, graph.constant(np.array([place])), axis=1)
+            parts.append(_bin(graph, number, edges))
+    return _finished(graph, steps, graph.joined(parts))
 
 
 def _finished(graph: _Graph, steps: list[tuple[str, Any]], features: str) -> Any:
     """Add the steps after the encoding of a table, and return the whole model."""
+    from onnx import TensorProto
+
+    add, constant, value = graph.add, graph.constant, graph.helper.make_tensor_value_info
     *turns, (_, model) = steps
     for name, step in turns:
-        if name == "both":
-            features = _with_kernel(graph, dict(step.transformer_list)["kernel"], features)
+        if name == "both":  # the Gaussian kernels of each row with some public rows, beside the features
+            kernel = dict(step.transformer_list)["kernel"]
+            centres, axis = kernel.components_, constant(np.array([1]))
+            squares = add("ReduceSumSquare", features, axis, keepdims=1)
+            squares = add("Add", squares, constant((centres**2).sum(axis=1)[None]))
+            products = add("MatMul", features, constant(np.ascontiguousarray(2 * centres.T)))
+            apart = add("Relu", add("Sub", squares, products))
+            kernels = add("Exp", add("Mul", apart, constant(np.array([[-float(kernel.gamma)]]))))
+            features = graph.joined([features, kernels])
         elif name == "length":
-            ones = graph.constant(np.array([1]))
-            features = graph.add("Div", features, graph.add("ReduceL2", features, ones, keepdims=1))
+            length = add("ReduceL2", features, constant(np.array([1])), keepdims=1)
+            features = add("Div", features, length)
         elif hasattr(step, "components_"):  # after a step that puts a one before the features
-            features = _turned(graph, step.components_.T, features)
-    if isinstance(model, MLPRegressor):
-        return _expected(graph, model, features)
-    if not isinstance(model, LogisticRegression | MLPClassifier):
+            turn = step.components_.T
+            turned = add("MatMul", features, constant(np.ascontiguousarray(turn[1:])))
+            features = add("Add", turned, constant(turn[:1]))
+    if isinstance(model, MLPRegressor | MLPClassifier):
+        layers = list(zip(model.coefs_, model.intercepts_, strict=True))
+    elif isinstance(model, LogisticRegression):
+        layers = [(model.coef_.T, model.intercept_)]
+    else:
         why = f"{type(model).__name__} is neither linear nor a perceptron"
         raise ValueError(why)  # noqa: TRY004  (all reasons are of one type)
-    return _decided(graph, model, features)
+    for place, (weights, offsets) in enumerate(layers):
+        features = add("Relu", features) if place else features
+        features = add("MatMul", features, constant(np.ascontiguousarray(weights, dtype=np.float64)))
+        features = add("Add", features, constant(np.asarray(offsets[None], dtype=np.float64)))
+    if isinstance(model, MLPRegressor):
+        add("Reshape", features, constant(np.array([-1])), out="predicted")
+        return graph.model([value("predicted", TensorProto.DOUBLE, ["n_rows"])])
+    classes = model.classes_
+    if len(classes) == 2:
+        second = add("Sigmoid", features)
+        add("Concat", add("Sub", constant(np.ones((1, 1))), second), second, axis=1, out="probabilities")
+        above = add("Cast", add("Greater", features, constant(np.zeros((1, 1)))), to=TensorProto.INT64)
+        likeliest = add("Reshape", above, constant(np.array([-1])))
+    else:
+        add("Softmax", features, axis=1, out="probabilities")
+        likeliest = add("ArgMax", features, axis=1, keepdims=0)
+    text = classes.dtype.kind in "OU"
+    add("Gather", constant(classes if text else classes.astype(np.int64)), likeliest, out="predicted")
+    kind = TensorProto.STRING if text else TensorProto.INT64
+    probabilities = value("probabilities", TensorProto.DOUBLE, ["n_rows", len(classes)])
+    return graph.model([value("predicted", kind, ["n_rows"]), probabilities])
 
 
 def columns_of(cells: np.ndarray, student: Any) -> dict[str, np.ndarray]:
@@ -609,19 +647,6 @@ def _kinds(graph: _Graph, encoder: Any, place: int, column: str) -> str:
     return graph.add("Gather", graph.constant(rows), flat, axis=0)
 
 
-def _binned(graph: _Graph, bins: Any, features: str) -> str:
-    """Add the bins of numbers; a number is in the bin after the last edge that it reaches."""
-    parts = []
-    for _, step, places in bins.transformers_:
-        if not hasattr(step, "bin_edges_"):  # passed through
-            parts.append(graph.add("Gather", features, graph.constant(np.array(places)), axis=1))
-            continue
-        for place, edges in zip(places, step.bin_edges_, strict=True):
-            number = graph.add("Gather", features, graph.constant(np.array([place])), axis=1)
-            parts.append(_bin(graph, number, edges))
-    return graph.joined(parts)
-
-
 def _bin(graph: _Graph, number: str, edges: np.ndarray) -> str:
     """Add the bins of one column."""
     real = graph.doubles(graph.add("GreaterOrEqual", number, graph.constant(np.array([[-np.inf]]))))
@@ -631,88 +656,6 @@ def _bin(graph: _Graph, number: str, edges: np.ndarray) -> str:
     reached = graph.doubles(graph.add("GreaterOrEqual", number, graph.constant(inner)))
     zero = graph.add("Sub", real, real)
     return graph.add("Sub", graph.joined([real, reached]), graph.joined([reached, zero]))
-
-
-def _of_columns(graph: _Graph, spread: ColumnTransformer) -> str:
-    """Add the bins of a data frame's columns, each of which is an input."""
-    parts = []
-    for name, step, (column,) in spread.transformers_:
-        if name.startswith(_OF_A_COLUMN[0]):
-            number = graph.column(column, text=False)
-            largest = graph.constant(np.array([[_LARGEST]]))
-            number = graph.add("Where", graph.add("IsNaN", number), largest, number)
-            parts.append(_bin(graph, number, step.named_steps["bins"].bin_edges_[0]))
-        elif all(isinstance(kind, str) for kind in step.categories_[0].tolist()):
-            parts.append(_kinds(graph, step, 0, graph.column(column, text=True)))
-        else:
-            raise ValueError(f"column {column!r} holds kinds that are no text, which ONNX cannot look up")
-    return graph.joined(parts)
-
-
-def _turned(graph: _Graph, turn: np.ndarray, features: str) -> str:
-    """Add a linear map of the features and of a one before them."""
-    turned = graph.add("MatMul", features, graph.constant(np.ascontiguousarray(turn[1:])))
-    return graph.add("Add", turned, graph.constant(turn[:1]))
-
-
-def _with_kernel(graph: _Graph, kernel: Any, features: str) -> str:
-    """Add the Gaussian kernels of each row with some public rows, beside the features."""
-    centres, axis = kernel.components_, graph.constant(np.array([1]))
-    squares = graph.add("ReduceSumSquare", features, axis, keepdims=1)
-    squares = graph.add("Add", squares, graph.constant((centres**2).sum(axis=1)[None]))
-    products = graph.add("MatMul", features, graph.constant(np.ascontiguousarray(2 * centres.T)))
-    apart = graph.add("Relu", graph.add("Sub", squares, products))
-    kernels = graph.add("Exp", graph.add("Mul", apart, graph.constant(np.array([[-float(kernel.gamma)]]))))
-    return graph.joined([features, kernels])
-
-
-def _layers(graph: _Graph, model: MLPRegressor | MLPClassifier, features: str) -> str:
-    """Add the layers of a perceptron."""
-    for weights, offsets in zip(model.coefs_, model.intercepts_, strict=True):
-        if weights is not model.coefs_[0]:
-            features = graph.add("Relu", features)
-        slopes = np.ascontiguousarray(weights, dtype=np.float64)
-        features = graph.add("MatMul", features, graph.constant(slopes))
-        features = graph.add("Add", features, graph.constant(np.asarray(offsets[None], dtype=np.float64)))
-    return features
-
-
-def _expected(graph: _Graph, model: MLPRegressor, features: str) -> Any:
-    """Add the layers of a regressor, and return the whole model."""
-    from onnx import TensorProto
-
-    features = _layers(graph, model, features)
-    graph.add("Reshape", features, graph.constant(np.array([-1])), out="predicted")
-    output = graph.helper.make_tensor_value_info("predicted", TensorProto.DOUBLE, ["n_rows"])
-    return graph.model([output])
-
-
-def _decided(graph: _Graph, model: Any, features: str) -> Any:
-    """Add scores, probabilities and the likeliest class, and return the whole model."""
-    from onnx import TensorProto
-
-    classes = model.classes_
-    products = graph.add("MatMul", features, graph.constant(np.ascontiguousarray(model.coef_.T)))
-    scores = graph.add("Add", products, graph.constant(model.intercept_[None]))
-    if len(classes) == 2:
-        second = graph.add("Sigmoid", scores)
-        first = graph.add("Sub", graph.constant(np.ones((1, 1))), second)
-        graph.add("Concat", first, second, axis=1, out="probabilities")
-        above = graph.add("Greater", scores, graph.constant(np.zeros((1, 1))))
-        place = graph.add("Cast", above, to=TensorProto.INT64)
-        place = graph.add("Reshape", place, graph.constant(np.array([-1])))
-    else:
-        graph.add("Softmax", scores, axis=1, out="probabilities")
-        place = graph.add("ArgMax", scores, axis=1, keepdims=0)
-    text = classes.dtype.kind in "OU"
-    graph.add("Gather", graph.constant(classes if text else classes.astype(np.int64)), place, out="predicted")
-    kind = TensorProto.STRING if text else TensorProto.INT64
-    make = graph.helper
-    outputs = [
-        make.make_tensor_value_info("predicted", kind, ["n_rows"]),
-        make.make_tensor_value_info("probabilities", TensorProto.DOUBLE, ["n_rows", len(classes)]),
-    ]
-    return graph.model(outputs)
 
 
 def exported(model: Any, form: str, path: Path | None, *, rows: Any) -> Any:
@@ -754,6 +697,10 @@ def exported(model: Any, form: str, path: Path | None, *, rows: Any) -> Any:
     return path
 
 
+# 1.234,56 is read as 1234.56
+_COMMAS = r'.str.replace(r"\.(?=\d{3}(?:\.\d{3})*,\d+$)", "", regex=True).str.replace(",", ".")'
+
+
 def write_student(
     student: Any,
     folder: Path,
@@ -777,10 +724,32 @@ def write_student(
             "print(student.predict(rows.reshape(len(rows), -1) if rows.ndim > 2 else rows))",
         ]
     else:
+        reading = ['rows = pd.read_csv("rows.csv")']
+        if shown is not None:  # text, numbers and dates as they were read here
+            delimiter, encoding, decimal, skip, _ = shown.form
+            how = "" if delimiter == "," else f", sep={delimiter!r}"
+            how += "" if encoding == "utf8" else f", encoding={encoding!r}"
+            how += f", skiprows={skip}" if skip else ""
+            reading = [f'rows = pd.read_csv("rows.csv"{how}, dtype=str, keep_default_na=False)']
+            reading.append("rows = rows.apply(lambda column: column.str.strip())")
+            unless = ""
+            if shown.missing:
+                reading.append(f"missing = {list(shown.missing)!r}")
+                unless = ".where(~column.str.lower().isin(missing))"
+            if shown.numbers:
+                number = f"column{'' if decimal == '.' else _COMMAS}{unless}.astype(float)"
+                reading.append(f"numbers = {list(shown.numbers)!r}")
+                reading.append(f"rows[numbers] = rows[numbers].apply(lambda column: {number})")
+            if shown.dates:
+                reading.append('start, day = pd.Timestamp("1970-01-01"), pd.Timedelta(days=1)')
+            for name, form in shown.dates:
+                parsed = f"pd.to_datetime(column{unless}{f', format={form!r}' if form else ''})"
+                reading.append(f"column = rows[{name!r}]")
+                reading.append(f"rows[{name!r}] = ({parsed} - start) / day")
         lines = [
             "import pandas as pd",
             *load,
-            *(['rows = pd.read_csv("rows.csv")'] if shown is None else _reading(shown)),
+            *reading,
             "print(student.predict(rows))  # columns are found by name; others are ignored",
         ]
     return "\n".join(lines)
@@ -849,33 +818,3 @@ def write_card(result: Result, lines: str, folder: Path, *, onnx: bool) -> None:
         label=privacy_label(public), rows=summary_table(public), result=public, lines=lines, onnx=onnx
     )
     _folder.write(folder / _folder.CARD, card)
-
-
-# 1.234,56 is read as 1234.56
-_COMMAS = r'.str.replace(r"\.(?=\d{3}(?:\.\d{3})*,\d+$)", "", regex=True).str.replace(",", ".")'
-
-
-def _reading(table: Shown) -> list[str]:
-    """Return lines that read text, numbers and dates as they were read here."""
-    delimiter, encoding, decimal, skip, _ = table.form
-    how = "" if delimiter == "," else f", sep={delimiter!r}"
-    how += "" if encoding == "utf8" else f", encoding={encoding!r}"
-    how += f", skiprows={skip}" if skip else ""
-    lines = [f'rows = pd.read_csv("rows.csv"{how}, dtype=str, keep_default_na=False)']
-    lines.append("rows = rows.apply(lambda column: column.str.strip())")
-    unless = ""
-    if table.missing:
-        lines.append(f"missing = {list(table.missing)!r}")
-        unless = ".where(~column.str.lower().isin(missing))"
-    if table.numbers:
-        comma = "" if decimal == "." else _COMMAS
-        lines.append(f"numbers = {list(table.numbers)!r}")
-        number = f"column{comma}{unless}.astype(float)"
-        lines.append(f"rows[numbers] = rows[numbers].apply(lambda column: {number})")
-    if table.dates:
-        lines.append('start, day = pd.Timestamp("1970-01-01"), pd.Timedelta(days=1)')
-    for name, form in table.dates:
-        lines.append(f"column = rows[{name!r}]")
-        parsed = f"pd.to_datetime(column{unless}{f', format={form!r}' if form else ''})"
-        lines.append(f"rows[{name!r}] = ({parsed} - start) / day")
-    return lines
