@@ -248,19 +248,19 @@ class ALIBI(LabelStudent):
         likelihoods = torch.as_tensor(
             mechanism.log_likelihood(self.answers_), dtype=torch.float32, device=device(self.network_.device)
         )
-        fixed = torch.softmax(likelihoods, dim=1) if self.prior == "uniform" else None
-
-        def loss(logits: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-            """Cross entropy of the posteriors."""
-            if fixed is None:
-                targets = posterior(likelihoods[rows], logits, temperature=self.temperature)
-            else:
-                targets = fixed[rows]
-            return nn.functional.cross_entropy(logits, targets)
-
         settings = repr((mechanism, self.prior, self.temperature))
-        self.network_.minimise(X, loss, name=f"ALIBI {digest(X, self.answers_, settings)}")
+        self.network_.minimise(X, self._loss(likelihoods), name=f"ALIBI {digest(X, self.answers_, settings)}")
         return self
+
+    def _loss(self, log_likelihoods: torch.Tensor) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+        """Cross entropy of the posteriors, as a function of logits and row numbers."""
+        entropy = nn.functional.cross_entropy
+        if self.prior == "uniform":
+            fixed = torch.softmax(log_likelihoods, dim=1)
+            return lambda logits, rows: entropy(logits, fixed[rows])
+        return lambda logits, rows: entropy(
+            logits, posterior(log_likelihoods[rows], logits, temperature=self.temperature)
+        )
 
 
 def response_of(name: str, *, epsilon: float, n_classes: int) -> OneHotLaplace | RandomizedResponse:
