@@ -217,7 +217,7 @@ MUTANTS = [
     Mutant(
         "the first round of the filter is linearised at equal shares",
         "learn/students/filter.py",
-        "            coef = self._of_shares(table, weights)\n",
+        "            coef = self._turned(constant)\n",
         "            pass\n",
         "pate/test_filter.py::TestTheFilter::test_the_share_of_a_rare_class_is_told_by_the_first_round",
     ),
