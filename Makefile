@@ -45,7 +45,7 @@ slow: $(READY)  ## the tests marked slow, each of which has a quick form that ma
 quick: $(READY)  ## style and the fast tests, within a minute; types are checked by lint, before a commit and in test
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/pytest -n 2 -q -m "not slow and not statistical and not cluster" tests/contracts tests/mechanisms tests/test_*.py --deselect tests/test_commands.py --deselect tests/test_docs.py --deselect tests/test_imports.py --deselect tests/test_compiled.py::test_machine_code_computes_what_numba_computes --deselect tests/test_mutants.py --deselect tests/test_new_mechanism.py --deselect tests/test_networks.py --deselect tests/test_typing.py --deselect tests/test_without_torch.py --deselect tests/test_report_in_browser.py --deselect tests/test_layers.py::test_torch_is_loaded_by_what_needs_it_only
+	$(BIN)/pytest -n 2 -q -m "not slow and not statistical and not cluster" tests/contracts tests/mechanisms tests/test_*.py --deselect tests/test_commands.py --deselect tests/test_docs.py --deselect tests/test_imports.py --deselect tests/test_compiled.py::test_machine_code_computes_what_numba_computes --deselect tests/test_mutants.py --deselect tests/test_new_mechanism.py --deselect tests/test_networks.py --deselect tests/test_typing.py --deselect tests/test_without_torch.py --deselect tests/test_report_in_browser.py --deselect tests/test_layers.py::test_importing_loads_little_and_torch_only_by_what_needs_it
 
 lint: $(READY)
 	$(BIN)/ruff format .

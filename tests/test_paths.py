@@ -1,10 +1,8 @@
 """Old import paths are aliases of present modules: for pickles, imports of every form, and threads."""
 
-import ast
 import importlib
 import importlib.util
 import pickle
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -110,17 +108,3 @@ def test_an_old_path_of_this_library_leads_to_a_module_and_hides_no_name(name):
     module = importlib.import_module(name)
     assert module is importlib.import_module(_paths.OLD[name])
     assert before in (None, module), f"{parent}.{child} was {before!r}: a module would take its place"
-
-
-def test_the_library_loads_no_module_for_its_old_paths():
-    script = "import sys; before = set(sys.modules); import ostraka; print(sorted(set(sys.modules) - before))"
-    printed = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    ).stdout
-    modules = set(ast.literal_eval(printed))
-    assert {name for name in modules if name.startswith("ostraka.")} <= {
-        "ostraka.core",
-        "ostraka.core.imports",
-        "ostraka._paths",
-    }
-    assert not {"importlib.abc", "importlib.util", "tempfile"} & modules
