@@ -38,6 +38,7 @@ _IS_NUMBER = re.compile(_NUMBER, re.ASCII)
 _BAD = "\ufffd"  # what a decoder writes for bytes that are not of its encoding
 _SHOWN = 20  # column names in a message
 _DATES = ("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d")  # and ISO 8601 with a time
+_ISO_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _DAY = 86_400.0
 _DELIMITERS = ",;\t|"
 _SAID = {",": "','", ";": "';'", "\t": "tabs", "|": "'|'"}
@@ -343,22 +344,22 @@ class Table:
         codes, texts = self.kinds(name)
         dates = [None if text.lower() in self.missing else text for text in texts]
 
-        def parsed(cells: list[str | None]) -> Any:
-            text = pa.array(cells, pa.string())
-            if form is None:
-                return compute.cast(text, pa.timestamp("s"))
-            return compute.strptime(text, format=form, unit="s")
-
         def day(text: str | None) -> float:
+            if text is None or not _ISO_DAY.match(text):  # Arrow reads nothing else, and asking it takes long
+                return math.nan
             try:
-                return float(_days(parsed([text]))[0])
+                return float(_days(compute.cast(pa.array([text]), pa.timestamp("s")))[0])
             except pa.ArrowInvalid:
                 return math.nan
 
-        try:
-            values = _days(parsed(dates))
-        except pa.ArrowInvalid:
-            values = np.array([day(text) for text in dates])
+        cells = pa.array(dates, pa.string())
+        if form is not None:
+            values = _days(compute.strptime(cells, format=form, unit="s", error_is_null=True))
+        else:
+            try:
+                values = _days(compute.cast(cells, pa.timestamp("s")))
+            except pa.ArrowInvalid:
+                values = np.array([day(text) for text in dates])
         strange = np.isnan(values) & np.array([text is not None for text in dates], dtype=bool)
         return values[codes], strange[codes]
 
