@@ -76,6 +76,8 @@ def fails(tests: Sequence[str], change: Change | None = None, *, deadline: float
         if change is not None:
             sys.meta_path.insert(0, Sources(change))
         try:
+            if change is not None:  # before a doctest reads the file itself
+                importlib.import_module(change.module)
             pytest = importlib.import_module("pytest")
             status = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-m", "not slow", *tests]))
         except BaseException:  # noqa: BLE001  (whatever a changed text raises is noticed)

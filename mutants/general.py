@@ -6,16 +6,27 @@ mutant then runs in a fork of a process that has loaded the libraries: at most `
 reach its line, those first which reach the fewest lines. So a survivor may still be noticed by a test that
 was left out, and the share that is printed errs low.
 
-A place is a node of the syntax tree, drawn uniformly; then an operator that fits it. What changes annotations
-only is no mutant. Files with compiled kernels are left out: their machine code is cached by file.
-A test that starts a process of its own sees the sound sources there. A mutant that does not end is noticed.
+A place is a node of the syntax tree, drawn uniformly; then an operator that fits it. Files with compiled
+kernels are left out: their machine code is cached by file. A test that starts a process of its own sees the
+sound sources there. A mutant that does not end is noticed.
+
+No mutant is what cannot change what the code computes:
+
+- annotations, blocks under ``TYPE_CHECKING`` and functions under ``@overload``: only type checkers read them;
+- the arguments of ``@lru_cache``: how many values are kept decides how long a call takes;
+- the markers ``*`` and ``/`` of a signature: they decide which calls are refused, as type checkers do.
+
+Every survivor is printed with the lines that it changes. ``--again FILE`` reads what was printed and tries
+these again by their text, wherever the lines are now. ``--among`` names the tests, where a few are enough.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import difflib
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -33,19 +44,133 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ROOMS = {
-    "core": ("accounting", "composition", "contracts", "ledger", "mechanisms", "oracles", "durability"),
-    "report": ("test_report.py", "test_plots.py"),
-    "data": ("cli/test_check.py", "test_dictionary.py", "contracts"),
-    "nets": ("_torch", "test_networks.py", "students"),
-    "secure": ("secure",),
-    "collect": ("collect",),
-    "voters": ("voters", "contracts"),
-    "parties": ("voters", "secure/test_rounds.py", "cli/test_parties.py"),
-    "audit": ("audits", "attacks"),
-    "synth": ("synth",),
-    "learn": ("pate", "students"),
-    "text": ("text",),
-    "serve": ("service",),
+    "core": (
+        "accounting",
+        "composition",
+        "contracts",
+        "durability",
+        "ledger",
+        "mechanisms",
+        "oracles",
+        "test_compiled.py",
+        "test_consistent.py",
+        "test_door.py",
+        "test_floating_point.py",
+        "test_new_mechanism.py",
+        "test_private.py",
+        "test_result.py",
+        "test_scores.py",
+        "cli/test_account.py",
+    ),
+    "report": (
+        "test_report.py",
+        "test_plots.py",
+        "test_result.py",
+        "cli/test_folder.py",
+        "cli/test_old_runs.py",
+    ),
+    "data": (
+        "contracts",
+        "test_dictionary.py",
+        "cli/test_budgets.py",
+        "cli/test_check.py",
+        "cli/test_data.py",
+        "cli/test_labels.py",
+        "cli/test_sample.py",
+        "cli/test_table.py",
+        "cli/test_target.py",
+        "synth/test_reading.py",
+        "synth/test_schema.py",
+        "voters/test_features.py",
+        "voters/test_neighbours.py",
+        "voters/test_parquet.py",
+        "voters/test_shards.py",
+        "service/test_features.py",
+    ),
+    "nets": (
+        "_torch",
+        "test_networks.py",
+        "students",
+        "attacks/test_generators.py",
+        "attacks/test_collaboration.py",
+        "synth/test_sgd.py",
+        "synth/test_thesis.py",
+        "voters/test_network_teachers.py",
+    ),
+    "secure": (
+        "secure",
+        "collect/test_enrolment.py",
+        "voters/test_secret_argmax.py",
+        "voters/test_secret_models.py",
+        "voters/test_secret_parties.py",
+        "service/test_client.py",
+        "service/test_connections.py",
+    ),
+    "collect": (
+        "collect",
+        "cli/test_collect.py",
+    ),
+    "voters": (
+        "voters",
+        "contracts",
+        "cli/test_prompts.py",
+        "service/test_answering.py",
+    ),
+    "parties": (
+        "voters/test_parties.py",
+        "voters/test_party.py",
+        "voters/test_secret_argmax.py",
+        "voters/test_secret_models.py",
+        "voters/test_secret_parties.py",
+        "voters/test_secret_roles.py",
+        "secure/test_rounds.py",
+        "secure/test_agreement.py",
+        "cli/test_parties.py",
+    ),
+    "audit": (
+        "audits",
+        "attacks",
+        "oracles/test_audits.py",
+        "oracles/test_memorisation.py",
+        "oracles/test_recovery.py",
+        "cli/test_attack.py",
+        "cli/test_attack_models.py",
+        "cli/test_audit.py",
+        "cli/test_audit_canaries.py",
+        "cli/test_audit_url.py",
+        "service/test_page.py",
+    ),
+    "synth": (
+        "synth",
+        "cli/test_synth.py",
+        "contracts/test_reader_contract.py",
+        "attacks/test_inclusion.py",
+    ),
+    "learn": (
+        "pate",
+        "students",
+        "cli/test_check.py",
+        "cli/test_handover.py",
+        "cli/test_labels.py",
+        "cli/test_learn.py",
+        "cli/test_learn_interrupted.py",
+        "cli/test_learn_refused.py",
+        "cli/test_newcomers.py",
+        "cli/test_plan.py",
+        "cli/test_private_way.py",
+        "cli/test_prompts.py",
+        "cli/test_target.py",
+    ),
+    "text": (
+        "text",
+        "service/test_writing.py",
+    ),
+    "serve": (
+        "service",
+        "cli/test_serve.py",
+        "ledger/test_outlook.py",
+        "test_new_mechanism.py",
+    ),
     "cli": ("cli",),
 }
 
@@ -56,6 +181,36 @@ class Mutation(Change):
 
     line: int
     operator: str
+
+    def __str__(self) -> str:
+        """Where it is, and the lines before and after, each after its sign."""
+        sound = self.path.read_text("utf-8").splitlines()
+        changed = [row for row in difflib.ndiff(sound, self.text.splitlines()) if row[:2] in ("- ", "+ ")]
+        return "\n".join([f"{self.path.relative_to(PACKAGE)}:{self.line} {self.operator}", *changed])
+
+
+def recorded(text: str) -> list[Mutation]:
+    """The survivors that a run printed; each where its lines are now, or nearest to where they were."""
+    drawn = []
+    for block in re.split("^survived: ", text, flags=re.MULTILINE)[1:]:
+        head, *rows = block.splitlines()
+        place, operator, *_ = head.split()
+        name, _, number = place.rpartition(":")
+        before, after = ("".join(row[2:] + "\n" for row in rows if row[:2] == sign) for sign in ("- ", "+ "))
+        path = PACKAGE / name
+        sound = path.read_text("utf-8") if path.exists() else ""
+        starts = [match.start() for match in re.finditer("^" + re.escape(before), sound, re.MULTILINE)]
+        lines = {sound.count("\n", 0, start) + 1: start for start in starts}
+        if not lines:
+            print(f"no longer there: {block}", file=sys.stderr)
+            continue
+        line = min(lines, key=lambda row: abs(row - int(number)))
+        changed = sound[: lines[line]] + after + sound[lines[line] + len(before) :]
+        if _meaning(changed) in (None, _meaning(sound)):
+            print(f"no mutant: {block}", file=sys.stderr)
+        else:
+            drawn.append(Mutation(path, changed, line, operator.rstrip(",")))
+    return drawn
 
 
 def mutations(files: Sequence[Path], size: int, rng: np.random.Generator) -> list[Mutation]:
@@ -90,7 +245,7 @@ def mutations(files: Sequence[Path], size: int, rng: np.random.Generator) -> lis
 
 
 def _meaning(text: str) -> str | None:
-    """The syntax tree without annotations and what only type checkers read; None if it is no program."""
+    """The syntax tree without what changes nothing that is computed; None if it is no program."""
     try:
         tree = ast.parse(text)
     except SyntaxError:  # an annotation with an operator that fits values only
@@ -103,18 +258,31 @@ def _meaning(text: str) -> str | None:
             node.annotation = ast.Constant(value=None)
         if isinstance(node, ast.If) and ast.unparse(node.test).removeprefix("not ") == "TYPE_CHECKING":
             node.test, node.body = ast.Constant(value=False), [ast.Pass()]
+        if isinstance(node, ast.arguments):
+            named = [*node.posonlyargs, *node.args]
+            plain: list[ast.expr | None] = [None] * (len(named) - len(node.defaults))
+            node.kwonlyargs, node.kw_defaults = (
+                named + node.kwonlyargs,
+                plain + node.defaults + node.kw_defaults,
+            )
+            node.posonlyargs, node.args, node.defaults = [], [], []
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            for decorator in node.decorator_list:
+                if isinstance(decorator, ast.Call) and ast.unparse(decorator.func).endswith("lru_cache"):
+                    decorator.args, decorator.keywords = [], []
+                if ast.unparse(decorator) == "overload":
+                    node.args.kw_defaults, node.body = [], [ast.Pass()]
     return ast.dump(tree)
 
 
-def reach(room: str) -> tuple[dict[Path, dict[int, set[str]]], Counter[str]]:
-    """Which tests reach which line of the room, and how many lines each reaches."""
+def reach(room: str, tests: Sequence[str]) -> tuple[dict[Path, dict[int, set[str]]], Counter[str]]:
+    """Which of these tests reach which line of the room, and how many lines each reaches."""
     from coverage import CoverageData
 
     with tempfile.TemporaryDirectory() as folder:
         record = Path(folder) / "coverage"
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow"]
-        command += [f"--cov=ostraka.{room}", "--cov-context=test", "--cov-report="]
-        command += [f"src/ostraka/{room}", *(f"tests/{name}" for name in ROOMS[room])]
+        command += [f"--cov=ostraka.{room}", "--cov-context=test", "--cov-report=", *tests]
         done = subprocess.run(
             command, cwd=REPOSITORY, env=os.environ | {"COVERAGE_FILE": str(record)}, check=False
         )
@@ -155,13 +323,21 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--sample", type=int, default=100, help="mutants (default: 100)")
     parser.add_argument("--tests", type=int, default=60, help="tests for each at most (default: 60)")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--again", type=Path, metavar="FILE", help="the survivors that a run printed, no others"
+    )
+    parser.add_argument("--among", nargs="+", metavar="TEST", help="tests (default: all of the room)")
     options = parser.parse_args(arguments)
-    lines, breadth = reach(options.room)
-    files = sorted(path for path in lines if not COMPILED.search(path.read_text("utf-8")))
-    drawn = mutations(files, options.sample, np.random.default_rng(options.seed))
+    room = [f"src/ostraka/{options.room}", *(f"tests/{name}" for name in ROOMS[options.room])]
+    lines, breadth = reach(options.room, options.among or room)
+    if options.again:
+        drawn = recorded(options.again.read_text("utf-8"))
+    else:
+        files = sorted(path for path in lines if not COMPILED.search(path.read_text("utf-8")))
+        drawn = mutations(files, options.sample, np.random.default_rng(options.seed))
     dead, unreached, sound = 0, 0, set()
     for mutation in drawn:
-        tests = reaching(mutation.path, mutation.line, lines[mutation.path])
+        tests = reaching(mutation.path, mutation.line, lines.get(mutation.path, {}))
         first = sorted(tests, key=lambda test: (breadth[test], test))[: options.tests]
         unreached += not first
         if first and mutation.path not in sound and fails(first):
@@ -170,10 +346,8 @@ def main(arguments: list[str]) -> int:
         alive = not (first and fails(first, mutation))
         dead += not alive
         if alive:
-            place = mutation.path.relative_to(PACKAGE)
-            print(
-                f"survived: {place}:{mutation.line} {mutation.operator}, {len(first)} tests", file=sys.stderr
-            )
+            where, *changed = str(mutation).splitlines()
+            print(f"survived: {where}, {len(first)} tests", *changed, sep="\n", file=sys.stderr)
     interval = binomtest(dead, len(drawn)).proportion_ci(0.95)
     print(
         f"| {options.room} | {len(drawn)} | {dead} | {dead / len(drawn):.0%} "
