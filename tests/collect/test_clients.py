@@ -121,7 +121,7 @@ def test_a_client_that_is_called_missing_after_it_sent_stays_unreadable():
     for client in clients[1:]:
         one.tally.receive(one.answer(client))
     np.testing.assert_array_equal(one.tally.close().open(), one.plain(values[1:]))
-    inner = one.tally._gathering
+    inner = one.tally._state
     place = inner._places[bytes.fromhex(victim.key)]
     vector = np.frombuffer(messages[0][16 + 4 + 32 :], dtype="<u4")
     known = np.zeros(len(vector), dtype=np.uint32)
@@ -142,7 +142,7 @@ def looks_uniform(words: np.ndarray) -> bool:
 
 
 def survivors(one, alive, *, n=None) -> bytes:
-    gathering = one.tally._gathering
+    gathering = one.tally._state
     return kind_of("survivors", gathering.roster.digest) + numbers([len(alive) if n is None else n, *alive])
 
 
@@ -154,8 +154,8 @@ def test_a_client_answers_for_one_set_of_survivors_and_never_tells_both_shares()
     each = 4 + 1 + 33
     told = [places(answer[at : at + 4])[0] for at in range(16 + 4 + 32, len(answer), each)]
     assert len(told) == len(set(told))
-    place = one.tally._gathering._places[bytes.fromhex(client.key)]
-    fewer = one.tally._gathering._graph[place].tolist()[1:]
+    place = one.tally._state._places[bytes.fromhex(client.key)]
+    fewer = one.tally._state._graph[place].tolist()[1:]
     with pytest.raises(PartyError, match="answers 'unmask' once"):
         client.unmask(survivors(one, fewer, n=11))
 
@@ -165,8 +165,8 @@ def test_fewer_survivors_than_agreed_are_refused_before_a_share_is_told(lying):
     one = Office(lying=lying, least=8)
     clients = one.until("confirm" if lying else "unmask", list(range(12)))
     client = clients[0]
-    place = one.tally._gathering._places[bytes.fromhex(client.key)]
-    few = sorted([*one.tally._gathering._graph[place].tolist()[:6], place] if lying else [])
+    place = one.tally._state._places[bytes.fromhex(client.key)]
+    few = sorted([*one.tally._state._graph[place].tolist()[:6], place] if lying else [])
     work = client.confirm if lying else client.unmask
     with pytest.raises(PartyError, match="needs 8 survivors"):
         work(survivors(one, few, n=7))
@@ -178,7 +178,7 @@ def test_fewer_survivors_than_agreed_are_refused_before_a_share_is_told(lying):
 def test_a_lying_tally_gets_no_second_set_confirmed(told_of_all):
     one = Office(lying=True, least=8, colluding=0.05, missing=0.1)
     clients = one.until("confirm", list(range(12)))
-    inner = one.tally._gathering
+    inner = one.tally._state
     at = {inner._places[bytes.fromhex(client.key)]: client for client in clients}
     victim, asked = 0, 5
     # of the neighbours of one client, half are told that all survive, half that the victim does not
@@ -200,7 +200,7 @@ def test_a_lying_tally_gets_no_second_set_confirmed(told_of_all):
 def test_a_tally_that_withholds_shares_opens_no_sum_of_a_part_of_the_survivors(lying):
     one = Office(lying=lying, least=11, colluding=0.05, missing=0.1)
     clients = one.until("mask", list(range(12)))
-    inner = one.tally._gathering
+    inner = one.tally._state
     places_of = [inner._places[bytes.fromhex(client.key)] for client in clients]
     inside = sorted(places_of)[
         :10
@@ -303,7 +303,7 @@ def test_the_tally_takes_one_message_of_each_exchange_and_only_from_its_sender(s
     one = Office()
     clients = one.until(stage, list(range(12)))
     message = one.answer(clients[0], 3)
-    before = copy.deepcopy(one.tally._gathering.total)
+    before = copy.deepcopy(one.tally._state.total)
     ticket = flipped(message, 16 + 4 + 5)  # another client knows the place, not the ticket
     for wrong, why in (
         (ticket, "not from client"),
@@ -314,7 +314,7 @@ def test_the_tally_takes_one_message_of_each_exchange_and_only_from_its_sender(s
     ):
         with pytest.raises(PartyError, match=why):
             one.tally.receive(wrong)
-    np.testing.assert_array_equal(one.tally._gathering.total, before)
+    np.testing.assert_array_equal(one.tally._state.total, before)
     one.tally.receive(message)
     one.tally.receive(message)
     with pytest.raises(PartyError, match="answered this exchange already"):
@@ -338,7 +338,7 @@ def test_too_few_clients_stop_every_exchange():
 def test_more_wrong_shares_than_can_be_corrected_are_noticed_and_no_honest_client_is_named():
     one = Office()
     one.run(list(range(12)))
-    inner, peer = one.tally._gathering, 5
+    inner, peer = one.tally._state, 5
     for holder in inner._graph[peer].tolist()[:4]:
         flag, share = inner._answers[holder][peer]
         inner._answers[holder][peer] = flag, flipped(share, 0)

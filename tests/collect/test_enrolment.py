@@ -39,7 +39,7 @@ class Round:
             self.tally.receive(client.join())
         for client in clients[n:]:  # as a tally that lets in whom it likes would do
             message = client.join()
-            self.tally._gathering._entries[bytes.fromhex(client.key)] = message[16:]
+            self.tally._state._entries[bytes.fromhex(client.key)] = message[16:]
         return clients[:n]
 
 

@@ -74,7 +74,7 @@ def test_too_few_clients_are_refused_by_everybody_before_any_mask(kept, monkeypa
         one.tally.close()
     for maker in ("ostraka.collect.keeper.masks_for", "ostraka.collect.keeper.pair_mask"):
         monkeypatch.setattr(maker, lambda *_, **__: pytest.fail("a mask was computed"))
-    closing = Closing(0, exchange_key(new_secret()), b"".join(sorted(one.tally._reports)))
+    closing = Closing(0, exchange_key(new_secret()), b"".join(sorted(one.tally._state.reports)))
     with pytest.raises(PartyError, match="needs 4"):
         one.keepers[0].answer(one.me.seal("close", closing.write(one.task)))
 
@@ -95,7 +95,7 @@ def test_no_keeper_answers_for_a_second_set_of_survivors_not_after_a_restart_eit
     one = kept(folder=tmp_path)
     one.send(1, 2, 3, 4)
     one.tally.close()
-    keys = sorted(one.tally._reports)
+    keys = sorted(one.tally._state.reports)
     for _ in range(2):
         for fewer in (keys[1:], keys[:-1]):
             closing = Closing(0, exchange_key(new_secret()), b"".join(fewer))
@@ -122,7 +122,9 @@ def test_a_keeper_that_died_before_its_answer_was_kept_draws_again_for_the_same_
 ):
     one = kept(folder=tmp_path)
     one.send(1, 2, 3, 4)
-    fewer = Closing(0, exchange_key(new_secret()), b"".join(sorted(one.tally._reports)[1:])).write(one.task)
+    fewer = Closing(0, exchange_key(new_secret()), b"".join(sorted(one.tally._state.reports)[1:])).write(
+        one.task
+    )
     monkeypatch.setattr(Keeper, "_covered", lambda *_: (_ for _ in ()).throw(RuntimeError))
     with pytest.raises(RuntimeError):
         one.tally.close()
@@ -247,7 +249,7 @@ def test_a_refused_value_uses_nothing_up_and_is_not_quoted(kept, tmp_path):
 def test_keepers_refuse_clients_that_are_repeated_or_malformed(kept, change, why):
     one = kept()
     one.send(1, 2, 3, 4)
-    clients = b"".join(change(sorted(one.tally._reports)))
+    clients = b"".join(change(sorted(one.tally._state.reports)))
     closing = Closing(0, exchange_key(new_secret()), clients)
     with pytest.raises(PartyError, match=why):
         one.keepers[0].answer(one.me.seal("close", closing.write(one.task)))
@@ -269,7 +271,7 @@ def test_keepers_refuse_clients_that_are_repeated_or_malformed(kept, change, why
 def test_keepers_refuse_other_requests(kept, change, why):
     one = kept()
     one.send(1, 2, 3)
-    closing = Closing(0, exchange_key(new_secret()), b"".join(sorted(one.tally._reports)))
+    closing = Closing(0, exchange_key(new_secret()), b"".join(sorted(one.tally._state.reports)))
     with pytest.raises(PartyError, match=why):
         one.keepers[0].answer(one.me.seal("close", change(closing.write(one.task))))
     with pytest.raises(PartyError, match="signature"):
@@ -280,7 +282,7 @@ def test_keepers_refuse_other_requests(kept, change, why):
 def test_a_request_under_a_key_that_has_no_answer_uses_up_no_round(kept, key):
     one = kept()
     one.send(1, 2, 3)
-    clients = b"".join(sorted(one.tally._reports))
+    clients = b"".join(sorted(one.tally._state.reports))
     with pytest.raises(PartyError, match="key of the request"):
         one.keepers[0].answer(one.me.seal("close", Closing(0, key, clients).write(one.task)))
     one.send(4)
@@ -302,7 +304,7 @@ def test_a_changed_answer_of_a_keeper_is_noticed(kept):
 def test_masks_left_over_are_no_sum(kept):
     one = kept()
     one.send(1, 2, 3)
-    one.tally._total += np.uint32(2**31 - 5)
+    one.tally._state.total += np.uint32(2**31 - 5)
     with pytest.raises(PartyError, match="not one of valid reports"):
         one.tally.close()
 
@@ -318,8 +320,8 @@ def test_an_enrolment_signs_who_takes_part(kept):
     stranger = Client(one.task, certificate=bytes(64))
     with pytest.raises(PartyError, match="enrolment did not sign"):
         one.tally.receive(stranger.report(3))
-    invented = sorted([*sorted(one.tally._reports)[:2], bytes.fromhex(stranger.key)])
-    signatures = b"".join(one.tally._reports.get(key, (b"", bytes(64)))[1] for key in invented)
+    invented = sorted([*sorted(one.tally._state.reports)[:2], bytes.fromhex(stranger.key)])
+    signatures = b"".join(one.tally._state.reports.get(key, (b"", bytes(64)))[1] for key in invented)
     closing = Closing(0, exchange_key(new_secret()), b"".join(invented), signatures)
     again = Keeper(one.task, one.identities[0])
     with pytest.raises(PartyError, match="not enrolled"):
@@ -402,7 +404,7 @@ def test_acknowledged_reports_survive_a_kill(kept, tmp_path):
     os.kill(child.pid, signal.SIGKILL)
     acknowledged += [line.split() for line in child.communicate()[0].splitlines() if len(line.split()) == 2]
     one.restart()
-    assert {bytes.fromhex(key) for key, _ in acknowledged} <= one.tally._reports.keys()
+    assert {bytes.fromhex(key) for key, _ in acknowledged} <= one.tally._state.reports.keys()
     extra = one.tally.n_clients - len(acknowledged)
     assert 0 <= extra <= 1  # the one that was kept but not yet acknowledged
     sums = one.tally.close().open()

@@ -169,7 +169,7 @@ def test_a_client_refuses_a_wrong_roster_and_answers_each_exchange_once():
     for _ in range(12):
         send_join(tally)
     tally.advance()
-    key = min(tally._gathering._places)
+    key = min(tally._state._places)
     roster = tally.outbox(key)
     each = 4 + 128
     k = (len(roster) - 56) // each

@@ -219,7 +219,7 @@ def test_noise_of_keepers_is_in_a_checked_sum(kept):
 def test_a_keeper_checks_one_set_once_and_sums_nothing_unchecked(kept):
     one = kept(Histogram(0, 4, cells=4), checked=True)
     one.send(0, 1, 2, 3)
-    keeper, keys = one.keepers[0], sorted(one.tally._reports)
+    keeper, keys = one.keepers[0], sorted(one.tally._state.reports)
 
     def closing(some):
         return Closing(0, exchange_key(new_secret()), b"".join(some))

@@ -1,7 +1,7 @@
 """The tally: it keeps masked reports, closes a round once, and learns the noisy sum of it.
 
-:class:`Gathering` is its state in a round among clients. The functions between ask the keepers of a task, and
-list the pages that a tally serves to browsers.
+:class:`Reports` is its state in a round with keepers, :class:`Gathering` in a round among clients. The
+functions between ask the keepers of a task, and list the pages that a tally serves to browsers.
 """
 
 from __future__ import annotations
@@ -64,8 +64,84 @@ _NEXT = {"join": "share", "share": "mask", "mask": "unmask", "unmask": "done"}
 _NEXT_LYING = {**_NEXT, "mask": "confirm", "confirm": "unmask"}
 
 
+class Reports:
+    """The state of a round with keepers: a function of the reports received and of the sets chosen."""
+
+    stage, mark = "report", b""  # mark: what a record of the log starts with, before a message
+
+    def __init__(self, task: Task, *, round_: int) -> None:
+        self.task, self.round_ = task, round_
+        self.reports: dict[bytes, tuple[bytes, bytes]] = {}  # key: digest of the report, certificate
+        self.total = np.zeros(task.encoding.cells, dtype=np.uint32)
+        self.shares: dict[bytes, np.ndarray] = {}  # by key: reports that are checked before they count
+        self.sketch: tuple[Closing, bytes] | None = None  # what is checked
+        self.closing: tuple[Closing, bytes] | None = None
+        self.n_refused = 0
+
+    @property
+    def n_clients(self) -> int:
+        """Different clients that have reported; all of them survive."""
+        return len(self.reports)
+
+    n_survivors = n_clients
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Clients that have reported, and those that could have."""
+        return len(self.reports), self.task.limit
+
+    @property
+    def most_bytes(self) -> int:
+        """The length of the longest valid message."""
+        return most_report_bytes(self.task)
+
+    def receive(self, message: bytes, *, record: Callable[[], object] = lambda: None) -> None:
+        """Take one report, once; PartyError for anything else. ``record`` as of :class:`Gathering`."""
+        digest = hashlib.sha256(message).digest()
+        with refusing("the tally"):
+            report = Report.read(message, self.task, self.round_)
+        earlier = self.reports.get(report.key)
+        if earlier is not None and earlier[0] != digest:
+            raise refused("the tally", "another report has this key", report.key.hex())
+        if earlier is not None:
+            return
+        if self.closing is not None or self.sketch is not None:
+            raise refused("the tally", "the round is closed", report.key.hex())
+        if len(self.reports) >= self.task.limit:
+            raise refused("the tally", "the round is full", report.key.hex())
+        record()
+        self.reports[report.key] = digest, report.certificate
+        if self.task.checked:
+            self.shares[report.key] = report.vector.astype(np.uint64)
+        else:
+            self.total += report.vector
+
+    def replay(self, key: str | None, record: bytes) -> bool:
+        """Take a report, or a set that was chosen, as a log tells; return whether it fits."""
+        if key not in {_CLOSED, _SKETCHED}:
+            self.receive(record)
+            return True
+        closing = Closing.read(record[KEY_BYTES:], self.task)
+        if key == _SKETCHED:
+            self.sketch = closing, record[:KEY_BYTES]
+            return closing.keys == sorted(self.reports)
+        self.closing, keys = (closing, record[:KEY_BYTES]), closing.keys
+        fits = set(keys) <= self.reports.keys() if self.task.checked else keys == sorted(self.reports)
+        self.keep(keys)
+        return fits
+
+    def keep(self, keys: list[bytes]) -> None:
+        """Forget the reports of all other clients: they are no answers."""
+        valid = set(keys)
+        self.n_refused = len(self.reports) - len(valid)
+        self.reports = {key: report for key, report in self.reports.items() if key in valid}
+        self.shares = {key: share for key, share in self.shares.items() if key in valid}
+
+
 class Gathering:
-    """The state of one round. It is a function of the messages received and of when exchanges were closed."""
+    """The state of a round among clients: a function of messages, and of when exchanges were closed."""
+
+    mark, n_refused = b"M", 0  # mark: what a record of the log starts with, before a message
 
     def __init__(self, task: Task, *, round_: int) -> None:
         self.task, self.round_ = task, round_
@@ -89,6 +165,16 @@ class Gathering:
     def n_clients(self) -> int:
         """Clients on the roster, or that have joined so far."""
         return len(self.roster) if self.roster is not None else len(self._entries)
+
+    @property
+    def n_survivors(self) -> int:
+        """Clients whose masked vectors are summed."""
+        return len(self.masked)
+
+    @property
+    def most_bytes(self) -> int:
+        """The length of the longest valid message."""
+        return most_message_bytes(self.task)
 
     @property
     def survivors(self) -> list[int]:
@@ -118,6 +204,15 @@ class Gathering:
         if take is not None:
             record()
             take()
+
+    def replay(self, _key: str | None, record: bytes) -> bool:
+        """Take a message, or close an exchange, as a log tells."""
+        if record[:1] == self.mark:
+            self.receive(record[1:])
+        else:
+            with contextlib.suppress(PartyError):  # it was refused before, too
+                self.advance(record[1:])
+        return True
 
     def _accepted(self, message: bytes) -> Callable[[], None] | None:
         """Return an action that applies a message, or None for a repeated one; ValueError to refuse it."""
@@ -382,7 +477,7 @@ def pages_of(task: Task) -> dict[str, tuple[str, bytes]]:
 
 
 _RECEIPT = 16
-_MESSAGE, _ADVANCE, _CLOSED, _SKETCHED = b"M", b"A", "closed", "sketched"
+_ADVANCE, _CLOSED, _SKETCHED = b"A", "closed", "sketched"
 
 
 class Tally(HoldsSecrets):
@@ -455,39 +550,16 @@ class Tally(HoldsSecrets):
             key: link(key, keeper, timeout) for key, keeper in zip(task.keepers, keepers, strict=True)
         }
         self._lock = threading.Lock()
-        self._reports: dict[bytes, tuple[bytes, bytes]] = {}  # key: digest of the report, certificate
-        self._total = np.zeros(task.encoding.cells, dtype=np.uint32)
-        self._shares: dict[bytes, np.ndarray] = {}  # by key: reports that are checked before they count
-        self._sketch: tuple[Closing, bytes] | None = None  # what is checked
-        self._closing: tuple[Closing, bytes] | None = None
-        self.n_refused = 0  # reports that were no answers. Public
         self._log: Log | None = None
         self._notice, self._ended = b"", False
-        self._gathering = Gathering(task, round_=self.round) if task.trust == "clients" else None
+        state = Gathering if task.trust == "clients" else Reports
+        self._state: Gathering | Reports = state(task, round_=self.round)
         if folder is not None:
             name = f"tally-{task.sha256[:16]}-{self.round}"
             self._log = Log(Path(folder) / f"{name}.log", name=name, earlier=f"{name}.*", alone=True)
             for key, record in self._log.entries():
-                if key in {_CLOSED, _SKETCHED}:
-                    closing = Closing.read(record[KEY_BYTES:], self.task)
-                    keys, is_part = closing.keys, key == _CLOSED and self.task.checked
-                    if not (set(keys) <= self._reports.keys() if is_part else keys == sorted(self._reports)):
-                        raise ValueError(
-                            f"{self._log.path} does not name the clients whose reports are in it"
-                        )
-                    if key == _SKETCHED:
-                        self._sketch = closing, record[:KEY_BYTES]
-                    else:
-                        self._closing = closing, record[:KEY_BYTES]
-                        self._keep(closing.keys)
-                elif self._gathering is not None:
-                    if record[:1] == _MESSAGE:
-                        self._gathering.receive(record[1:])
-                    else:
-                        with contextlib.suppress(PartyError):  # it was refused before, too
-                            self._gathering.advance(record[1:])
-                else:
-                    self._count(Report.read(record, self.task, self.round), hashlib.sha256(record).digest())
+                if not self._state.replay(key, record):
+                    raise ValueError(f"{self._log.path} does not name the clients whose reports are in it")
 
     @property
     def name(self) -> str:
@@ -497,12 +569,17 @@ class Tally(HoldsSecrets):
     @property
     def n_clients(self) -> int:
         """Different clients that have reported, or joined. Public."""
-        return len(self._reports) if self._gathering is None else self._gathering.n_clients
+        return self._state.n_clients
 
     @property
     def n_survivors(self) -> int:
         """Clients whose vectors are in the sum. Public."""
-        return len(self._reports) if self._gathering is None else len(self._gathering.masked)
+        return self._state.n_survivors
+
+    @property
+    def n_refused(self) -> int:
+        """Reports that were no answers. Public."""
+        return self._state.n_refused
 
     @property
     def variance(self) -> float:
@@ -512,20 +589,18 @@ class Tally(HoldsSecrets):
     @property
     def stage(self) -> str:
         """The open exchange: "report", or among clients "join", "share", "mask", "confirm" or "unmask"."""
-        return "report" if self._gathering is None else self._gathering.stage
+        return self._state.stage
 
     @property
     def progress(self) -> tuple[int, int]:
         """Clients that have answered in the open exchange, and those that could have. Public."""
-        if self._gathering is None:
-            return len(self._reports), self.task.limit
-        return self._gathering.progress
+        return self._state.progress
 
     @property
     def answers(self) -> dict[str, Callable[[bytes], bytes]]:
         """The handlers of a server's messages."""
         handlers = {"/v1/notice": lambda _: self._notice}
-        if self._gathering is None:
+        if isinstance(self._state, Reports):
             return {**handlers, "/v1/report": self.receive}
         handlers |= {"/v1/message": self.receive, "/v1/outbox": self.outbox}
         if self.task.enrolment is None:
@@ -540,7 +615,7 @@ class Tally(HoldsSecrets):
     @property
     def most_bytes(self) -> int:
         """The length of the longest valid message."""
-        return most_report_bytes(self.task) if self._gathering is None else most_message_bytes(self.task)
+        return self._state.most_bytes
 
     def announce(self, *, spent: float, budget: float, result: Mapping[str, Any] | None = None) -> None:
         """Sign what pages show beside the task: epsilon spent and allowed, and the released result.
@@ -560,25 +635,9 @@ class Tally(HoldsSecrets):
             The report is malformed, for another task or round, under a key that another report has, too
             late or one too many. Nothing was counted.
         """
-        digest, gathering = hashlib.sha256(message).digest(), self._gathering
-        if gathering is not None:
-            with self._lock:
-                gathering.receive(message, record=lambda: self._record(_MESSAGE + message))
-            return digest[:_RECEIPT]
-        with refusing(self.name):
-            report = Report.read(message, self.task, self.round)
         with self._lock:
-            earlier = self._reports.get(report.key)
-            if earlier is not None and earlier[0] != digest:
-                raise refused(self.name, "another report has this key", report.key.hex())
-            if earlier is None:
-                if self._closing is not None or self._sketch is not None:
-                    raise refused(self.name, "the round is closed", report.key.hex())
-                if len(self._reports) >= self.task.limit:
-                    raise refused(self.name, "the round is full", report.key.hex())
-                self._record(message)
-                self._count(report, digest)
-        return digest[:_RECEIPT]
+            self._state.receive(message, record=lambda: self._record(self._state.mark + message))
+        return hashlib.sha256(message).digest()[:_RECEIPT]
 
     def _record(self, record: bytes) -> None:
         if self._ended:
@@ -622,9 +681,9 @@ class Tally(HoldsSecrets):
 
     @property
     def _among_clients(self) -> Gathering:
-        if self._gathering is None:
-            raise ValueError("this task trusts keepers: it has one exchange only")
-        return self._gathering
+        if isinstance(self._state, Reports):
+            raise ValueError("this task trusts keepers: it has one exchange only")  # noqa: TRY004
+        return self._state
 
     def close(self) -> Private:
         """Fix the set of survivors, unmask, and return the sum. If keepers failed, call it again.
@@ -640,16 +699,17 @@ class Tally(HoldsSecrets):
             Too few clients, a keeper that is out of reach or refuses (``parties`` names it), or a sum that
             cannot be one.
         """
-        if self._gathering is not None:
+        state = self._state
+        if isinstance(state, Gathering):
             with self._lock:
-                return self._plausible(self._gathering.sums().view(np.int32).astype(np.int64))
-        if self.task.checked and self._closing is None:
+                return self._plausible(state.sums().view(np.int32).astype(np.int64))
+        if self.task.checked and state.closing is None:
             with self._lock:
-                if self._sketch is None:
-                    self._sketch = self._chosen(_SKETCHED, sorted(self._reports))
-            sketch = self._sketch[0]
+                if state.sketch is None:
+                    state.sketch = self._chosen(state, _SKETCHED, sorted(state.reports))
+            sketch = state.sketch[0]
             digest, keys = sketch.digest(self.task), sketch.keys
-            check = Check.of(self.task, digest, (self._shares[key] for key in keys), n=len(keys))
+            check = Check.of(self.task, digest, (state.shares[key] for key in keys), n=len(keys))
             openings, request = check.openings.copy(), self._identity.seal("sketch", sketch.write(self.task))
             for share in self._answers("sketch", request, digest, "sketch", openings.size).values():
                 openings += unpacked(share, openings.shape)
@@ -663,12 +723,12 @@ class Tally(HoldsSecrets):
             wrong = (verdicts % PRIME).any(axis=1)
             valid = [key for place, key in enumerate(keys) if not wrong[place]]
         else:
-            valid = sorted(self._reports)
+            valid = sorted(state.reports)
         with self._lock:
-            if self._closing is None:
-                self._closing = self._chosen(_CLOSED, valid)
-                self._keep(valid)
-        closing, secret = self._closing
+            if state.closing is None:
+                state.closing = self._chosen(state, _CLOSED, valid)
+                state.keep(valid)
+        closing, secret = state.closing
         request, digest = self._identity.seal("close", closing.write(self.task)), closing.digest(self.task)
         size = self.task.encoding.cells
         sums = {}
@@ -678,21 +738,21 @@ class Tally(HoldsSecrets):
             sums[key] = np.frombuffer(body, dtype="<u4") - cover
         form = self.task.form
         if self.task.checked and form is not None:
-            answers = np.sum([share[: form.cells] for share in self._shares.values()], axis=0) % PRIME
+            answers = np.sum([share[: form.cells] for share in state.shares.values()], axis=0) % PRIME
             total_of_answers = form.summed(answers)
             for part in sums.values():
                 total_of_answers = (total_of_answers + part.astype(np.uint64)) % PRIME
             return self._plausible(signed(total_of_answers))
-        total = self._total.copy()
+        total = state.total.copy()
         for part in sums.values():
             total -= part
         return self._plausible(total.view(np.int32).astype(np.int64))
 
-    def _chosen(self, name: str, keys: list[bytes]) -> tuple[Closing, bytes]:
+    def _chosen(self, state: Reports, name: str, keys: list[bytes]) -> tuple[Closing, bytes]:
         """Fix a set of clients, durably; PartyError if they are too few."""
         if len(keys) < self.task.least:
             raise refused(self.name, f"a round needs {self.task.least} clients, got {len(keys)}")
-        secret, signatures = new_secret(), b"".join(self._reports[key][1] for key in keys)
+        secret, signatures = new_secret(), b"".join(state.reports[key][1] for key in keys)
         closing = Closing(self.round, exchange_key(secret), b"".join(keys), signatures)
         if self._log is not None:
             self._log.once(name, secret + closing.write(self.task))
@@ -713,13 +773,6 @@ class Tally(HoldsSecrets):
             bodies[key] = body[KEY_BYTES:]
         return bodies
 
-    def _keep(self, keys: list[bytes]) -> None:
-        """Forget the reports of all other clients: they are no answers."""
-        valid = set(keys)
-        self.n_refused = len(self._reports) - len(valid)
-        self._reports = {key: report for key, report in self._reports.items() if key in valid}
-        self._shares = {key: share for key, share in self._shares.items() if key in valid}
-
     def end(self) -> None:
         """Close the files of the round, and so the round; what they hold is kept."""
         with self._lock:
@@ -736,13 +789,6 @@ class Tally(HoldsSecrets):
                 code="disagreement",
             )
         return Private(sums, task.mechanism.promise)
-
-    def _count(self, report: Report, digest: bytes) -> None:
-        self._reports[report.key] = digest, report.certificate
-        if self.task.checked:
-            self._shares[report.key] = report.vector.astype(np.uint64)
-        else:
-            self._total += report.vector
 
     def __repr__(self) -> str:
         return f"Tally(task={self.task.sha256[:16]!r}, round={self.round}, n_clients={self.n_clients})"
