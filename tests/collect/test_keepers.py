@@ -125,7 +125,7 @@ def test_a_keeper_that_died_before_its_answer_was_kept_draws_again_for_the_same_
     fewer = Closing(0, exchange_key(new_secret()), b"".join(sorted(one.tally._state.reports)[1:])).write(
         one.task
     )
-    monkeypatch.setattr(Keeper, "_covered", lambda *_: (_ for _ in ()).throw(RuntimeError))
+    monkeypatch.setattr(Keeper, "_sum", lambda *_: (_ for _ in ()).throw(RuntimeError))
     with pytest.raises(RuntimeError):
         one.tally.close()
     monkeypatch.undo()

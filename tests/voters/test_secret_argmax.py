@@ -5,7 +5,8 @@ import pytest
 
 from ostraka import Budget, Ledger, release
 from ostraka.mechanisms import SkellamMax
-from ostraka.parties import secret as _secret_argmax
+from ostraka.parties import asker as _asker
+from ostraka.parties import party as _party
 from ostraka.parties.parties import PartyEnsemble
 from ostraka.secure import rounds
 from ostraka.secure.agreement import Agreement, SecretQuestions
@@ -69,7 +70,7 @@ def test_a_cheating_holder_learns_whether_a_class_is_among_the_two_largest_and_t
     """As docs/parties.md states it: the one bit that a failure shows."""
     monkeypatch.setattr("ostraka.parties.party.skellam", lambda _, shape: np.zeros(shape, dtype=np.int64))
 
-    class Cheating(_secret_argmax.OwnerLargest):
+    class Cheating(_party.OwnerLargest):
         def compared(self, mine, theirs):
             opened = super().compared(mine, theirs)[: mine.nbytes]
             self._wins[:, 2] += 1  # class 2 is said to beat one class more than it does
@@ -79,7 +80,7 @@ def test_a_cheating_holder_learns_whether_a_class_is_among_the_two_largest_and_t
     rows = np.random.default_rng(0).uniform(0, 1, (40, 2))
     order = np.argsort(-clear.vote(rows).open(), axis=1, kind="stable")  # of equal ones the first
     parties = parties_of(5)
-    monkeypatch.setattr(_secret_argmax, "OwnerLargest", Cheating)
+    monkeypatch.setattr(_party, "OwnerLargest", Cheating)
     for place in range(3):
         row = rows[order[:, place] == 2][:1]
         if place == 2:
@@ -129,7 +130,7 @@ def views(parties, rows):
         kept.update(session=session, total=total, pads=session.largest._pads, opening=session.opening)
         return session, total
 
-    made = _secret_argmax._side
+    made = _asker._side
 
     def side(round_):
         found = made(round_)
@@ -138,7 +139,7 @@ def views(parties, rows):
 
     sessions.hold = held
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(_secret_argmax, "_side", side)
+        patched.setattr(_asker, "_side", side)
         parties.vote(rows)
     parties._links[FIRST], parties._links[OTHER], sessions.hold = wire.link, other.link, hold
     session = kept["session"]
@@ -201,8 +202,9 @@ def spoilt_pads(holder, defect):
 @pytest.mark.parametrize("narrow", [0, 2**32 - 1])
 def test_counts_behind_a_bad_mask_are_noticed(monkeypatch, holder, narrow):
     spoilt = spoilt_pads(holder, lambda pads: {"opened": pads.opened & np.uint64(narrow)})
-    monkeypatch.setattr("ostraka.parties.secret.argmax_pads", spoilt)
-    monkeypatch.setattr("ostraka.parties.secret._ones", lambda mine, _: mine.astype(np.int64))
+    for side in ("asker", "party"):
+        monkeypatch.setattr(f"ostraka.parties.{side}.argmax_pads", spoilt)
+    monkeypatch.setattr("ostraka.parties.asker._ones", lambda mine, _: mine.astype(np.int64))
     found = views(parties_of(max_rows=N_ROWS), LOW)[1 if holder else 0]
     assert "opened" in told(found)
 
@@ -210,8 +212,9 @@ def test_counts_behind_a_bad_mask_are_noticed(monkeypatch, holder, narrow):
 @pytest.mark.statistical
 def test_half_of_the_ones_behind_no_table_is_noticed(monkeypatch):
     spoilt = spoilt_pads(True, lambda pads: {"table": pads.table * np.uint32(0)})
-    monkeypatch.setattr("ostraka.parties.secret.argmax_pads", spoilt)
-    monkeypatch.setattr("ostraka.parties.secret._ones", lambda mine, _: mine.astype(np.int64))
+    for side in ("asker", "party"):
+        monkeypatch.setattr(f"ostraka.parties.{side}.argmax_pads", spoilt)
+    monkeypatch.setattr("ostraka.parties.asker._ones", lambda mine, _: mine.astype(np.int64))
     assert "half of the ones" in told(views(parties_of(max_rows=N_ROWS), LOW)[1])
 
 

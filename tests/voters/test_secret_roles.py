@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from ostraka.parties.secret import SecretRound
+from ostraka.parties.asker import SecretRound
 from ostraka.secure import rounds, two_party
 from ostraka.secure.agreement import fixed_rows
 from ostraka.secure.keys import exchange_secret
@@ -319,7 +319,7 @@ def test_logits_behind_a_bad_mask_are_noticed(monkeypatch, holder, narrow):
         return found._replace(argmax=argmax)
 
     planted(monkeypatch, leak)
-    monkeypatch.setattr("ostraka.parties.secret.plausible", lambda total, *_: total.astype(np.int64))
+    monkeypatch.setattr("ostraka.parties.asker.plausible", lambda total, *_: total.astype(np.int64))
     view = parts_of(secret_parties(max_rows=N_ROWS), LOW)[holder == "owner"]
     assert "first opened" in alike(view, np.random.default_rng(0))
 
@@ -338,7 +338,7 @@ def test_votes_behind_no_mask_are_noticed(monkeypatch, what):
             else found
         ),
     )
-    monkeypatch.setattr("ostraka.parties.secret.plausible", lambda total, *_: total.astype(np.int64))
+    monkeypatch.setattr("ostraka.parties.asker.plausible", lambda total, *_: total.astype(np.int64))
     view = parts_of(secret_parties(max_rows=N_ROWS), LOW)[1]
     assert ("votes" in alike(view, np.random.default_rng(0))) == (what == "masks")
 

@@ -89,6 +89,7 @@ def plan(wanted: PlanOptions) -> None:
     """
     from ostraka.collect.plan import parsed
     from ostraka.collect.plan import plan as planned
+    from ostraka.collect.task import Task
 
     with console.usage():
         chosen = parsed(wanted.encoding)
@@ -105,7 +106,33 @@ def plan(wanted: PlanOptions) -> None:
             items=wanted.items,
         )
         if wanted.out is not None:
-            prediction["task"] = _write_task(wanted, chosen, prediction["sigma"], wanted.out)
+            console.require_new(wanted.out, option="--out")
+            if wanted.trust is Trust.CLIENTS and wanted.keeper:
+                raise click.UsageError(
+                    "--trust clients has no keepers: leave out --keeper, or type --trust keepers"
+                )
+            if wanted.trust is Trust.KEEPERS and not wanted.keeper:
+                raise click.UsageError(
+                    "--trust keepers needs the public key of each: --keeper KEY, several times; or "
+                    "--trust clients"
+                )
+            if wanted.tally is None:
+                raise click.UsageError(
+                    "--out needs --tally, the public key of the tally: ostraka collect key FILE"
+                )
+            task = Task(
+                chosen,
+                sigma=prediction["sigma"],
+                tally=wanted.tally,
+                keepers=tuple(wanted.keeper or ()),
+                least=max(3, int(0.8 * wanted.clients) if wanted.least is None else wanted.least),
+                honest=wanted.honest,
+                colluding=wanted.colluding,
+                missing=wanted.missing,
+                checked=wanted.checked,
+            )
+            wanted.out.write_text(task.to_json(), encoding="utf-8")
+            prediction["task"] = task.sha256
     if wanted.as_json:
         click.echo(json.dumps(prediction))
         return
@@ -370,34 +397,6 @@ def show(wanted: ShowOptions) -> None:
     for words in answer.sentences:
         click.echo(words)
     console.table(answer.columns, answer.rows)
-
-
-def _write_task(wanted: PlanOptions, encoding: Any, sigma: float, out: Path) -> str:
-    """Write the task that was planned, and return its hash."""
-    from ostraka.collect.task import Task
-
-    console.require_new(out, option="--out")
-    if wanted.trust is Trust.CLIENTS and wanted.keeper:
-        raise click.UsageError("--trust clients has no keepers: leave out --keeper, or type --trust keepers")
-    if wanted.trust is Trust.KEEPERS and not wanted.keeper:
-        raise click.UsageError(
-            "--trust keepers needs the public key of each: --keeper KEY, several times; or --trust clients"
-        )
-    if wanted.tally is None:
-        raise click.UsageError("--out needs --tally, the public key of the tally: ostraka collect key FILE")
-    task = Task(
-        encoding,
-        sigma=sigma,
-        tally=wanted.tally,
-        keepers=tuple(wanted.keeper or ()),
-        least=max(3, int(0.8 * wanted.clients) if wanted.least is None else wanted.least),
-        honest=wanted.honest,
-        colluding=wanted.colluding,
-        missing=wanted.missing,
-        checked=wanted.checked,
-    )
-    out.write_text(task.to_json(), encoding="utf-8")
-    return task.sha256
 
 
 @verb(app)

@@ -75,7 +75,15 @@ class MaskedMod:
         if order is None or order["task"] != self.task.sha256:
             raise ValueError("this client trains in masked rounds of its own task only: take MaskedFedAvg")
         stage, round_, inbox = str(order["stage"]), known_round(self.task, order["round"]), order["message"]
-        masking = self._masking(context, stage, round_)
+        # this node's part in the round: a new one for a later round than before, else its own
+        state = context.state.get(_RECORD)
+        if stage == "join" and state is not None and state["round"] >= round_:
+            raise refused("the client", "it has answered this round: a value is reported once")
+        if stage != "join" and (state is None or state["round"] != round_):
+            raise refused("the client", "it has not joined this round")
+        masking = Masking(self.task, round_=round_, secret=new_secret())
+        if stage != "join":
+            masking.resume(state["masking"])
         if stage == "join":
             answer = masking.join()
         elif stage == "mask":
@@ -94,19 +102,6 @@ class MaskedMod:
         context.state[_RECORD] = app.ConfigRecord({"round": round_, "masking": masking.written()})
         content = app.RecordDict({_RECORD: app.ConfigRecord({"message": answer})})
         return app.Message(content, reply_to=message)
-
-    def _masking(self, context: Any, stage: str, round_: int) -> Masking:
-        """Return this node's part in a round: a new one for a later round than before, else its own."""
-        state = context.state.get(_RECORD)
-        if stage == "join":
-            if state is not None and state["round"] >= round_:
-                raise refused("the client", "it has answered this round: a value is reported once")
-            return Masking(self.task, round_=round_, secret=new_secret())
-        if state is None or state["round"] != round_:
-            raise refused("the client", "it has not joined this round")
-        masking = Masking(self.task, round_=round_, secret=new_secret())
-        masking.resume(state["masking"])
-        return masking
 
 
 class MaskedFedAvg:

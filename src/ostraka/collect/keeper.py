@@ -137,10 +137,7 @@ class Keeper(HoldsSecrets):
         with refusing(role):
             closing, request = Closing.read(body, self.task), hashlib.sha256(body).digest()
             with self._lock:
-                summed = self._checked_sum if self.task.checked else self._summed
-                return self._log.answer(
-                    str(closing.round_), request, lambda: self._covered(closing, request, summed(closing))
-                )
+                return self._log.answer(str(closing.round_), request, lambda: self._sum(closing, request))
 
     def sketch(self, sealed: bytes) -> bytes:
         """Where reports are checked: return this keeper's shares of the openings of all reports of a round.
@@ -208,33 +205,28 @@ class Keeper(HoldsSecrets):
         for client in map(bytes.hex, keys):
             yield masks_for(self.task, self._secret, self._own, client, client, transcript=transcript)
 
-    def _checked_sum(self, closing: Closing) -> np.ndarray:
-        """The sum of this keeper's shares of the reports that are answers, from all that were opened."""
-        task, opened = self.task, self._sketched(closing.round_)
-        answers = set(closing.keys)
-        if not answers <= set(opened.keys) or self._log.get(f"answer verdict {closing.round_}") is None:
-            raise ValueError("reports that were not checked cannot be summed")
-        check = self._check(opened, opened.digest(task))
-        total = check.total.copy()
-        refused = (key for key in opened.keys if key not in answers)
-        for masks in self._masks(opened.round_, refused):
-            total += masks[: len(total)]
-        sums = check.weights.form.summed(total % PRIME).astype(np.int64)
-        if task.noise == "keepers":
-            sums -= skellam(task.share(0), sums.shape)
-        return (sums % PRIME).astype(np.uint32)
-
-    def _summed(self, closing: Closing) -> np.ndarray:
-        """The sum of the masks of all clients."""
-        total = np.zeros(self.task.encoding.cells, dtype=np.uint32)
-        for masks in self._masks(closing.round_, closing.keys):
-            total += masks
-        if self.task.noise == "keepers":
-            total -= skellam(self.task.share(0), total.shape).astype(np.uint32)
-        return total
-
-    def _covered(self, closing: Closing, request: bytes, total: np.ndarray) -> bytes:
-        """Return the signed answer, masked for the tally."""
+    def _sum(self, closing: Closing, request: bytes) -> bytes:
+        """Return the signed sum of masks, or of shares of answers, with noise and a mask for the tally."""
+        task = self.task
+        if task.checked:
+            opened, answers = self._sketched(closing.round_), set(closing.keys)
+            if not answers <= set(opened.keys) or self._log.get(f"answer verdict {closing.round_}") is None:
+                raise ValueError("reports that were not checked cannot be summed")
+            check = self._check(opened, opened.digest(task))
+            shares = check.total.copy()
+            refused = (key for key in opened.keys if key not in answers)
+            for masks in self._masks(opened.round_, refused):
+                shares += masks[: len(shares)]
+            sums = check.weights.form.summed(shares % PRIME).astype(np.int64)
+            if task.noise == "keepers":
+                sums -= skellam(task.share(0), sums.shape)
+            total = (sums % PRIME).astype(np.uint32)
+        else:
+            total = np.zeros(task.encoding.cells, dtype=np.uint32)
+            for masks in self._masks(closing.round_, closing.keys):
+                total += masks
+            if task.noise == "keepers":
+                total -= skellam(task.share(0), total.shape).astype(np.uint32)
         pair = ("the tally", self._own)
         total += pair_mask(self._secret, closing.key, transcript=request, pair=pair, size=len(total))
         return self._identity.seal("sum", request + total.astype("<u4").tobytes())

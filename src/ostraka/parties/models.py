@@ -68,31 +68,58 @@ def fixed_model(teacher: Teacher, agreement: Agreement) -> FixedModel:
         raise ValueError("the agreement has no secret questions")
     (low, high), hidden = agreement.secret.input_range, agreement.secret.hidden
     n_classes = len(agreement.classes)
+    layers = None
     with np.errstate(all="ignore"):
-        layers = None if teacher.model is None else _read(teacher.model, (low + high) / 2, (high - low) / 2)
+        if teacher.model is not None:
+            layers = _read(teacher.model, (low + high) / 2, (high - low) / 2)
         if layers is not None:
-            layers = _all_classes(layers, teacher.present, n_classes)
-            layers = _embedded(layers, hidden) if hidden else layers
+            # the last layer is extended to all classes, centred; classes without rows score below all others
+            weights, offsets, then = layers
+            if then is None:
+                reach = np.ones(len(weights))
+                weights, offsets = _completed(weights, offsets, reach, teacher.present, n_classes)
+            else:
+                reach = np.abs(weights).sum(axis=0) + np.abs(offsets)
+                then = _completed(*then, reach, teacher.present, n_classes)
+            if hidden:  # as many units as were agreed; those that are not used are zero
+                if then is None:
+                    offsets, then = offsets - _BEHIND, (np.eye(n_classes), np.zeros(n_classes))
+                spare = hidden - len(offsets)
+                weights, offsets = np.pad(weights, ((0, 0), (0, spare))), np.pad(offsets, (0, spare))
+                then = np.pad(then[0], ((0, spare), (0, 0))), then[1]
+            layers = _Layers(weights, offsets, then)
     if layers is None or not all(
         np.isfinite(array).all() for array in (layers.weights, layers.offsets, *(layers.then or ()))
     ):
         vote = int(teacher.present[0]) if len(teacher.present) == 1 else teacher.fallback
-        layers = _constant(vote, agreement.n_features, hidden, n_classes)
-    return _scaled(layers) if layers.then is None else _scaled_network(layers)
-
-
-def _constant(vote: int, n_features: int, hidden: int, n_classes: int) -> _Layers:
-    offsets = np.eye(n_classes)[vote]
-    if not hidden:
-        return _Layers(np.zeros((n_features, n_classes)), offsets)
-    return _Layers(np.zeros((n_features, hidden)), np.zeros(hidden), (np.zeros((hidden, n_classes)), offsets))
+        ones, then = np.eye(n_classes)[vote], None
+        if hidden:
+            ones, then = np.zeros(hidden), (np.zeros((hidden, n_classes)), ones)
+        layers = _Layers(np.zeros((agreement.n_features, len(ones))), ones, then)
+    weights, offsets, then = layers
+    reach = np.abs(weights).sum(axis=0) + np.abs(offsets)
+    if then is None:
+        scale = _LARGEST / reach.max()
+        return FixedModel((_whole(weights * scale / 2.0**INPUT_BITS, offsets * scale),))
+    # each hidden unit is scaled separately, which the second layer compensates for
+    reach[reach == 0] = 1.0
+    scale = _LARGEST / reach
+    first = _whole(weights * scale / 2.0**INPUT_BITS, offsets * scale)
+    second, last = then[0] * reach[:, None], then[1]
+    scale = _LARGEST / (np.abs(second).sum(axis=0) + np.abs(last)).max()
+    return FixedModel((first, _whole(second * scale / (_LARGEST / 2.0**32), last * scale)))
 
 
 def _read(model: Any, middle: float, half: float) -> _Layers | None:
     """Return a trained model's layers with its scalers merged; None if its numbers give no valid scores."""
     *scalers, last = _steps(model)
     if kind_of_model(last) == _MLP:
-        weights, offsets, then = _network(last)
+        (weights, second), (offsets, ahead) = last.coefs_, last.intercepts_
+        if second.shape[1] == 1:  # of two classes: how far the second is ahead
+            second = np.concatenate([np.zeros_like(second), second], axis=1)
+            ahead = np.concatenate([np.zeros_like(ahead), ahead])
+        weights, offsets = np.asarray(weights, np.float64), np.asarray(offsets, np.float64)
+        then = second, ahead
     elif (scores := linear_scores(last)) is None:
         return None
     else:
@@ -102,23 +129,6 @@ def _read(model: Any, middle: float, half: float) -> _Layers | None:
         base, stretched = (scaler.transform(np.full((1, len(weights)), value))[0] for value in (0.0, 1.0))
         factor, shift = (stretched - base) * factor, (stretched - base) * shift + base
     return _Layers(weights * factor[:, None], offsets + shift @ weights, then)
-
-
-def _network(model: Any) -> _Layers:
-    (first, second), (offsets, last) = model.coefs_, model.intercepts_
-    if second.shape[1] == 1:  # of two classes: how far the second is ahead
-        second = np.concatenate([np.zeros_like(second), second], axis=1)
-        last = np.concatenate([np.zeros_like(last), last])
-    return _Layers(np.asarray(first, np.float64), np.asarray(offsets, np.float64), (second, last))
-
-
-def _all_classes(layers: _Layers, present: np.ndarray, n_classes: int) -> _Layers:
-    """Extend the last layer to all classes, centred; classes without rows score below all others."""
-    if layers.then is None:
-        reach = np.ones(len(layers.weights))
-        return _Layers(*_completed(layers.weights, layers.offsets, reach, present, n_classes))
-    reach = np.abs(layers.weights).sum(axis=0) + np.abs(layers.offsets)
-    return layers._replace(then=_completed(*layers.then, reach, present, n_classes))
 
 
 def _completed(
@@ -131,39 +141,6 @@ def _completed(
     all_weights, all_offsets = np.zeros((len(weights), n_classes)), np.full(n_classes, _BEHIND)
     all_weights[:, present], all_offsets[present] = weights / largest, offsets / largest
     return all_weights, all_offsets
-
-
-def _embedded(layers: _Layers, hidden: int) -> _Layers:
-    """Embed a model in the agreed number of hidden units; unused units are zero."""
-    weights, offsets, then = layers
-    if then is None:
-        n_classes = len(offsets)
-        offsets, then = offsets - _BEHIND, (np.eye(n_classes), np.zeros(n_classes))
-    spare = hidden - len(offsets)
-    return _Layers(
-        np.pad(weights, ((0, 0), (0, spare))),
-        np.pad(offsets, (0, spare)),
-        (np.pad(then[0], ((0, spare), (0, 0))), then[1]),
-    )
-
-
-def _scaled(layers: _Layers) -> FixedModel:
-    reach = (np.abs(layers.weights).sum(axis=0) + np.abs(layers.offsets)).max()
-    scale = _LARGEST / reach
-    return FixedModel((_whole(layers.weights * scale / 2.0**INPUT_BITS, layers.offsets * scale),))
-
-
-def _scaled_network(layers: _Layers) -> FixedModel:
-    """Scale each hidden unit separately, and compensate for it in the second layer."""
-    weights, offsets, then = layers
-    reach = np.abs(weights).sum(axis=0) + np.abs(offsets)
-    reach[reach == 0] = 1.0
-    scale = _LARGEST / reach
-    first = _whole(weights * scale / 2.0**INPUT_BITS, offsets * scale)
-    second, last = then if then is not None else (np.zeros(0), np.zeros(0))
-    second = second * reach[:, None]
-    scale = _LARGEST / (np.abs(second).sum(axis=0) + np.abs(last)).max()
-    return FixedModel((first, _whole(second * scale / (_LARGEST / 2.0**32), last * scale)))
 
 
 def _whole(weights: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -24,9 +24,8 @@ import numpy as np
 
 from ostraka.core import check
 from ostraka.core.private import Private
-from ostraka.parties.links import Asker, Local, clear_round
+from ostraka.parties.asker import Asker, Local, clear_round, secret_round
 from ostraka.parties.party import Party as Party  # noqa: PLC0414  (read from here)
-from ostraka.parties.secret import secret_round
 from ostraka.secure.agreement import Agreement as Agreement  # noqa: PLC0414  (read from here)
 from ostraka.secure.agreement import SecretQuestions as SecretQuestions  # noqa: PLC0414  (read from here)
 from ostraka.secure.agreement import fixed_rows
@@ -40,7 +39,7 @@ from ostraka.secure.wire import Remote
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from ostraka.parties.links import Link
+    from ostraka.parties.asker import Link
 
 
 class PartyEnsemble:
@@ -232,7 +231,14 @@ class PartyEnsemble:
             raise ValueError(f"X of shape {rows.shape} must be finite")
         if self.agreement.secret is not None:
             rows = fixed_rows(rows, self.agreement.secret)
-        names = self._participants(without)
+        left_out = {without} if isinstance(without, str) else set(without)
+        if unknown := left_out - set(self.agreement.members):
+            raise ValueError(f"without names parties the agreement does not: {', '.join(sorted(unknown))}")
+        names = tuple(name for name in self.agreement.members if name not in left_out)
+        if len(names) < self.agreement.least:
+            raise ValueError(
+                f"a round needs {self.agreement.least} parties (the quorum), but {len(names)} are left"
+            )
         ask = clear_round if self.agreement.secret is None else secret_round
         asker = Asker(self.agreement, self._identity, self._links, self._dealer)
         counts = []
@@ -242,17 +248,6 @@ class PartyEnsemble:
                 self.progress("votes", min(start + self.agreement.max_rows, len(rows)), len(rows))
         mechanism = self.agreement.mechanism
         return Private(np.concatenate(counts), mechanism.promise).with_adjacency(unit="party")
-
-    def _participants(self, without: Iterable[str]) -> tuple[str, ...]:
-        left_out = {without} if isinstance(without, str) else set(without)
-        if unknown := left_out - set(self.agreement.members):
-            raise ValueError(f"without names parties the agreement does not: {', '.join(sorted(unknown))}")
-        names = tuple(name for name in self.agreement.members if name not in left_out)
-        if len(names) < self.agreement.least:
-            raise ValueError(
-                f"a round needs {self.agreement.least} parties (the quorum), but {len(names)} are left"
-            )
-        return names
 
     def __repr__(self) -> str:
         return f"PartyEnsemble({len(self.parties)} parties, agreement={self.agreement.sha256[:16]!r})"

@@ -1,10 +1,17 @@
-"""A party: its own rows and model, one masked ballot per row in each round, and the ledger that pays."""
+"""A party: its own rows and model, one masked ballot per row in each round, and the ledger that pays.
+
+In a secret round, whose questions no party sees, a party has one session, which takes each message once, in
+order. Where the asker learns the noisy argmax and no counts, the first party that takes part holds the sum of
+all parties' halves, noise included, and the asker the sum of its own halves. Both compare, as a model's owner
+and the asker do.
+"""
 
 from __future__ import annotations
 
 import threading
 import warnings
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -14,17 +21,25 @@ from ostraka.core.mechanisms.skellam import skellam
 from ostraka.data.labels import Labels
 from ostraka.data.table import rows
 from ostraka.parties.models import check_supported, fixed_model
-from ostraka.parties.secret import SecretSessions, most_ask_bytes
-from ostraka.secure import rounds
-from ostraka.secure.keys import exchange_key, new_secret
-from ostraka.secure.rounds import Call, Round, pack, refused, refusing, unpack, unsealed
+from ostraka.secure import rounds, two_party
+from ostraka.secure.agreement import sizes_of
+from ostraka.secure.keys import KEY_BYTES, SIGNATURE_BYTES, exchange_key, new_secret
+from ostraka.secure.rounds import HOLDER, Call, Round, refused, refusing, unsealed
+from ostraka.secure.two_party import (
+    FixedModel,
+    OwnerLargest,
+    OwnerSide,
+    Sent,
+    Stream,
+    argmax_pads,
+    words_bytes,
+)
 from ostraka.voters.voting import Shard, Teacher, count_votes, train, vote
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ostraka.core.ledger.ledger import Ledger
-    from ostraka.parties.secret import Session
     from ostraka.secure.agreement import Agreement
     from ostraka.secure.keys import Identity
     from ostraka.secure.rounds import PartyError
@@ -83,6 +98,154 @@ class Payments:
             raise refused(self._name, _USED_UP, self._name, code="budget_exceeded") from None
         except LedgerError:
             raise refused(self._name, "its ledger is out of order", self._name, code="internal") from None
+
+
+_OPEN_SECRET_ROUNDS = 8  # each keeps pads in memory; the oldest is given up for a new one
+
+
+@dataclass(slots=True, repr=False)
+class Session:
+    """One round, and the message that it waits for."""
+
+    call: Call
+    secret: bytes
+    side: OwnerSide
+    waits_for: str = "ask"
+    round: Round | None = None
+    holds: bytes = b""  # the key of the holder's pads, where this party is the holder
+    largest: OwnerLargest | None = None
+    opening: np.ndarray | None = None  # the asker's half of what is compared
+
+    @property
+    def last(self) -> str:
+        """The message which turns the votes out."""
+        return "hold" if self.holds else "vote"
+
+
+class SecretSessions:
+    """The open rounds of one party. Every fault raises ValueError and ends its round."""
+
+    def __init__(self, name: str, agreement: Agreement, model: FixedModel) -> None:
+        self._name, self._agreement, self._model = name, agreement, model
+        self._open: OrderedDict[str, Session] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return "SecretSessions(private)"
+
+    def join(self, call: Call, secret: bytes) -> bytes:
+        """Start a round; return the masked weights."""
+        key = rounds.offered_key(call, bytes.fromhex(call.offer), self._agreement)
+        pads = rounds.owner_key(secret, key, call, self._name)
+        side = OwnerSide(self._model, pads, sizes_of(self._agreement, call.n_rows))
+        session = Session(call, secret, side)
+        if self._agreement.argmax_only and call.participants[0] == self._name:
+            session.holds = rounds.owner_key(secret, key, call, HOLDER)
+        self._keep(session)
+        return side.weights()
+
+    def ask(self, body: bytes, material: bytes) -> tuple[Session, bytes]:
+        """Take masked rows, half of an opening and the dealer's material; return this party's half."""
+        request, data, message, signed = rounds.unpack(body, 4)
+        digest, replies = rounds.read_replies(request)
+        session = self._taken(digest, "ask")
+        call, sizes = session.call, sizes_of(self._agreement, session.call.n_rows)
+        session.round = Round.gather(call, replies, self._agreement)
+        if session.round.keys[self._name] != exchange_key(session.secret):
+            raise ValueError("its own key in the request is not the one it gave")
+        question = rounds.question_of(data, call, sizes)
+        transcript = session.round.transcript
+        rounds.read_material(
+            signed, self._agreement, transcript=transcript, name=self._name, words=material, sealed=None
+        )
+        session.side.take(rounds.cipher_key(transcript, self._name), material)
+        answer = session.side.first(question, message)
+        self._keep(session, "layer" if sizes.hidden else session.last)
+        return session, answer
+
+    def layer(self, body: bytes) -> tuple[Session, bytes]:
+        """Take the opening of the second layer; return this party's half."""
+        session, message = self._next(body, "layer")
+        answer = session.side.layer(message)
+        self._keep(session, session.last)
+        return session, answer
+
+    def turn(self, body: bytes) -> tuple[Session, np.ndarray]:
+        """Take the last message, which ends the round; return this party's half of its votes, uint32."""
+        session, message = self._next(body, "vote")
+        return session, session.side.votes(message)
+
+    def hold(self, body: bytes, words: bytes) -> tuple[Session, np.ndarray]:
+        """Take, as the holder, the last message and the others' votes; return the sum of all halves.
+
+        The half is this party's own, still without noise; what the others sent is masked.
+        """
+        session, message = self._next(body, "hold")
+        call, others = session.call, session.call.participants[1:]
+        last, opening, signed, *votes = rounds.unpack(message, 3 + len(others))
+        transcript = b"" if session.round is None else session.round.transcript
+        rounds.read_material(
+            signed, self._agreement, transcript=transcript, name=HOLDER, words=words, sealed=None
+        )
+        sizes = sizes_of(self._agreement, call.n_rows)
+        stream, sent = Stream(session.holds), Sent(opening)
+        session.opening = two_party.words(sent, sizes.n_rows, sizes.n_classes)
+        sent.end()
+        pads = argmax_pads(stream, stream, sizes.n_rows, sizes.n_classes)
+        levels = two_party.levels(words, two_party.comparisons(sizes.n_rows, sizes.n_classes))
+        session.largest = OwnerLargest(pads, rounds.cipher_key(transcript, HOLDER), levels)
+        total = session.side.votes(last)
+        for name, sealed in zip(others, votes, strict=True):
+            try:
+                total = total + rounds.votes_of(sealed, transcript, name, self._agreement, n_rows=call.n_rows)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+        return session, total
+
+    def compared(self, session: Session, total: np.ndarray) -> bytes:
+        """Open the holder's sum, masked, and compare; the last message of the round is to come."""
+        if session.largest is None or session.opening is None:
+            raise ValueError("the round has no votes yet")
+        answer = session.largest.compared(two_party.scaled(total), session.opening)
+        self._keep(session, "argmax")
+        return answer
+
+    def argmax(self, body: bytes) -> tuple[Session, np.ndarray]:
+        """Take the asker's part of the comparisons, which ends the round; return half of the ones, uint32."""
+        session, message = self._next(body, "argmax")
+        if session.largest is None:
+            raise ValueError("the round has no votes yet")
+        return session, session.largest.ones(message)
+
+    def _next(self, body: bytes, stage: str) -> tuple[Session, bytes]:
+        digest, transcript, message = rounds.unpack(body, 3)
+        session = self._taken(digest.decode(errors="replace"), stage)
+        if session.round is None or session.round.transcript != transcript:
+            raise ValueError("the message is for another round")
+        return session, message
+
+    def _taken(self, digest: str, stage: str) -> Session:
+        with self._lock:
+            session = self._open.pop(digest, None)
+        if session is None or session.waits_for != stage:
+            raise ValueError("this round is not open: it was answered, given up, or never joined")
+        return session
+
+    def _keep(self, session: Session, stage: str = "ask") -> None:
+        session.waits_for = stage
+        with self._lock:
+            self._open[session.call.digest] = session
+            while len(self._open) > _OPEN_SECRET_ROUNDS:
+                self._open.popitem(last=False)
+
+
+def most_ask_bytes(agreement: Agreement) -> int:
+    """Return the length of the longest message of a secret round."""
+    sizes = sizes_of(agreement, agreement.max_rows)
+    numbers = 8 * sizes.n_rows * (sizes.first + 2 * sizes.hidden + sizes.n_classes)
+    votes = 16 + KEY_BYTES + SIGNATURE_BYTES + 4 * sizes.n_rows * sizes.n_classes  # of each other party
+    others = len(agreement.members) if agreement.argmax_only else 0
+    return numbers + words_bytes(sizes) + others * votes + 4096
 
 
 Checked = TypeVar("Checked")
@@ -229,7 +392,7 @@ class Party:
         sessions = self._secret
         self._payments.cap()
         weights = self._checked(lambda: sessions.join(call, secret))
-        return pack([reply, self._identity.seal("weights", bytes.fromhex(call.digest) + weights)])
+        return rounds.pack([reply, self._identity.seal("weights", bytes.fromhex(call.digest) + weights)])
 
     def ask(self, sealed: bytes) -> bytes:
         """Take masked rows and the opening of a model's first layer; return this party's half of the result.
@@ -240,7 +403,7 @@ class Party:
             As :meth:`vote`; or the dealer did not sign the material for this round and party.
         """
         sessions = self._sessions()
-        request, material = self._checked(lambda: unpack(sealed, 2))  # the dealer signed the second
+        request, material = self._checked(lambda: rounds.unpack(sealed, 2))  # the dealer signed the second
         body = self._from_aggregator("ask", request)
         session, answer = self._checked(lambda: sessions.ask(body, material))
         return self._identity.seal("ask", self._transcript(session) + answer)
@@ -260,7 +423,7 @@ class Party:
             As :meth:`ask`; or another party's votes are not of this round, or this party is not the holder.
         """
         sessions = self._sessions()
-        request, material = self._checked(lambda: unpack(sealed, 2))
+        request, material = self._checked(lambda: rounds.unpack(sealed, 2))
         body = self._from_aggregator("hold", request)
         session, total = self._checked(lambda: sessions.hold(body, material))
         self._take(session)
@@ -284,7 +447,12 @@ class Party:
             rows are not those of the call, or the budget is used up.
         """
         if self._secret is not None:
-            return self._turned(self._secret, self._from_aggregator("turn", sealed))
+            # the last message of a secret round: this party's half of its votes, masked
+            sessions, body = self._secret, self._from_aggregator("turn", sealed)
+            session, half = self._checked(lambda: sessions.turn(body))
+            self._take(session)
+            masked = half + self._noise(half.shape) + self._masks(session)
+            return self._identity.seal("votes", self._transcript(session) + masked.astype("<u4").tobytes())
         body = self._from_aggregator("request", sealed)
         with refusing(self.name, self.name):
             head, data = rounds.unpack(body, 2)
@@ -305,13 +473,6 @@ class Party:
         votes = count_votes(ballot.codes[None], n_classes=n_classes).astype(np.uint32)
         masked = votes + self._noise(votes.shape) + self._masks_of(round_, secret)
         return self._identity.seal("votes", round_.transcript + masked.astype("<u4").tobytes())
-
-    def _turned(self, sessions: SecretSessions, body: bytes) -> bytes:
-        """Take a secret round's last message; return this party's half of its votes, masked."""
-        session, half = self._checked(lambda: sessions.turn(body))
-        self._take(session)
-        masked = half + self._noise(half.shape) + self._masks(session)
-        return self._identity.seal("votes", self._transcript(session) + masked.astype("<u4").tobytes())
 
     def _take(self, session: Session) -> None:
         """Count and pay for a secret round, before anything that depends on votes leaves."""
