@@ -26,7 +26,7 @@ from bench._mnist import mnist
 from ostraka import TeacherEnsemble
 from ostraka.nets import generative as architectures
 from ostraka.nets import vectorised as planning
-from ostraka.nets.devices import threads
+from ostraka.nets.training import threads
 from ostraka.networks import TorchClassifier
 from ostraka.voters import count_votes, partition
 

@@ -9,7 +9,7 @@ from sklearn.model_selection import train_test_split
 from torch import nn
 
 from ostraka.core.diverged import TrainingDiverged
-from ostraka.nets.devices import device, threads
+from ostraka.nets.training import device, threads
 from ostraka.networks import TorchClassifier
 from tests.students.conftest import checks_of_scikit_learn
 

@@ -127,8 +127,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
             return self._fit_with_early_stopping(X, codes)
         import torch
 
-        from ostraka.nets.devices import device
-        from ostraka.nets.training import digest
+        from ostraka.nets.training import device, digest
 
         targets = torch.as_tensor(codes, device=device(self.device))
         return self.minimise(
@@ -152,8 +151,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError("patience must be None here: only fit can hold rows out")
         import torch
 
-        from ostraka.nets.devices import device
-        from ostraka.nets.training import Objective, n_steps
+        from ostraka.nets.training import Objective, device, n_steps
 
         where, seed = device(self.device), self.seed()
         rows = torch.as_tensor(X, device=where)
@@ -189,8 +187,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
 
         ``settings`` are the others of :func:`ostraka.nets.training.train`.
         """
-        from ostraka.nets.devices import threads
-        from ostraka.nets.training import epoch_callback, train
+        from ostraka.nets.training import epoch_callback, threads, train
 
         with threads(self.n_threads):
             self.losses_ = train(
@@ -219,7 +216,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "module_")
         import torch
 
-        from ostraka.nets.devices import threads
+        from ostraka.nets.training import threads
 
         X = validate_data(self, X, reset=False, dtype=np.float32)
         where = next(self.module_.parameters()).device
@@ -236,8 +233,8 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
         _require_torch()
         import torch
 
-        from ostraka.nets.devices import reseed
         from ostraka.nets.generative import NAMED
+        from ostraka.nets.training import reseed
 
         with torch.random.fork_rng():
             reseed(seed)

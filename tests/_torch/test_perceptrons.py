@@ -10,10 +10,9 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from ostraka import TeacherEnsemble
-from ostraka.nets import compiled, perceptrons
-from ostraka.nets.perceptrons import is_compilable
+from ostraka.nets import compiled, vectorised
 from ostraka.nets.training import TrainingSet
-from ostraka.nets.vectorised import plan, train_stack
+from ostraka.nets.vectorised import is_compilable, plan, train_stack
 from ostraka.networks import TorchClassifier
 
 X, Y = load_digits(n_class=4, return_X_y=True)
@@ -124,7 +123,7 @@ def test_threads_and_rounds_change_nothing_to_the_last_bit(monkeypatch, options)
     own = [training_set(number, 30 + 7 * number) for number in range(6)]
     want, _, losses = train_stack(found(n_threads=1, **options), own)
     for n_threads, work in ((2, 2**26), (3, 1), (1, 2_000)):
-        monkeypatch.setattr(perceptrons, "_WORK", work)
+        monkeypatch.setattr(vectorised, "_WORK", work)
         got, failed, others = train_stack(found(n_threads=n_threads, **options), own)
         assert not failed.any()
         assert others == losses
@@ -182,7 +181,7 @@ def test_compiled_code_that_learns_something_else_is_not_used(monkeypatch, defec
 
 
 def test_memory_that_is_short_for_one_halves_the_group(monkeypatch):
-    real, groups = perceptrons.train_perceptrons, []
+    real, groups = vectorised.train_perceptrons, []
 
     def short(plan, training_sets, **options):
         groups.append(len(training_sets))
@@ -190,7 +189,7 @@ def test_memory_that_is_short_for_one_halves_the_group(monkeypatch):
             raise MemoryError("Unable to allocate")
         return real(plan, training_sets, **options)
 
-    monkeypatch.setattr(perceptrons, "train_perceptrons", short)
+    monkeypatch.setattr(vectorised, "train_perceptrons", short)
     network = TorchClassifier(layers(), epochs=1, batch_size=SIZE, device="cpu")
     done = TeacherEnsemble(network, n_teachers=9).fit(X[:360], Y[:360], classes=range(4))
     assert len(done.teachers_) == 9

@@ -9,7 +9,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from ostraka.nets import perceptrons, stacks, vectorised
+from ostraka.nets import stacks, vectorised
 from ostraka.nets import vectorised as planning
 from ostraka.nets.stacks import TrainedNetwork, predict_classes, retry_with_half
 from ostraka.nets.training import TrainingSet, _split
@@ -301,7 +301,7 @@ def test_a_network_that_never_gets_better_takes_its_first_epoch_and_waits_as_lon
     worse = lambda course, *_: torch.full((2,), float(course.steps_done))  # noqa: E731
     monkeypatch.setattr(vectorised._StackTrainer, "_held_out_loss", worse)
     held_out = itertools.count().__next__
-    monkeypatch.setattr(perceptrons.compiled, "held_out_loss", lambda *_: float(held_out()))
+    monkeypatch.setattr(vectorised.compiled, "held_out_loss", lambda *_: float(held_out()))
     whole, _, losses = train_stack(planned(MODULES[name], epochs=20, patience=patience), own)
     assert [loss > 0 for loss in losses] == [True] * (1 + patience) + [False] * (19 - patience)
     assert all(same(one, other) for one, other in zip(whole, first, strict=True))

@@ -16,8 +16,8 @@ from torch import nn
 
 from ostraka import GNMax, TeacherEnsemble
 from ostraka.consistent import Consistent
-from ostraka.nets import perceptrons, vectorised
 from ostraka.nets import training as loop
+from ostraka.nets import vectorised
 from ostraka.nets import vectorised as planning
 from ostraka.networks import TorchClassifier
 from ostraka.voters import SavedTeachers, partition
@@ -285,7 +285,7 @@ def test_an_interrupted_training_goes_on_as_if_it_had_not_been(
 ):
     monkeypatch.setattr(planning, "_AT_LEAST", 1)
     monkeypatch.setattr(planning, "_IN_CACHE", 600_000)  # two stacks of six teachers and six epochs
-    monkeypatch.setattr(perceptrons, "_WORK", 1)  # as if an epoch took long
+    monkeypatch.setattr(vectorised, "_WORK", 1)  # as if an epoch took long
 
     def interrupt(stage, done, _total):
         if stage == "teachers" and done == stop:

@@ -2,12 +2,12 @@
 
 *In* come arrays of rows, codes of classes, and settings. *Out* go modules, losses and predictions.
 
-``training`` has the one training loop, its checkpoints and batches; ``devices`` chooses device and threads;
+``training`` has the one training loop, its checkpoints and batches, and chooses device and threads;
 ``generative`` defines all networks, classifiers and generators; ``adversarial`` trains GANs, BEGANs and VAEs
 without privacy; ``images`` augments rows. Teachers train together: ``vectorised`` tests on made-up rows
-whether that is possible and trains a stack, ``stacks`` holds many networks in shared tensors and computes
-their losses, ``perceptrons`` and ``compiled`` train plain perceptrons on a CPU, and ``predictions`` computes
-the votes. ``private`` trains with clipped and noisy gradients.
+whether that is possible, and trains a stack, or plain perceptrons on a CPU by ``compiled``; ``stacks`` holds
+many networks in shared tensors, and computes their losses and their votes. ``private`` trains with clipped
+and noisy gradients.
 
 The promise: **a training repeats bit for bit from its seed, interrupted or not, and no network of a stack
 changes another.** Under ``private``, no row changes another row's gradient either.

@@ -12,8 +12,16 @@ from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from ostraka.nets import generative
-from ostraka.nets.devices import device, preserve_generators, reseed, threads
-from ostraka.nets.training import Objective, epoch_callback, n_steps, train
+from ostraka.nets.training import (
+    Objective,
+    device,
+    epoch_callback,
+    n_steps,
+    preserve_generators,
+    reseed,
+    threads,
+    train,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

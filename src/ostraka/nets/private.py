@@ -98,13 +98,6 @@ def _is_known(layer: nn.Module) -> bool:
     return type(layer) is nn.Linear
 
 
-def _recorder(calls: list[_Seen]) -> Callable[[nn.Module, tuple[torch.Tensor, ...], torch.Tensor], None]:
-    def record(layer: nn.Module, arguments: tuple[torch.Tensor, ...], out: torch.Tensor) -> None:
-        calls.append(_Seen(layer, arguments[0].detach(), out, out._version))  # noqa: SLF001
-
-    return record
-
-
 def _ghost(
     module: nn.Module,
     losses: Callable[[nn.Module, torch.Tensor], torch.Tensor],
@@ -116,7 +109,11 @@ def _ghost(
     while not parts:
         for block in _blocks(rows, n_rows):
             calls: list[_Seen] = []
-            hooks = [layer.register_forward_hook(_recorder(calls)) for layer in names]
+
+            def record(layer: nn.Module, inputs: Any, out: torch.Tensor, into: list[_Seen] = calls) -> None:
+                into.append(_Seen(layer, inputs[0].detach(), out, out._version))  # noqa: SLF001
+
+            hooks = [layer.register_forward_hook(record) for layer in names]
             exact = [layer for layer in names if type(layer) is nn.Linear]
             for layer in exact:
                 layer.forward = partial(_exact_linear, layer)  # type: ignore[method-assign]

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, vmap
 
-from ostraka.nets.devices import device, threads
+from ostraka.nets.training import device, threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

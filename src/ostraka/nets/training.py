@@ -1,13 +1,17 @@
 """The only training loop: repeatable, resumable, and restored to the last good epoch when a loss is NaN.
 
-Also its checkpoints, and the training sets of a stack of networks in batches of one shape.
+Also its checkpoints; devices, threads and random generators of torch; and the training sets of a stack of
+networks in batches of one shape.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import math
+import os
+import random
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +20,70 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import torch
 
-from ostraka.core import files
+from ostraka.core import check, files
 from ostraka.core.diverged import TrainingDiverged
-from ostraka.nets.devices import reseed
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+
+def device(name: str) -> torch.device:
+    """The device of that name. "auto" is the GPU if there is one, otherwise the CPU.
+
+    Raises
+    ------
+    ValueError
+        This machine, or this build of torch, does not have the device.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        chosen = torch.device(name)
+        torch.empty(0, device=chosen)
+    except (RuntimeError, AssertionError) as error:  # torch raises either where there is no CUDA
+        raise ValueError(
+            f"device {name!r} is not available: this torch ({torch.__version__}) sees "
+            f"{torch.cuda.device_count()} GPUs. Type device='cpu', or device='auto'"
+        ) from error
+    return chosen
+
+
+def reseed(seed: int) -> None:
+    """Seed torch's generators, in 1/300 of the time of torch.manual_seed, which records its caller."""
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.manual_seed_all(seed)
+
+
+@contextlib.contextmanager
+def preserve_generators() -> Iterator[None]:
+    """Restore the global generators of NumPy, Python and torch on exit."""
+    before = np.random.get_state(), random.getstate()  # noqa: NPY002
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        np.random.set_state(before[0])  # noqa: NPY002
+        random.setstate(before[1])
+
+
+@contextlib.contextmanager
+def threads(number: int | None) -> Iterator[int]:
+    """Let torch compute with this many threads inside the context.
+
+    None: torch's own number, which is that of the cores or ``OMP_NUM_THREADS``, but at most the number of
+    cores that this process may use: more threads than cores slow small networks down several times.
+    """
+    if number is not None:
+        check.integer(n_threads=number, least=1)
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    targets = min(torch.get_num_threads(), allowed) if number is None else number
+    before = torch.get_num_threads()
+    torch.set_num_threads(targets)
+    try:
+        yield targets
+    finally:
+        torch.set_num_threads(before)
 
 
 class Stateful(Protocol):
@@ -238,28 +299,25 @@ class _Run:
                     for objective, rates in zip(self.objectives, self.rates, strict=True):
                         for group, rate in zip(objective.groups, rates, strict=True):
                             group["lr"] = rate * share
-                values = [self._step(objective, batch, epoch, step) for objective in self.objectives]
-                total += values[0]
+                for number, objective in enumerate(self.objectives):
+                    if objective.optimizer is not None:
+                        objective.optimizer.zero_grad(set_to_none=True)
+                    loss = objective.loss(batch)
+                    value = float(loss.detach())
+                    if not math.isfinite(value):
+                        raise TrainingDiverged(
+                            f"the loss is {value} in epoch {epoch + 1} of {self.epochs}, "
+                            f"step {step + 1} of {self.steps}: the model is as after epoch {epoch}. "
+                            "Try a smaller learning_rate"
+                        )
+                    if loss.requires_grad:  # otherwise the gradients are stored already
+                        loss.backward()  # type: ignore[no-untyped-call]
+                    if objective.optimizer is not None:
+                        objective.optimizer.step()
+                    total += 0.0 if number else value
                 if self.after_step is not None:
                     self.after_step()
         return total / self.steps
-
-    def _step(self, objective: Objective, batch: Any, epoch: int, step: int) -> float:
-        if objective.optimizer is not None:
-            objective.optimizer.zero_grad(set_to_none=True)
-        loss = objective.loss(batch)
-        value = float(loss.detach())
-        if not math.isfinite(value):
-            raise TrainingDiverged(
-                f"the loss is {value} in epoch {epoch + 1} of {self.epochs}, "
-                f"step {step + 1} of {self.steps}: the model is as after epoch {epoch}. "
-                "Try a smaller learning_rate"
-            )
-        if loss.requires_grad:  # otherwise the gradients are stored already
-            loss.backward()  # type: ignore[no-untyped-call]
-        if objective.optimizer is not None:
-            objective.optimizer.step()
-        return value
 
 
 def _copied(parts: Mapping[str, Stateful], spare: Any = None) -> dict[str, dict[str, Any]]:
@@ -338,8 +396,19 @@ class StackBatches:
         self.row_weights = torch.as_tensor(
             np.float32((np.arange(batch_size) < lengths) / lengths), device=where
         )
-        chunks = range(0, max(len(numbers) for numbers in held_out), batch_size)
-        self.held_batches = [self._held_batch(held_out, start, where) for start in chunks]
+        self.held_batches = []
+        for start in range(0, max(len(numbers) for numbers in held_out), batch_size):
+            mine = [places[start : start + batch_size] for places in held_out]
+            numbers = [  # a network with fewer rows repeats some at weight 0
+                np.resize(part if len(part) else learned, batch_size)
+                for part, learned in zip(mine, self._learned, strict=True)
+            ]
+            lengths = np.array([len(part) for part in mine])[:, None]
+            many = np.maximum([len(places) for places in held_out], 1)[:, None]
+            weights = np.float32((np.arange(batch_size) < lengths) / many)
+            self.held_batches.append(
+                (torch.as_tensor(np.array(numbers), device=where), torch.as_tensor(weights, device=where))
+            )
 
     def numbers(self, begin: int, end: int, *, epochs: int) -> torch.Tensor:
         """Row numbers of the steps from ``begin`` to ``end``: int64 (n_steps, n_networks, batch_size).
@@ -362,22 +431,6 @@ class StackBatches:
         generator = torch.Generator().manual_seed(epoch_seed(self.seeds[number], epoch))
         order = torch.randperm(len(learned), generator=generator).numpy()
         return np.resize(learned[order], (self.steps[number], self._size))
-
-    def _held_batch(
-        self, held_out: list[np.ndarray], start: int, where: torch.device
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """A batch of held-out rows from ``start`` on. A network with fewer rows repeats some at weight 0."""
-        size = self._size
-        mine = [places[start : start + size] for places in held_out]
-        numbers = [
-            np.resize(part if len(part) else learned, size)
-            for part, learned in zip(mine, self._learned, strict=True)
-        ]
-        lengths = np.array([len(part) for part in mine])[:, None]
-        weights = (np.arange(size) < lengths) / np.maximum([len(places) for places in held_out], 1)[:, None]
-        return torch.as_tensor(np.array(numbers), device=where), torch.as_tensor(
-            np.float32(weights), device=where
-        )
 
 
 def _split(training_set: TrainingSet, *, hold_out: bool) -> tuple[np.ndarray, np.ndarray]:

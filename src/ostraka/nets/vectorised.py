@@ -1,6 +1,7 @@
 """Vectorised training: the networks of a stack train in the same steps, each on its own rows.
 
 Whether networks of one shape can be stacked is found out on made-up rows, before private rows are read.
+Perceptrons on a CPU train in compiled code, one network on each thread at a time.
 """
 
 from __future__ import annotations
@@ -11,20 +12,36 @@ import math
 import random
 import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import threadpoolctl  # type: ignore[import-untyped,unused-ignore]
 import torch
 from sklearn.base import clone
 from torch import nn
 
-from ostraka.nets import perceptrons
-from ostraka.nets.compiled import DIVERGED
-from ostraka.nets.devices import device, preserve_generators, reseed, threads
-from ostraka.nets.perceptrons import is_compilable
-from ostraka.nets.stacks import NetworkStack, Targets, TrainingPlan, backpropagate, is_out_of_memory
-from ostraka.nets.training import Objective, StackBatches, TrainingSet, digest, train
+from ostraka.nets import compiled
+from ostraka.nets.stacks import (
+    NetworkStack,
+    Targets,
+    TrainingPlan,
+    backpropagate,
+    is_out_of_memory,
+    weights_of,
+)
+from ostraka.nets.training import (
+    Objective,
+    StackBatches,
+    TrainingSet,
+    device,
+    digest,
+    preserve_generators,
+    reseed,
+    threads,
+    train,
+)
 
 if TYPE_CHECKING:
     import os
@@ -77,7 +94,7 @@ def train_stack(
         text = f"{settings}, {plan.module}, {how}, {[member.seed for member in training_sets]}"
         fingerprint = digest(text, *(part for one in training_sets for part in (one.rows, one.codes)))
     if plan.compiled:
-        return perceptrons.train_perceptrons(
+        return train_perceptrons(
             plan, training_sets, checkpoint=checkpoint, fingerprint=fingerprint, on_progress=on_progress
         )
     with threads(plan.network.n_threads), preserve_generators():
@@ -149,7 +166,7 @@ class _StackTrainer(nn.Module):
         losses = self._attempt(
             lambda: backpropagate(self.stack, self._rows(numbers, augmented=True), self._targets(numbers))
         )
-        finite = losses < DIVERGED  # False for NaN
+        finite = losses < compiled.DIVERGED  # False for NaN
         self.failed.logical_or_(self._running & ~finite)  # in place, as nn.Module requires of a buffer
         if self.network.rate_schedule() is not None:
             self._before = [tensor.detach().clone() for tensor in self.stack.trained]
@@ -167,12 +184,24 @@ class _StackTrainer(nn.Module):
         if not len(self.kept):
             return
         ends = (int(self.steps_done) % self.batches.steps == 0) & self._running.cpu().numpy()
-        if ends.any():
-            # copy the present weights of these networks
-            chosen = torch.as_tensor(self._improved(ends), device=self._running.device)
-            for best, tensor in zip(self.kept, self.stack.tensors(), strict=True):
-                best.data = torch.where(_broadcast(chosen, tensor), tensor.detach(), best.data)
-            self._update_running()
+        if not ends.any():
+            return
+        # keep the present weights of those that improved; stop those without progress for too long
+        if self.network.patience is None:
+            better = ends & (int(self.steps_done) == self.n_steps)
+        else:
+            losses = np.zeros(len(ends))
+            with torch.no_grad():
+                for chunk in self.batches.held_batches:
+                    losses += self._attempt(partial(self._held_out_loss, *chunk)).cpu().numpy()
+            better = ends & ((losses < self.best_loss.numpy()) | self.batches.none_held)
+            self.best_loss.copy_(torch.as_tensor(np.where(better, losses, self.best_loss.numpy())))
+            self.epochs_waited.copy_(torch.as_tensor(np.where(better, 0, self.epochs_waited.numpy() + ends)))
+            self.stopped |= self.epochs_waited >= self.network.patience
+        chosen = torch.as_tensor(better, device=self._running.device)
+        for best, tensor in zip(self.kept, self.stack.tensors(), strict=True):
+            best.data = torch.where(_broadcast(chosen, tensor), tensor.detach(), best.data)
+        self._update_running()
 
     def results(self) -> tuple[list[Weights], np.ndarray]:
         """The weights of each network, and which networks failed."""
@@ -213,38 +242,21 @@ class _StackTrainer(nn.Module):
         rows = self._memory.view(*numbers.shape, -1)
         if self.network.augment is None or not augmented:
             return rows
-        changed = [self._augmented(number, part) for number, part in enumerate(rows)]
+        changed = []
+        for number, part in enumerate(rows):  # in a call of its own, so that an error costs one ballot only
+            _seed_all(self.batches.seeds[number] + int(self.steps_done))
+            other = None
+            with contextlib.suppress(Exception):  # the text of the error may be private
+                moved = self.network.augment(part)
+                other = moved.to(part) if moved.shape == part.shape else None
+            self.failed[number] |= other is None
+            changed.append(part if other is None else other)
         self._seed(int(self.steps_done))
         return torch.stack(changed)
-
-    def _augmented(self, number: int, rows: torch.Tensor) -> torch.Tensor:
-        """Augment one network's rows, in a call of its own, so that an error costs one ballot only."""
-        _seed_all(self.batches.seeds[number] + int(self.steps_done))
-        augment = cast("Callable[[torch.Tensor], torch.Tensor]", self.network.augment)
-        with contextlib.suppress(Exception):  # the text of the error may be private
-            changed = augment(rows)
-            if changed.shape == rows.shape:
-                return changed.to(rows)
-        self.failed[number] = True
-        return rows
 
     def _seed(self, step: int) -> None:
         """Seed what the module draws from; a module in a stack draws from torch's generators only."""
         (reseed if self.plan.together else _seed_all)(self.seed + step)
-
-    def _improved(self, ends: np.ndarray) -> np.ndarray:
-        """Return which networks improved in the last epoch; stop those without progress for too long."""
-        if self.network.patience is None:
-            return ends & (int(self.steps_done) == self.n_steps)
-        losses = np.zeros(len(ends))
-        with torch.no_grad():
-            for chunk in self.batches.held_batches:
-                losses += self._attempt(partial(self._held_out_loss, *chunk)).cpu().numpy()
-        better: np.ndarray = ends & ((losses < self.best_loss.numpy()) | self.batches.none_held)
-        self.best_loss.copy_(torch.as_tensor(np.where(better, losses, self.best_loss.numpy())))
-        self.epochs_waited.copy_(torch.as_tensor(np.where(better, 0, self.epochs_waited.numpy() + ends)))
-        self.stopped |= self.epochs_waited >= self.network.patience
-        return better
 
     def _update_running(self) -> None:
         """Recompute which networks still train; this is also needed after a checkpoint was read."""
@@ -312,7 +324,16 @@ def plan(network: TorchClassifier, *, n_features: int, n_classes: int) -> Traini
             trial = clone(network)
             trial.classes_, trial.module_ = np.arange(n_classes), module
             trial.require_logits(rows[0][:2])
-            optimizer = _stepped(alone, rows[:1])
+            stack, batch = alone.new_stack([0]), rows[:1]
+            optimizer = alone.optimizer(stack.trained.parameters())
+            if network.augment is not None:
+                batch = network.augment(batch[0])[None]
+                if batch.shape[1:] != (network.batch_size, n_features):
+                    raise ValueError(  # noqa: TRY301  (as whatever else is wrong with it)
+                        f"augment must return as many rows as it gets, got shape {tuple(batch.shape[1:])}"
+                    )
+            stack.logits(batch, training=True).sum().backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
         except Exception as error:
             raise ValueError(
                 f"{network!r} cannot be trained; on made-up rows of {n_features} features it raises: {error}"
@@ -320,7 +341,21 @@ def plan(network: TorchClassifier, *, n_features: int, n_classes: int) -> Traini
         # networks that vmap cannot compute are trained one after another
         with contextlib.suppress(Exception):
             if type(optimizer) in _ELEMENTWISE:
-                return _compiled(_together(alone, rows), rows)
+                stacked = _together(alone, rows)
+                if not (stacked.together and is_compilable(network, module)):
+                    return stacked
+                # compiled code, if its losses equal those of a stack
+                in_code = dataclasses.replace(stacked, compiled=True, size=max(stacked.size, _AT_LEAST))
+                short = clone(network).set_params(epochs=3, patience=None, checkpoint=None, progress=None)
+                training_sets = [
+                    TrainingSet(rows=part.numpy(), codes=np.arange(len(part)) % n_classes, seed=number)
+                    for number, part in enumerate(rows)
+                ]
+                losses, others = (
+                    train_stack(dataclasses.replace(way, network=short), training_sets)[2]
+                    for way in (stacked, in_code)
+                )
+                return in_code if np.allclose(losses, others, rtol=1e-2) else stacked
     return alone
 
 
@@ -332,59 +367,32 @@ def _together(alone: TrainingPlan, rows: torch.Tensor) -> TrainingPlan:
     if _generator_state() != before:  # the module draws from generators that are not torch's
         return alone
     size = _size(alone, rows)
-    if size == 1 or not (_equals_alone(alone, clean, rows) and _is_isolated(together, clean, rows)):
+    if size == 1:
         return alone
-    orders = {
-        name: (0, *sorted(range(1, gradient.dim()), key=lambda axis: -gradient.stride()[axis]))
-        for name, gradient in zip(alone.orders, clean["gradients"], strict=True)
-    }
-    return dataclasses.replace(together, orders=orders, size=size)
-
-
-def _compiled(stacked: TrainingPlan, rows: torch.Tensor) -> TrainingPlan:
-    """The plan for compiled code, if it implements such networks and its losses equal those of a stack."""
-    if not (stacked.together and is_compilable(stacked.network, stacked.module)):
-        return stacked
-    compiled = dataclasses.replace(stacked, compiled=True, size=max(stacked.size, _AT_LEAST))
-    short = clone(stacked.network).set_params(epochs=3, patience=None, checkpoint=None, progress=None)
-    training_sets = [
-        TrainingSet(rows=part.numpy(), codes=np.arange(len(part)) % stacked.n_classes, seed=number)
-        for number, part in enumerate(rows)
-    ]
-    losses, compiled_losses = (
-        train_stack(dataclasses.replace(plan, network=short), training_sets)[2]
-        for plan in (stacked, compiled)
-    )
-    return compiled if np.allclose(losses, compiled_losses, rtol=1e-2) else stacked
-
-
-def _equals_alone(alone: TrainingPlan, clean: dict[str, list[torch.Tensor]], rows: torch.Tensor) -> bool:
-    """Whether each network in a stack computes what it computes alone, up to rounding."""
+    # each network computes what it computes alone, up to rounding
     for number in range(3):
         by_itself = _probe(alone.new_stack([number]), rows[number : number + 1])
         for part in ("logits", "gradients"):  # random numbers in training are drawn for the whole stack
             for a, b in zip(by_itself[part], clean[part], strict=True):
                 if not torch.allclose(a[0], b[number], rtol=1e-2, atol=1e-4):
-                    return False
-    return True
-
-
-def _is_isolated(together: TrainingPlan, clean: dict[str, list[torch.Tensor]], rows: torch.Tensor) -> bool:
-    """Whether rows and weights of the second network leave the first and the third unchanged."""
-    # to the last bit if a repetition gives the same bits: some GPU kernels add in any order
+                    return alone
+    # rows and weights of the second network leave the first and the third unchanged, to the last bit if a
+    # repetition gives the same bits: some GPU kernels add in any order
     exactly = _same(clean, _probe(together.new_stack(range(3)), rows), exactly=True)
     for garbage in _GARBAGE:
-        changed = rows.clone()
+        changed, stack = rows.clone(), together.new_stack(range(3))
         changed[1] = garbage
-        stack = together.new_stack(range(3))
         for tensor in stack.tensors():
             if tensor.is_floating_point():
                 tensor.data[1] = garbage
-        if not _same(clean, _probe(together.new_stack(range(3)), changed), exactly=exactly):
-            return False
-        if not _same(clean, _probe(stack, rows), exactly=exactly):
-            return False
-    return True
+        for probe in (_probe(together.new_stack(range(3)), changed), _probe(stack, rows)):
+            if not _same(clean, probe, exactly=exactly):
+                return alone
+    orders = {
+        name: (0, *sorted(range(1, gradient.dim()), key=lambda axis: -gradient.stride()[axis]))
+        for name, gradient in zip(alone.orders, clean["gradients"], strict=True)
+    }
+    return dataclasses.replace(together, orders=orders, size=size)
 
 
 def _probe(stack: NetworkStack, rows: torch.Tensor) -> dict[str, list[torch.Tensor]]:
@@ -430,21 +438,6 @@ def _same(
     )
 
 
-def _stepped(alone: TrainingPlan, rows: torch.Tensor) -> torch.optim.Optimizer:
-    """Make one training step on made-up rows."""
-    stack = alone.new_stack([0])
-    optimizer = alone.optimizer(stack.trained.parameters())
-    if alone.network.augment is not None:
-        rows = alone.network.augment(rows[0])[None]
-        if rows.shape[1:] != (alone.network.batch_size, alone.n_features):
-            raise ValueError(
-                f"augment must return as many rows as it gets, got shape {tuple(rows.shape[1:])}"
-            )
-    stack.logits(rows, training=True).sum().backward()  # type: ignore[no-untyped-call]
-    optimizer.step()
-    return optimizer
-
-
 def _size(alone: TrainingPlan, rows: torch.Tensor) -> int:
     """Networks in a stack: all of them on a GPU, as many as fit into the cache on a CPU."""
     if rows.device.type != "cpu":
@@ -464,3 +457,193 @@ def _size(alone: TrainingPlan, rows: torch.Tensor) -> int:
     for hook in hooks:
         hook.remove()
     return max(1, _IN_CACHE // (_PER_WEIGHT * weights + _PER_ACTIVATION * sum(numbers)))
+
+
+_WORK = 2**30  # weights times rows before a thread takes the next network, whose memory it then has to read
+_LEAST = 1024  # a row costs at least as much as with this number of weights
+_ADAM = (None, torch.optim.Adam, torch.optim.AdamW)
+
+
+def is_compilable(network: TorchClassifier, module: nn.Module) -> bool:
+    """Whether the compiled code implements these settings and this module."""
+    layers = list(module) if type(module) is nn.Sequential else []
+    linear, between = layers[::2], layers[1::2]
+    children = [name for name, layer in module.named_children() if type(layer) is nn.Linear]
+    names = [f"{name}.{part}" for name in children for part in ("weight", "bias")]
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return (
+        device(network.device).type == "cpu"
+        and network.optimizer in _ADAM
+        and network.augment is None
+        # linear layers with ReLU between them, all trained, without hooks
+        and len(layers) % 2 == 1
+        and all(type(layer) is nn.Linear and layer.bias is not None for layer in linear)
+        and all(type(layer) is nn.ReLU for layer in between)
+        and len(set(module.parameters())) == 2 * len(linear)
+        and list(weights_of(module)) == names
+        and all(
+            parameter.requires_grad and parameter.dtype is torch.float32 for parameter in module.parameters()
+        )
+        and not any(getattr(part, hook) for part in module.modules() for hook in hooks)
+    )
+
+
+def train_perceptrons(
+    plan: TrainingPlan,
+    training_sets: Sequence[TrainingSet],
+    *,
+    checkpoint: str | os.PathLike[str] | None,
+    fingerprint: str,
+    on_progress: Callable[[int, int], object],
+) -> tuple[list[Weights], np.ndarray, list[float]]:
+    """As :func:`train_stack`."""
+    network = plan.network
+    batches = StackBatches(
+        training_sets,
+        n_classes=plan.n_classes,
+        batch_size=network.batch_size,
+        hold_out=network.patience is not None,
+        where=torch.device("cpu"),
+    )
+    with (
+        threads(network.n_threads) as n_threads,
+        preserve_generators(),
+        threadpoolctl.threadpool_limits(1, user_api="blas"),  # otherwise every thread starts more threads
+        ThreadPoolExecutor(n_threads) as pool,
+    ):
+        learners = [_Learner(plan, batches, number) for number in range(len(training_sets))]
+        rows = int(batches.steps.max()) * network.batch_size
+        epochs_at_once = max(1, _WORK // (max(learners[0].weights.numel(), _LEAST) * rows))
+        train(  # its "epoch" is a round over all networks; it stores checkpoints of the learners
+            [Objective(optimizer=None, loss=lambda n_epochs: _round(learners, n_epochs, pool, on_progress))],
+            lambda _generator: [epochs_at_once],
+            steps=1,
+            epochs=-(-network.epochs // epochs_at_once),
+            seed=training_sets[0].seed,
+            state={} if checkpoint is None else {"learners": nn.ModuleList(learners)},
+            checkpoint=checkpoint,
+            fingerprint=fingerprint,
+        )
+    networks, failed = zip(*[learner.result() for learner in learners], strict=True)
+    losses = torch.stack([learner.losses for learner in learners]).sum(dim=0)
+    return list(networks), np.array(failed), losses.tolist()
+
+
+def _round(
+    learners: Sequence[_Learner],
+    n_epochs: int,
+    pool: ThreadPoolExecutor,
+    on_progress: Callable[[int, int], object],
+) -> torch.Tensor:
+    """Train every network for this number of epochs."""
+    begin, epochs, many = int(learners[0].epoch), len(learners[0].losses), len(learners)
+    end = min(begin + n_epochs, epochs)
+    tasks = [pool.submit(learner.train_to, end) for learner in learners]
+    try:
+        for done, task in enumerate(tasks, start=1):
+            task.result()
+            on_progress(begin * many + done * (end - begin), epochs * many)
+    finally:
+        for task in tasks:
+            task.cancel()
+        wait(tasks)  # after an interrupt the training loop restores weights: no thread may write them then
+    return torch.zeros(())
+
+
+class _Learner(nn.Module):
+    """One perceptron in training. It shares no state with another."""
+
+    weights: torch.Tensor
+    moments: torch.Tensor
+    best_weights: torch.Tensor
+    losses: torch.Tensor
+    best_loss: torch.Tensor
+    epochs_waited: torch.Tensor
+    failed: torch.Tensor
+    epoch: torch.Tensor
+
+    def __init__(self, plan: TrainingPlan, batches: StackBatches, number: int) -> None:
+        super().__init__()
+        self.network, self.batches, self.number = plan.network, batches, number
+        tensors = weights_of(
+            plan.network.new_module(
+                n_features=plan.n_features, n_classes=plan.n_classes, seed=batches.seeds[number]
+            )
+        )
+        self.shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        self.widths = np.array([plan.n_features, *(shape[0] for shape in self.shapes.values())][::2])
+        defaults = plan.optimizer([nn.Parameter(torch.empty(0))]).defaults
+        self.constants = (*defaults["betas"], defaults["eps"], defaults["weight_decay"])
+        weights = torch.cat([tensor.detach().t().flatten() for tensor in tensors.values()])
+        for name, buffer in {
+            "weights": weights,
+            "moments": torch.zeros(2, len(weights)),
+            "best_weights": None if plan.network.patience is None else weights.clone(),
+            "losses": torch.zeros(plan.network.epochs, dtype=torch.float64),
+            "best_loss": torch.tensor(torch.inf, dtype=torch.float64),
+            "epochs_waited": torch.tensor(0),
+            "failed": torch.tensor(False),
+            "epoch": torch.tensor(0),
+        }.items():
+            self.register_buffer(name, buffer)
+
+    def train_to(self, end: int) -> None:
+        """Train up to that epoch, unless the network has failed or has waited too long."""
+        begin, patience = int(self.epoch), self.network.patience
+        at_once = end - begin if patience is None else 1  # one call for each epoch takes 10 % more time
+        for epoch in range(begin, end, at_once):
+            if self.failed or (patience is not None and int(self.epochs_waited) >= patience):
+                break
+            epochs = range(epoch, epoch + at_once)
+            steps = int(self.batches.steps[self.number])
+            order = np.stack([self.batches.order(self.number, epoch) for epoch in epochs])
+            rates = np.full((len(epochs), steps), self.network.learning_rate)
+            schedule, first_step = self.network.rate_schedule(), epochs[0] * steps
+            if schedule is not None:
+                total = self.network.epochs * steps
+                rates *= np.reshape(
+                    [schedule((first_step + step) / total) for step in range(rates.size)], rates.shape
+                )
+            losses = compiled.train(self._examples(), self._perceptron(), order, rates, first_step)
+            diverged = np.isinf(losses)
+            self.losses.numpy()[epochs.start : epochs.stop] = np.where(diverged, 0.0, losses)
+            self.failed.fill_(bool(diverged.any()))
+            if patience is None:
+                continue
+            # keep the weights if the held-out loss is the lowest so far; without held-out rows, always
+            numbers, loss = self.batches.held_rows[self.number], -np.inf
+            if len(numbers):
+                loss = compiled.held_out_loss(self._examples(), self._perceptron(), numbers)
+            better = loss < float(self.best_loss) or loss == -np.inf
+            if better:
+                self.best_loss.fill_(loss)
+                np.copyto(self.best_weights.numpy(), self.weights.numpy())  # torch would start more threads
+            self.epochs_waited.fill_(0 if better else int(self.epochs_waited) + 1)
+        self.epoch.fill_(end)
+
+    def result(self) -> tuple[Weights, bool]:
+        """The weights with the names and shapes of the module, and whether the network failed."""
+        last = self.weights if self.network.patience is None else self.best_weights
+        parts = torch.split(last, [math.prod(shape) for shape in self.shapes.values()])
+        named = {
+            name: part.reshape(shape[::-1]).t().clone(memory_format=torch.contiguous_format)
+            for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
+        }
+        return named, bool(self.failed) or not all(bool(edge.isfinite()) for edge in last.aminmax())
+
+    def _examples(self) -> compiled.Examples:
+        batches, number = self.batches, self.number
+        return compiled.Examples(
+            rows=batches.rows.numpy(),
+            codes=batches.codes.numpy(),
+            row_weights=batches.row_weights[number].numpy(),
+            absent=batches.absent[number].numpy(),
+        )
+
+    def _perceptron(self) -> compiled.Perceptron:
+        return compiled.Perceptron(
+            widths=self.widths,
+            weights=self.weights.numpy(),
+            moments=self.moments.numpy(),
+            constants=self.constants,
+        )

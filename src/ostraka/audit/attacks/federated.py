@@ -9,8 +9,8 @@ import torch
 from torch.func import functional_call, grad, replace_all_batch_norm_modules_, vmap
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from ostraka.nets.devices import preserve_generators, reseed, threads
 from ostraka.nets.generative import features
+from ostraka.nets.training import preserve_generators, reseed, threads
 
 if TYPE_CHECKING:
     from ostraka.networks import TorchClassifier

@@ -760,7 +760,7 @@ def _of_stack(
         alone = plan.alone()
         import torch  # noqa: PLC0415
 
-        from ostraka.nets.devices import device, threads  # noqa: PLC0415
+        from ostraka.nets.training import device, threads  # noqa: PLC0415
 
         stack, where, chances = alone.stack_of([weights]), device(alone.network.device), []
         with torch.inference_mode(), threads(alone.network.n_threads):

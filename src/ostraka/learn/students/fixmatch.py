@@ -16,10 +16,9 @@ from torch.optim.swa_utils import AveragedModel
 from ostraka.core import check
 from ostraka.core.mechanisms.law import ABSTAIN
 from ostraka.learn.students.distil import coded
-from ostraka.nets.devices import device
 from ostraka.nets.generative import square, strided
 from ostraka.nets.images import ImageAugment, TableAugment
-from ostraka.nets.training import Objective, digest
+from ostraka.nets.training import Objective, device, digest
 from ostraka.networks import TorchClassifier
 
 if TYPE_CHECKING:

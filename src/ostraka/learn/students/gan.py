@@ -16,8 +16,7 @@ from ostraka.core import check
 from ostraka.core.mechanisms.law import ABSTAIN
 from ostraka.learn.students.distil import coded
 from ostraka.nets import generative
-from ostraka.nets.devices import device
-from ostraka.nets.training import Objective, digest
+from ostraka.nets.training import Objective, device, digest
 from ostraka.networks import TorchClassifier
 
 if TYPE_CHECKING:

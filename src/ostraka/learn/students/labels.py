@@ -29,8 +29,7 @@ from ostraka.core.mechanisms.sums import OneHotGaussian, OneHotLaplace
 from ostraka.core.mechanisms.wrapped import NOT_YET, StagedResponse
 from ostraka.core.private import Adjacency, Private
 from ostraka.data.labels import Labels
-from ostraka.nets.devices import device
-from ostraka.nets.training import digest
+from ostraka.nets.training import device, digest
 from ostraka.networks import TorchClassifier
 
 if TYPE_CHECKING:
