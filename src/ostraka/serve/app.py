@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from ostraka.core.ledger.budget import LedgerError, LedgerUnavailable
 from ostraka.secure import server
 from ostraka.secure.server import Limits, Reply, Request, log_unexpected
-from ostraka.serve.keys import CLIENT, OWNER, Holder, bearer
+from ostraka.serve.keys import CLIENT, OWNER, Holder, Keyring, bearer
 from ostraka.serve.openapi import described, page
 from ostraka.serve.owner import overview, render
 from ostraka.serve.requests import Buckets, Refused, idempotency_key, require_json, unavailable
+from ostraka.voters.endpoint import EndpointError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from ostraka.serve.deployment import Deployment
     from ostraka.serve.oidc import Tokens
@@ -43,8 +44,114 @@ class Route(Generic[_App]):
     summary: str
 
 
-class Application:
-    """The service: its start and end, and a reply to each request.
+class Keyed:
+    """A service to holders of keys: who may ask what, how often without a key, and a reply to each request.
+
+    Parameters
+    ----------
+    routes : sequence of Route
+    keys : Keyring
+    limits : Limits
+    document : dict
+        Of the interface, OpenAPI 3.1.
+    log_requests : bool
+        Log a line for each request: its name, route, status, client and duration.
+    """
+
+    server: server.Server | None = None
+
+    def __init__(
+        self,
+        routes: Sequence[Route[Any]],
+        keys: Keyring,
+        *,
+        limits: Limits,
+        document: dict[str, Any],
+        log_requests: bool,
+    ) -> None:
+        self.keys, self.limits, self._log_requests = keys, limits, log_requests
+        self.strangers = Buckets(rate=_RATE, burst=_BURST)  # by address
+        self.reading = _READING
+        self.schema, self.docs = Reply.json(document), Reply.html(page(document))
+        self._paths: dict[str, dict[str, Route[Any]]] = {}
+        for route in routes:
+            self._paths.setdefault(route.path, {})[route.method] = route
+
+    def holder(self, request: Request) -> Holder | None:
+        """The holder of the request's key."""
+        return self.keys.holder(bearer(request.headers))
+
+    def refused(self, client: str, code: str) -> None:
+        """Count a refusal."""
+
+    def admit(self, request: Request) -> bool:
+        """Find the route and the holder of the key; return whether there is one."""
+        who = self.holder(request)
+        try:
+            if who is None:  # so many an address may send; a proxy says whose
+                address = request.peer
+                if self.server is not None:
+                    forwarded = request.headers.get(b"x-forwarded-for", b"")
+                    address = self.server.strangers.address(address, forwarded)
+                if wait := self.strangers.take(address, 1):
+                    raise Refused(429, "too_many", more=((b"retry-after", b"%d" % wait),))
+            methods, path = self._paths.get(request.path), request.path
+            if methods is None:
+                start, _, request.last = path.rpartition("/")
+                methods = self._paths.get(f"{start}/{{seq}}") if request.last else None
+            if methods is None:
+                raise Refused(404, "not_found")
+            if request.method not in methods:
+                raise Refused(405, "bad_method", more=((b"allow", ", ".join(methods).encode()),))
+            request.route = route = methods[request.method]
+            if not route.roles:
+                request.who = ANYONE
+            elif who is not None:
+                request.who = who
+                if who.role not in route.roles:
+                    raise Refused(403, "forbidden")
+            elif self.keys.readable:
+                scheme = b"Basic" if path == "/" else b"Bearer"
+                raise Refused(
+                    401, "unauthorized", more=((b"www-authenticate", scheme + b' realm="ostraka"'),)
+                )
+            else:
+                raise Refused(503, "keys_unreadable", more=((b"retry-after", b"5"),))
+            if route.method == "POST":
+                require_json(request.headers)
+        except server.Refused as refused:
+            request.refused = refused
+        return who is not None
+
+    async def reply(self, request: Request) -> Reply:
+        """Serve one request. It raises nothing: the message of an exception may quote private values."""
+        client, start = "" if request.who is None else request.who.name, time.perf_counter()
+        try:
+            if request.refused is not None:
+                raise request.refused  # noqa: TRY301  (one place counts refusals)
+            reply: Reply = await request.route.handler(self, request)
+        except server.Refused as refused:
+            self.refused(client, refused.code)
+            reply = refused.reply
+        except (LedgerUnavailable, EndpointError):
+            self.refused(client, "unavailable")
+            reply = unavailable().reply
+        except Exception as error:  # noqa: BLE001  (its message may quote private values)
+            log_unexpected(error, _LOG)
+            self.refused(client, "failed")
+            reply = Refused(500, "failed").reply
+        if self._log_requests:
+            place = "" if request.route is None else request.route.path
+            seconds = round(time.perf_counter() - start, 6)
+            fields = {"route": place, "status": reply.status, "client": client, "seconds": seconds}
+            _LOG.info(
+                "%s %s", place or "no route", reply.status, extra={"fields": fields, "event": "request"}
+            )
+        return reply
+
+
+class Application(Keyed):
+    """The service of a deployment: its start and end, and who its owners are.
 
     Parameters
     ----------
@@ -66,22 +173,19 @@ class Application:
         owner_certificates: bool = False,
         tokens: Tokens | None = None,
     ) -> None:
-        self.deployment, self._log_requests = deployment, log_requests
+        settings = deployment.settings
+        super().__init__(
+            ROUTES,
+            deployment.keys,
+            limits=Limits(
+                most_body=settings.most_bytes, answer_seconds=settings.answer_seconds, at_once=_AT_ONCE
+            ),
+            document=described(deployment.rows, deployment.classes, ROUTES),
+            log_requests=log_requests,
+        )
+        self.deployment = deployment
         self._owner_certificates, self._tokens = owner_certificates, tokens
         self._renewal: asyncio.Task[None] | None = None  # of the provider's keys
-        settings = deployment.settings
-        self.limits = Limits(
-            most_body=settings.most_bytes, answer_seconds=settings.answer_seconds, at_once=_AT_ONCE
-        )
-        self.server: server.Server | None = None
-        self.strangers = Buckets(rate=_RATE, burst=_BURST)  # by address
-        self.reading = _READING
-        document = described(deployment.rows, deployment.classes, ROUTES)
-        self.schema, self.docs = Reply.json(document), Reply.html(page(document))
-        self._exact = {(route.method, route.path): route for route in ROUTES if "{" not in route.path}
-        self._open = {
-            (route.method, route.path.rpartition("/")[0]): route for route in ROUTES if "{" in route.path
-        }
 
     async def start(self) -> None:
         """Start answering, and draw the owner's page once: its imports, kernels and counts are then ready."""
@@ -99,90 +203,26 @@ class Application:
         await asyncio.wait({self._first})
         await self.deployment.close()
 
+    def refused(self, client: str, code: str) -> None:
+        """Count a refusal, for the owner's page and for monitoring."""
+        self.deployment.metrics.refused(client, code)
+
+    def holder(self, request: Request) -> Holder | None:
+        """The holder of a key, or the owner of whom a provider's token speaks: it has three parts."""
+        credential = bearer(request.headers)
+        if self._tokens is not None and credential.count(b".") == 2:
+            return self.keys.owner(self._tokens.subject(credential))
+        return self.keys.holder(credential)
+
     def admit(self, request: Request) -> bool:
-        """Find the route and the holder of the key; return whether there is one."""
-        credential, tokens = bearer(request.headers), self._tokens
-        if tokens is not None and credential.count(b".") == 2:  # a provider's token: three parts
-            who = self.deployment.keys.owner(tokens.subject(credential))
-        else:
-            who = self.deployment.keys.holder(credential)
-        try:
-            if who is None:
-                self._slow_down(request)
-            route, request.last = self._route(request.method, request.path)
-            request.route, request.who = route, self._who(route, who)
-            if route.roles and request.who.role not in route.roles:
-                raise Refused(403, "forbidden")
-            unproved = self._owner_certificates and request.certificate != request.who.name
-            if tokens is not None and request.who.role == OWNER and not request.who.subject:
-                raise Refused(403, "no_token")
-            if request.who.role == OWNER and unproved:
-                raise Refused(403, "no_certificate")
-            if route.method == "POST":
-                require_json(request.headers)
-        except server.Refused as refused:
-            request.refused = refused
-        return who is not None
-
-    async def reply(self, request: Request) -> Reply:
-        """Serve one request. It raises nothing: the message of an exception may quote private values."""
-        client, start = "" if request.who is None else request.who.name, time.perf_counter()
-        place = "" if request.route is None else request.route.path
-        try:
-            if request.refused is not None:
-                raise request.refused  # noqa: TRY301  (one place counts refusals)
-            reply: Reply = await request.route.handler(self, request)
-        except server.Refused as refused:
-            reply = self._refused(client, refused)
-        except LedgerUnavailable:
-            reply = self._refused(client, unavailable())
-        except Exception as error:  # noqa: BLE001  (its message may quote private values)
-            log_unexpected(error, _LOG)
-            reply = self._refused(client, Refused(500, "failed"))
-        if self._log_requests:
-            seconds = round(time.perf_counter() - start, 6)
-            fields = {"route": place, "status": reply.status, "client": client, "seconds": seconds}
-            _LOG.info(
-                "%s %s", place or "no route", reply.status, extra={"fields": fields, "event": "request"}
-            )
-        return reply
-
-    def _slow_down(self, request: Request) -> None:
-        """Refuse a request without a valid key from an address that has sent too many."""
-        address = request.peer
-        if self.server is not None:
-            forwarded = request.headers.get(b"x-forwarded-for", b"")
-            address = self.server.strangers.address(address, forwarded)
-        if wait := self.strangers.take(address, 1):
-            raise Refused(429, "too_many", more=((b"retry-after", b"%d" % wait),))
-
-    def _refused(self, client: str, refused: server.Refused) -> Reply:
-        self.deployment.metrics.refused(client, refused.code)
-        return refused.reply
-
-    def _route(self, method: str, path: str) -> tuple[Route[Application], str]:
-        route = self._exact.get((method, path))
-        if route is not None:
-            return route, ""
-        start, _, last = path.rpartition("/")
-        route = self._open.get((method, start))
-        if route is not None and last:
-            return route, last
-        paths = {path, f"{start}/{{seq}}"} if last else {path}
-        if others := [entry.method for entry in ROUTES if entry.path in paths]:
-            raise Refused(405, "bad_method", more=((b"allow", ", ".join(others).encode()),))
-        raise Refused(404, "not_found")
-
-    def _who(self, route: Route[Application], who: Holder | None) -> Holder:
-        """Return the holder of the request's key, if the route needs a key."""
-        if not route.roles:
-            return ANYONE
-        if who is None and not self.deployment.keys.readable:
-            raise Refused(503, "keys_unreadable", more=((b"retry-after", b"5"),))
-        if who is None:
-            scheme = b"Basic" if route.path == "/" else b"Bearer"
-            raise Refused(401, "unauthorized", more=((b"www-authenticate", scheme + b' realm="ostraka"'),))
-        return who
+        """Find the route and the holder of the key, and what an owner must show beside it."""
+        known = super().admit(request)
+        if request.refused is None and request.who.role == OWNER:
+            if self._tokens is not None and not request.who.subject:
+                request.refused = Refused(403, "no_token")
+            elif self._owner_certificates and request.certificate != request.who.name:
+                request.refused = Refused(403, "no_certificate")
+        return known
 
 
 def _tell_failure(first: asyncio.Task[Any]) -> None:
@@ -218,7 +258,7 @@ def _pace(deployment: Deployment, who: Holder, rows: int) -> None:
         raise Refused(429, "too_fast", more=((b"retry-after", b"%d" % wait),))
 
 
-async def _in_time(app: Application, work: Callable[..., _Value], *arguments: object) -> _Value:
+async def in_time(app: Keyed, work: Callable[..., _Value], *arguments: object) -> _Value:
     """Return what a thread returns, or give it up, whatever it waits for or works out."""
     task = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
     if not (await asyncio.wait({task}, timeout=app.reading))[0]:
@@ -229,12 +269,12 @@ async def _in_time(app: Application, work: Callable[..., _Value], *arguments: ob
 
 async def budget(app: Application, request: Request) -> Reply:
     """Budget of the client; for an owner, of every client and of the ledger."""
-    return Reply.json(await _in_time(app, app.deployment.budget, request.who))
+    return Reply.json(await in_time(app, app.deployment.budget, request.who))
 
 
 async def receipt(app: Application, request: Request) -> Reply:
     """A receipt on record: one of the client's own, or any for an owner."""
-    entry = await _in_time(app, app.deployment.receipt, request.who, request.last)
+    entry = await in_time(app, app.deployment.receipt, request.who, request.last)
     if entry is None:
         raise Refused(404, "not_found")
     return Reply.json(entry)
@@ -242,16 +282,16 @@ async def receipt(app: Application, request: Request) -> Reply:
 
 async def propose(app: Application, request: Request) -> Reply:
     """Propose a client's cap. It changes when another owner approves it."""
-    proposal = await _in_time(app, app.deployment.grants.propose, request.who, request.body)
+    proposal = await in_time(app, app.deployment.grants.propose, request.who, request.body)
     return Reply.json(proposal, status=202)
 
 
 async def approve(app: Application, request: Request) -> Reply:
     """Approve another owner's proposal: the cap changes, and both names stand in the ledger."""
-    return Reply.json(await _in_time(app, app.deployment.approve, request.who, request.last))
+    return Reply.json(await in_time(app, app.deployment.approve, request.who, request.last))
 
 
-async def health(_app: Application, _: Request) -> Reply:
+async def health(_app: Keyed, _: Request) -> Reply:
     """Whether the service is alive."""
     return Reply.json({"ok": True})
 
@@ -259,7 +299,7 @@ async def health(_app: Application, _: Request) -> Reply:
 async def ready(app: Application, _: Request) -> Reply:
     """Whether the service can charge, which it must do before it answers."""
     readiness = app.deployment.readiness
-    problems = await _in_time(app, readiness.problems)
+    problems = await in_time(app, readiness.problems)
     if problems:
         raise Refused(503, "not_ready", "; ".join(problems), more=((b"retry-after", b"2"),))
     return Reply.json({"ready": True, "age": round(readiness.age, 1)})
@@ -268,16 +308,16 @@ async def ready(app: Application, _: Request) -> Reply:
 async def metrics(app: Application, _: Request) -> Reply:
     """Counters for Prometheus."""
     connections = [] if app.server is None else app.server.gauges()
-    text = app.deployment.metrics.text([*await _in_time(app, app.deployment.gauges), *connections])
+    text = app.deployment.metrics.text([*await in_time(app, app.deployment.gauges), *connections])
     return Reply(200, text.encode(), b"text/plain; version=0.0.4; charset=utf-8")
 
 
-async def schema(app: Application, _: Request) -> Reply:
+async def schema(app: Keyed, _: Request) -> Reply:
     """Describe this interface, as OpenAPI 3.1."""
     return app.schema
 
 
-async def docs(app: Application, _: Request) -> Reply:
+async def docs(app: Keyed, _: Request) -> Reply:
     """Describe this interface, as a page."""
     return app.docs
 
@@ -285,7 +325,7 @@ async def docs(app: Application, _: Request) -> Reply:
 async def home(app: Application, request: Request) -> Reply:
     """The owner's page. With ``?every=60`` the browser loads it again each minute."""
     every = 60 if request.query == b"every=60" else 0
-    page = await _in_time(app, lambda: render(overview(app.deployment), every=every))
+    page = await in_time(app, lambda: render(overview(app.deployment), every=every))
     return Reply.html(page, more=((b"refresh", b"%d" % every),) if every else ())
 
 

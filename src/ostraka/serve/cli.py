@@ -297,7 +297,14 @@ def _answers(wanted: ServeOptions, place: Path, pepper: bytes, where: str) -> Wr
         lines.append(_NO_KEY)
     click.echo("\n".join(lines), err=True)
     return WritingApplication(
-        writer, ledger, keys, retrieve=saved.retrieve, at=saved.near, pace=wanted.pace, rate=wanted.rate
+        writer,
+        ledger,
+        keys,
+        retrieve=saved.retrieve,
+        at=saved.near,
+        pace=wanted.pace,
+        rate=wanted.rate,
+        log_requests=wanted.log_requests,
     )
 
 

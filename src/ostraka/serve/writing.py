@@ -12,17 +12,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from ostraka.core import check
-from ostraka.core.ledger.budget import BudgetExceeded, KeyConflict, LedgerUnavailable
+from ostraka.core.ledger.budget import BudgetExceeded, KeyConflict
 from ostraka.core.ledger.chain import ChargeRequest
 from ostraka.core.randomness import os_keyed
 from ostraka.secure import server
-from ostraka.secure.server import Limits, Reply, Request, log_unexpected
+from ostraka.secure.server import Limits, Reply, Request
 from ostraka.serve.answering import Reserved
-from ostraka.serve.app import Route
-from ostraka.serve.keys import CLIENT, Holder, Keyring, bearer
-from ostraka.serve.openapi import answering, page
-from ostraka.serve.requests import Buckets, Refused, idempotency_key, require_json, strict, unavailable
-from ostraka.voters.endpoint import EndpointError
+from ostraka.serve.app import Keyed, Route, docs, health, in_time, schema
+from ostraka.serve.keys import CLIENT, Holder, Keyring
+from ostraka.serve.openapi import answering
+from ostraka.serve.requests import Buckets, Refused, idempotency_key, strict
 
 if TYPE_CHECKING:
     from ostraka.core.ledger.ledger import Ledger
@@ -34,7 +33,7 @@ _WAIT = 20.0  # seconds after which a client is told to ask again with the same 
 _KEPT = 3600.0  # seconds that an answer waits for its client; later it is made of the stored tokens
 
 
-class WritingApplication:
+class WritingApplication(Keyed):
     """What a server serves: answers of one writer, to clients with keys and caps of their own.
 
     Parameters
@@ -54,6 +53,8 @@ class WritingApplication:
         all answers take one. Public.
     rate, burst : float, int
         Questions a second, and at once, of one client.
+    log_requests : bool
+        Log a line for each request.
 
     Guarantees
     ----------
@@ -74,20 +75,24 @@ class WritingApplication:
         pace: float = 60.0,
         rate: float = 1.0,
         burst: int = 10,
+        log_requests: bool = False,
     ) -> None:
+        super().__init__(
+            ROUTES,
+            keys,
+            limits=Limits(most_body=_MOST_BODY),
+            document=answering(ROUTES, longest=_LONGEST),
+            log_requests=log_requests,
+        )
         check.integer(retrieve=retrieve, least=1)
         check.finite(at=at)
         check.positive(pace=pace)
-        self._writer, self._ledger, self._keys = writer, ledger, keys
+        self._writer, self._ledger = writer, ledger
         self._retrieve, self._at, self._pace = retrieve, at, pace
         self._buckets = Buckets(rate=rate, burst=burst)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="writing")  # a model answers one at a time
         self._granted = False  # whether the caps of the file of keys are in the ledger
         self._written: dict[tuple[str, str, str], asyncio.Task[Reply]] = {}
-        document = answering(ROUTES, longest=_LONGEST)
-        self.schema, self.docs = Reply.json(document), Reply.html(page(document))
-        self.limits = Limits(most_body=_MOST_BODY)
-        self.server: server.Server | None = None
 
     async def start(self) -> None:
         """Nothing has to be started."""
@@ -98,44 +103,24 @@ class WritingApplication:
             await asyncio.wait(self._written.values())
         await asyncio.to_thread(self._thread.shutdown)
 
-    def admit(self, request: Request) -> bool:
-        """Look at the head: whose key, which path, which method."""
+    def holder(self, request: Request) -> Holder | None:
+        """The holder of the request's key, by the file of keys as it is now."""
         with contextlib.suppress(AttributeError, OSError, TypeError, ValueError):  # then no key is valid
-            self._granted = not self._keys.refresh() and self._granted
-        request.who = self._keys.holder(bearer(request.headers))
-        try:
-            request.route = _route(request.method, request.path)
-            if request.route.roles:
-                if request.who is None:
-                    raise Refused(
-                        401, "unauthorized", more=((b"www-authenticate", b'Bearer realm="ostraka"'),)
-                    )
-                if request.who.role not in request.route.roles:
-                    raise Refused(403, "forbidden")
-            if request.method == "POST":
-                require_json(request.headers)
-        except server.Refused as refused:
-            request.refused = refused
-        return request.who is not None
-
-    async def reply(self, request: Request) -> Reply:
-        """Serve one request. It raises nothing: the message of an exception may quote private values."""
-        try:
-            if request.refused is not None:
-                raise request.refused  # noqa: TRY301  (one place for refusals)
-            reply: Reply = await request.route.handler(self, request)
-        except server.Refused as refused:
-            return refused.reply
-        except (LedgerUnavailable, EndpointError):
-            return unavailable().reply
-        except Exception as error:  # noqa: BLE001  (its message may quote private values)
-            log_unexpected(error, _LOG)
-            return Refused(500, "failed").reply
-        return reply
+            self._granted = not self.keys.refresh() and self._granted
+        return super().holder(request)
 
     async def write(self, request: Request) -> Reply:
-        """Write an answer. A client that waited too long asks again with the same key."""
-        who, key, question = request.who.name, idempotency_key(request.headers), _question(request.body)
+        """An answer, drawn token by token from the documents that are near the question.
+
+        It takes long. A reply 503 with the code ``unfinished`` means: ask again with the same
+        Idempotency-Key.
+        """
+        who, key, content = request.who.name, idempotency_key(request.headers), strict(request.body)
+        question = content.get("question") if isinstance(content, dict) and len(content) == 1 else None
+        if not isinstance(question, str) or not 1 <= len(question) <= _LONGEST:
+            raise Refused(
+                400, "bad_schema", f'the body must be {{"question": text}} with 1 to {_LONGEST} characters'
+            )
         if wait := self._buckets.take(who, 1):
             raise Refused(429, "too_fast", more=((b"retry-after", b"%d" % wait),))
         name = who, key, hashlib.sha256(question.encode()).hexdigest()
@@ -185,15 +170,19 @@ class WritingApplication:
         if self._granted:
             return
         caps = {account.name: account.cap for account in self._ledger.accounts()}
-        for name, record in self._keys.kept.items():
+        for name, record in self.keys.kept.items():
             if record.epsilon is not None and caps.get(name) != record.epsilon:
                 self._ledger.grant(name, budget_epsilon=record.epsilon, by=record.by)
         self._granted = True
 
-    def budget(self, who: Holder) -> dict[str, Any]:
-        """What a client may spend, in nats."""
-        self._grant()
-        return self._account(who.name)
+    async def budget(self, request: Request) -> Reply:
+        """Budget of the client."""
+
+        def mine() -> dict[str, Any]:
+            self._grant()
+            return self._account(request.who.name)
+
+        return Reply.json(await in_time(self, mine))
 
     def _account(self, who: str) -> dict[str, Any]:
         accounts = {account.name: account for account in self._ledger.accounts()}
@@ -203,62 +192,15 @@ class WritingApplication:
         return {"client": who, "epsilon": mine.cap, "spent": mine.spent, "left": mine.left}
 
 
-def _route(method: str, path: str) -> Route[WritingApplication]:
-    routes = {route.method: route for route in ROUTES if route.path == path}
-    if not routes:
-        raise Refused(404, "not_found")
-    if method not in routes:
-        raise Refused(405, "bad_method", more=((b"allow", ", ".join(routes).encode()),))
-    return routes[method]
-
-
 def _left(left: float) -> tuple[bytes, bytes]:
     """What a client has left, as a header."""
     return b"ostraka-left", b"%.6f" % (math.floor(left * 1e6) / 1e6)
 
 
-async def _write(app: WritingApplication, request: Request) -> Reply:
-    """An answer, drawn token by token from the documents that are near the question.
-
-    It takes long. A reply 503 with the code ``unfinished`` means: ask again with the same Idempotency-Key.
-    """
-    return await app.write(request)
-
-
-async def _budget(app: WritingApplication, request: Request) -> Reply:
-    """Budget of the client."""
-    return Reply.json(await asyncio.to_thread(app.budget, request.who))
-
-
-async def _health(_app: WritingApplication, _: Request) -> Reply:
-    """Whether the service is alive."""
-    return Reply.json({"ok": True})
-
-
-async def _schema(app: WritingApplication, _: Request) -> Reply:
-    """Describe this interface, as OpenAPI 3.1."""
-    return app.schema
-
-
-async def _docs(app: WritingApplication, _: Request) -> Reply:
-    """Describe this interface, as a page."""
-    return app.docs
-
-
 ROUTES = (
-    Route("POST", "/v1/write", (CLIENT,), _write, "Answer a question in words."),
-    Route("GET", "/v1/budget", (CLIENT,), _budget, "Budget granted, spent and left."),
-    Route("GET", "/health", (), _health, "Whether the service is alive."),
-    Route("GET", "/openapi.json", (), _schema, "This interface, as OpenAPI 3.1."),
-    Route("GET", "/docs", (), _docs, "This interface, as a page."),
+    Route("POST", "/v1/write", (CLIENT,), WritingApplication.write, "Answer a question in words."),
+    Route("GET", "/v1/budget", (CLIENT,), WritingApplication.budget, "Budget granted, spent and left."),
+    Route("GET", "/health", (), health, "Whether the service is alive."),
+    Route("GET", "/openapi.json", (), schema, "This interface, as OpenAPI 3.1."),
+    Route("GET", "/docs", (), docs, "This interface, as a page."),
 )
-
-
-def _question(body: bytes) -> str:
-    content = strict(body)
-    question = content.get("question") if isinstance(content, dict) and len(content) == 1 else None
-    if not isinstance(question, str) or not 1 <= len(question) <= _LONGEST:
-        raise Refused(
-            400, "bad_schema", f'the body must be {{"question": text}} with 1 to {_LONGEST} characters'
-        )
-    return question
