@@ -314,8 +314,8 @@ MUTANTS = [
     Mutant(
         "the page of one person takes messages from other pages",
         "serve/ui.py",
-        'and origin != b"http://" + host:',
-        'and origin == b"":',
+        'and origin != b"http://" + host\n',
+        'and origin == b""\n',
         "service/test_ui.py::test_a_message_from_another_page_is_refused",
     ),
     Mutant(

@@ -261,7 +261,8 @@ def test_the_drawing_is_told_to_those_who_cannot_see_it():
 
 @pytest.mark.parametrize("epsilon", [0.003, 0.5, 1.0, 3.7, 5.0, 10.0, 64.0, 99.0])
 def test_the_numbers_beside_the_drawing_are_few_and_end_at_the_budget(epsilon):
-    values = _page._round_values(epsilon)
+    beside = re.search(r'<div class="beside"[^>]*>(.*?)</div>', render(overview(epsilon=epsilon)))[1]
+    values = [float(value) for value in re.findall(r">([\d.]+)</span>", beside)]
     assert values[0] == 0.0
     assert values[-1] == epsilon
     assert 3 <= len(values) <= 7

@@ -1,7 +1,7 @@
 """A refusal follows from public costs alone: the fourth promise of docs/service.md."""
 
 from ostraka import GNMax
-from ostraka.serve.answering import Answerer
+from ostraka.voters.kinds import LinearTeachers
 from tests.service.conftest import ONE, deploy, rows, serving
 
 
@@ -18,7 +18,7 @@ def constant_headers(reply) -> list[tuple[str, str]]:
 
 def test_refusals_depend_on_public_costs_alone(tmp_path, saved, monkeypatch):
     worked = []
-    for kind, name in ((Answerer, "_vote"), (GNMax, "release")):
+    for kind, name in ((LinearTeachers, "counts"), (GNMax, "release")):
         plain = getattr(kind, name)
 
         def noted(self, *given, plain=plain, name=name, **how):

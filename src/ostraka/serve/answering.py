@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import logging
 import threading
 import time
@@ -120,21 +121,20 @@ class Answerer:
     ) -> list[Receipt | BudgetExceeded | KeyConflict]:
         """Answer usable rows, each with its own question's noise; see ``release_each``."""
         rows = self._consistent.snap(features) if self._saved.grid else features
+        if self._linear is not None:
+            votes = Private(self._linear.counts(rows), self._saved.adjacency)
+        else:
+            with warnings.catch_warnings():  # the number of failing teachers is private
+                warnings.simplefilter("ignore")
+                votes = self._saved.vote(rows)
         return release_each(
             self.reserve,
-            self._vote(rows),
+            votes,
             self._consistent.digests(rows),
             consistent=self._consistent,
             ledger=ledger,
             requests=requests,
         )
-
-    def _vote(self, rows: np.ndarray) -> Private:
-        if self._linear is not None:
-            return Private(self._linear.counts(rows), self._saved.adjacency)
-        with warnings.catch_warnings():  # the number of failing teachers is private
-            warnings.simplefilter("ignore")
-            return self._saved.vote(rows)
 
 
 def require_servable(saved: SavedTeachers, price: BallotMechanism, budget: Budget) -> None:
@@ -155,7 +155,6 @@ def require_servable(saved: SavedTeachers, price: BallotMechanism, budget: Budge
 
 _LOG = logging.getLogger("ostraka.serve")
 _MOST_ROWS = 512  # of one micro-batch
-_LAST = None
 # A request is read in one turn of the event loop and asked in the next one.
 _QUIET_TURNS = 2
 PATIENCE = 1.0  # seconds that requests wait for a ledger that does not answer
@@ -170,16 +169,10 @@ class Job:
     key: str
     rows: list[list[Any]]
     done: asyncio.Future[list[Receipt]]
-    answered: list[Drawn] = field(default_factory=list)
     start: float = field(default_factory=time.monotonic)
     charging: bool = False
     refused: Refused | None = None
     receipts: list[Receipt] = field(default_factory=list)
-
-    @property
-    def n_charges(self) -> int:
-        """The number of charge requests of this job: a batch has one more, which binds its key."""
-        return len(self.rows) + (len(self.rows) > 1)
 
 
 class Batcher:
@@ -222,7 +215,7 @@ class Batcher:
     async def close(self) -> None:
         """Finish the waiting jobs and stop."""
         self._hand_over()
-        self._asked.put(_LAST)
+        self._asked.put(None)  # the end
         await asyncio.to_thread(self._thread.join)
 
     async def ask(self, account: str, key: str, rows: list[list[Any]]) -> list[Receipt]:
@@ -266,7 +259,22 @@ class Batcher:
 
     def _work(self) -> None:
         """Serve all waiting jobs in rounds, until the batcher is closed."""
-        while jobs := self._gathered():
+        closing = False
+        while not closing:
+            jobs: list[Job] = []
+            n_rows = 0
+            while n_rows < _MOST_ROWS:
+                try:
+                    job = self._asked.get(block=not jobs)
+                except Empty:
+                    break
+                if job is None:
+                    closing = True
+                    break
+                jobs.append(job)
+                n_rows += len(job.rows)
+            if not jobs:
+                break
             try:
                 self._answer(jobs)
             except LedgerUnavailable as error:
@@ -290,24 +298,6 @@ class Batcher:
                 _refuse(jobs, Refused(500, "failed"))  # its message may quote private values
             self._tell_soon(jobs)
 
-    def _gathered(self) -> list[Job]:
-        """Return all waiting jobs, at least one; an empty list once the batcher is closed."""
-        jobs: list[Job] = []
-        n_rows = 0
-        job = self._asked.get()
-        while job is not _LAST:
-            jobs.append(job)
-            n_rows += len(job.rows)
-            if n_rows >= _MOST_ROWS:
-                return jobs
-            try:
-                job = self._asked.get_nowait()
-            except Empty:
-                return jobs
-        if jobs:
-            self._asked.put(_LAST)  # for the next round
-        return jobs
-
     def _answer(self, jobs: list[Job]) -> None:
         """Vote, draw, charge and settle all jobs whose rows are valid inputs of the teachers."""
         features = self._answerer.features([row for job in jobs for row in job.rows])
@@ -322,45 +312,48 @@ class Batcher:
 
         def requests(answers: list[Drawn]) -> list[ChargeRequest]:
             """Return the charge requests of all jobs; a later failure may leave charges on record."""
-            queue = iter(answers)
+            charges, queue, reserve = list[ChargeRequest](), iter(answers), self._answerer.reserve
             for job in fit:
-                job.answered, job.charging = [next(queue) for _ in job.rows], True
-            return [charge for job in fit for charge in self._charges(job)]
+                job.charging, n = True, len(job.rows)
+                drawn = list(itertools.islice(queue, n))
+                if n > 1:  # a free entry that binds the key to this batch, and requires that all of it fits
+                    digest = hashlib.sha256(" ".join(answer.digest for answer in drawn).encode()).hexdigest()
+                    marker = ChargeRequest(
+                        account=job.account,
+                        key=job.key,
+                        digest=digest,
+                        cost=self._free,
+                        reserve=reserve,
+                        answer=n,
+                        times=n,
+                    )
+                    charges.append(marker)
+                charges += [
+                    ChargeRequest(
+                        account=job.account,
+                        key=job.key if n == 1 else f"{job.key}/{number}",
+                        digest=answer.digest,
+                        cost=answer.cost,
+                        reserve=reserve,
+                        answer=answer.answer,
+                        follows=n > 1,
+                    )
+                    for number, answer in enumerate(drawn)
+                ]
+            return charges
 
         rows = features[~np.isin(owners, list(unfit))] if unfit else features
         outcomes = iter(self._answerer.answer(rows, ledger=self._ledger, requests=requests))
-        for job in fit:
-            _settle(job, [next(outcomes) for _ in range(job.n_charges)])
-
-    def _charges(self, job: Job) -> list[ChargeRequest]:
-        """Return the charge requests of a job; those of a batch begin with the entry that binds its key."""
-        n = len(job.answered)
-        charges = [
-            ChargeRequest(
-                account=job.account,
-                key=job.key if n == 1 else f"{job.key}/{number}",
-                digest=answer.digest,
-                cost=answer.cost,
-                reserve=self._answerer.reserve,
-                answer=answer.answer,
-                follows=n > 1,
-            )
-            for number, answer in enumerate(job.answered)
-        ]
-        if n == 1:
-            return charges
-        # a free entry that binds the key to this batch, and requires that the whole batch fits
-        digest = hashlib.sha256(" ".join(answer.digest for answer in job.answered).encode()).hexdigest()
-        marker = ChargeRequest(
-            account=job.account,
-            key=job.key,
-            digest=digest,
-            cost=self._free,
-            reserve=self._answerer.reserve,
-            answer=n,
-            times=n,
-        )
-        return [marker, *charges]
+        for job in fit:  # answered as a whole or refused as a whole; charges stay on record for a retry
+            n = len(job.rows)
+            results = list(itertools.islice(outcomes, n + (n > 1)))
+            receipts = [outcome for outcome in results if isinstance(outcome, Receipt)]
+            if len(receipts) == len(results):
+                job.receipts = receipts[-n:]  # without that of the entry which binds a batch
+            elif any(isinstance(outcome, KeyConflict) for outcome in results):
+                job.refused = Refused(409, "key_conflict")
+            else:
+                job.refused = Refused(402, "budget_exceeded")
 
     def _tell(self, jobs: list[Job]) -> None:
         for job in jobs:
@@ -374,17 +367,6 @@ class Batcher:
                 job.done.set_result(job.receipts)
         if not self._handed_over:
             self._gather()  # replies are written first, and what these clients ask next is in this batch
-
-
-def _settle(job: Job, outcomes: Sequence[Receipt | BudgetExceeded | KeyConflict]) -> None:
-    """Answer a job as a whole or refuse it as a whole. Charges stay on record for a retry."""
-    receipts = [outcome for outcome in outcomes if isinstance(outcome, Receipt)]
-    if len(receipts) == len(outcomes):
-        job.receipts = receipts[-len(job.answered) :]  # without the receipt of the marker
-    elif any(isinstance(outcome, KeyConflict) for outcome in outcomes):
-        job.refused = Refused(409, "key_conflict")
-    else:
-        job.refused = Refused(402, "budget_exceeded")
 
 
 def _refuse(jobs: Sequence[Job], refused: Refused) -> None:

@@ -29,13 +29,9 @@ from ostraka import console
 from ostraka.console import JSON, Group, argument, option, verb
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from ostraka.core.ledger.budget import Budget
     from ostraka.core.mechanisms.law import BallotMechanism
-    from ostraka.serve.deployment import Deployment
     from ostraka.serve.keys import Keyring
-    from ostraka.serve.oidc import Tokens
     from ostraka.serve.writing import WritingApplication
     from ostraka.voters.saved import SavedTeachers
 
@@ -103,6 +99,27 @@ class ServeOptions:
     check: bool = option(False, "Open and verify everything, and leave.")
     as_json: bool = option(False, "With --check: print JSON.", name="--json")
 
+    def __post_init__(self) -> None:
+        """Refuse what does not go together."""
+        if self.systemd or self.nginx or self.alerts:
+            return
+        from ostraka.secure.wire import is_loopback
+
+        # keys must not travel in the open
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise click.UsageError("--tls-cert and --tls-key go together")
+        if self.owner_ca is not None and self.tls_cert is None:
+            raise click.UsageError("--owner-ca needs --tls-cert: certificates are shown in TLS")
+        if not (self.tls_cert or self.behind_proxy or is_loopback(self.host)):
+            raise click.UsageError(
+                f"--host {self.host} can be reached by others, and keys would travel in the open: "
+                "type --tls-cert and --tls-key, or --behind-proxy"
+            )
+        if (self.oidc is None) != (self.oidc_audience is None) or (self.oidc_keys and not self.oidc):
+            raise click.UsageError("--oidc and --oidc-audience go together, and --oidc-keys goes with them")
+        if self.shared and not (self.db or "").startswith(("postgresql://", "postgres://")):
+            raise click.UsageError("--shared needs --db postgresql://…: a file has one service")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageOptions:
@@ -148,13 +165,15 @@ def serve(wanted: ServeOptions) -> None:
 
     Example: ostraka serve run --epsilon 2 --delta 1e-6
     """
+    from ostraka.core.mechanisms.argmax import GNMax
+    from ostraka.core.mechanisms.screen import Threshold
     from ostraka.report import folder as _folder
     from ostraka.secure.server import networks
-    from ostraka.secure.wire import is_loopback
     from ostraka.serve import server
     from ostraka.serve.app import Application
     from ostraka.serve.deployment import Deployment, Settings, recognise
     from ostraka.serve.keys import pepper
+    from ostraka.serve.oidc import Tokens
     from ostraka.voters.saved import SavedTeachers
 
     if wanted.systemd or wanted.nginx or wanted.alerts:
@@ -166,20 +185,6 @@ def serve(wanted: ServeOptions) -> None:
         if wanted.alerts:
             click.echo(alerts(), nl=False)
         return
-    # keys must not travel in the open
-    if (wanted.tls_cert is None) != (wanted.tls_key is None):
-        raise click.UsageError("--tls-cert and --tls-key go together")
-    if wanted.owner_ca is not None and wanted.tls_cert is None:
-        raise click.UsageError("--owner-ca needs --tls-cert: certificates are shown in TLS")
-    if not (wanted.tls_cert or wanted.behind_proxy or is_loopback(wanted.host)):
-        raise click.UsageError(
-            f"--host {wanted.host} can be reached by others, and keys would travel in the open: "
-            "type --tls-cert and --tls-key, or --behind-proxy"
-        )
-    if (wanted.oidc is None) != (wanted.oidc_audience is None) or (wanted.oidc_keys and not wanted.oidc):
-        raise click.UsageError("--oidc and --oidc-audience go together, and --oidc-keys goes with them")
-    if wanted.shared and not (wanted.db or "").startswith(("postgresql://", "postgres://")):
-        raise click.UsageError("--shared needs --db postgresql://…: a file has one service")
     with console.usage():
         settings = Settings(
             most_bytes=wanted.most_bytes,
@@ -189,8 +194,10 @@ def serve(wanted: ServeOptions) -> None:
             answer_seconds=wanted.answer_seconds,
             two_owners=wanted.two_owners,
         )
-        pepper_, proxies = pepper(os.environ), networks(wanted.proxy or ())
-        tokens = _tokens(wanted)
+        pepper_, proxies, tokens = pepper(os.environ), networks(wanted.proxy or ()), None
+        if wanted.oidc is not None:  # asked once: what can fail does so before a ledger is made
+            audience, provided = wanted.oidc_audience or "", wanted.oidc_keys or ""
+            tokens = Tokens(issuer=wanted.oidc, audience=audience, keys=provided)
     place, teachers = wanted.folder / _folder.SERVICE, wanted.folder / _folder.TEACHERS
     where = f"{'https' if wanted.tls_cert else 'http'}://{wanted.host}:{wanted.port}"
     process: dict[str, Any] = {
@@ -208,8 +215,15 @@ def serve(wanted: ServeOptions) -> None:
         return
     if teachers.is_dir():
         recognise(SavedTeachers.name(teachers), place, os.environ)
-    loaded = SavedTeachers.load(teachers, trusted=wanted.trust or (), processes=wanted.processes)
-    saved = _with(loaded, wanted.sigma, wanted.screen)
+    saved = SavedTeachers.load(teachers, trusted=wanted.trust or (), processes=wanted.processes)
+    if saved.kind == "parties" and not (wanted.sigma is None and wanted.screen is None):
+        raise click.UsageError("--sigma and --screen are not for parties: they agreed on the noise")
+    with console.usage():  # the same voter with other noise
+        if wanted.sigma is not None:
+            saved = dataclasses.replace(saved, mechanism=_sampled(saved, GNMax(sigma=wanted.sigma)))
+        if wanted.screen is not None:
+            at, sigma = wanted.screen
+            saved = dataclasses.replace(saved, screen=_sampled(saved, Threshold(at=at, sigma=sigma)))
     label = wanted.folder / _folder.LABEL
     deployment = Deployment.open(
         saved=saved,
@@ -224,11 +238,29 @@ def serve(wanted: ServeOptions) -> None:
         witnesses=wanted.witness or (),
         anchor=wanted.anchor,
     )
+    ledger = deployment.ledger
+    facts: dict[str, Any] = {
+        saved.kind: saved.n_ballots,
+        "mechanism": repr(saved.mechanism),
+        "screen": None if saved.screen is None else repr(saved.screen),
+        "epsilon": ledger.budget.epsilon,
+        "delta": ledger.budget.delta,
+        "left": ledger.left(),
+        "unit": deployment.unit,
+        "head": ledger.head,
+    }
     if wanted.check:
-        _tell(deployment, as_json=wanted.as_json)
-        deployment.ledger.close()
+        _say(facts, as_json=wanted.as_json)
+        ledger.close()
         return
-    _announce(deployment, where)
+    left = f"epsilon {facts['left']:.4g} of {facts['epsilon']:g} is left at delta {facts['delta']:g}"
+    click.echo(
+        f"serving {saved.n_ballots} {saved.kind} at {where} (interface: {where}/docs)\n"
+        f"{left}, for one {deployment.unit}; what the run itself spent comes on top",
+        err=True,
+    )
+    if not deployment.keys.kept:
+        click.echo(_NO_KEY, err=True)
     app = Application(
         deployment,
         log_requests=wanted.log_requests,
@@ -282,20 +314,18 @@ def _answers(wanted: ServeOptions, place: Path, pepper: bytes, where: str) -> Wr
         "head": ledger.head,
     }
     if wanted.check:
-        console.say(
-            facts, "\n".join(f"{name}: {value}" for name, value in facts.items()), as_json=wanted.as_json
-        )
+        _say(facts, as_json=wanted.as_json)
         ledger.close()
         writer.close()
         return None
     left = f"epsilon {facts['left']:.4g} of {facts['epsilon']:g} is left at delta {facts['delta']:g}"
-    lines = [
-        f"answering from {facts['documents']} documents at {where} (interface: {where}/docs)",
+    click.echo(
+        f"answering from {facts['documents']} documents at {where} (interface: {where}/docs)\n"
         f"{left}, for one {saved.unit}; an answer costs at most {saved.epsilon:g}",
-    ]
+        err=True,
+    )
     if not keys.kept:
-        lines.append(_NO_KEY)
-    click.echo("\n".join(lines), err=True)
+        click.echo(_NO_KEY, err=True)
     return WritingApplication(
         writer,
         ledger,
@@ -308,31 +338,9 @@ def _answers(wanted: ServeOptions, place: Path, pepper: bytes, where: str) -> Wr
     )
 
 
-def _tokens(wanted: ServeOptions) -> Tokens | None:
-    """The provider of owners' tokens, asked once: what can fail does so before a ledger is made."""
-    from ostraka.serve.oidc import Tokens
-
-    if wanted.oidc is None:
-        return None
-    audience, keys = wanted.oidc_audience or "", wanted.oidc_keys or ""
-    return Tokens(issuer=wanted.oidc, audience=audience, keys=keys)
-
-
-def _with(saved: SavedTeachers, sigma: float | None, screen: tuple[float, float] | None) -> SavedTeachers:
-    """Return the same voter with other noise."""
-    from ostraka.core.mechanisms.argmax import GNMax
-    from ostraka.core.mechanisms.screen import Threshold
-
-    if saved.kind == "parties" and not (sigma is None and screen is None):
-        raise click.UsageError("--sigma and --screen are not for parties: they agreed on the noise")
-    with console.usage():
-        return dataclasses.replace(
-            saved,
-            mechanism=saved.mechanism if sigma is None else _sampled(saved, GNMax(sigma=sigma)),
-            screen=saved.screen
-            if screen is None
-            else _sampled(saved, Threshold(at=screen[0], sigma=screen[1])),
-        )
+def _say(facts: dict[str, Any], *, as_json: bool) -> None:
+    """Print what a check saw."""
+    console.say(facts, "\n".join(f"{name}: {value}" for name, value in facts.items()), as_json=as_json)
 
 
 def _sampled(saved: SavedTeachers, mechanism: BallotMechanism) -> BallotMechanism:
@@ -364,40 +372,6 @@ def _budget(folder: Path, epsilon: float | None, delta: float | None, *, adaptiv
         )
     with console.usage():
         return Budget(epsilon=epsilon, delta=delta, adaptive=adaptive)
-
-
-def _announce(deployment: Deployment, where: str) -> None:
-    ledger = deployment.ledger
-    allowance = (
-        f"epsilon {ledger.left():.4g} of {ledger.budget.epsilon:g} is left at delta {ledger.budget.delta:g}"
-    )
-    lines = [
-        f"serving {deployment.saved.n_ballots} {deployment.saved.kind} at {where} (interface: {where}/docs)",
-        f"{allowance}, for one {deployment.unit}; what the run itself spent comes on top",
-    ]
-    if not deployment.keys.kept:
-        lines.append(_NO_KEY)
-    for line in lines:
-        click.echo(line, err=True)
-
-
-def _tell(deployment: Deployment, *, as_json: bool) -> None:
-    ledger = deployment.ledger
-    facts = {
-        deployment.saved.kind: deployment.saved.n_ballots,
-        "mechanism": repr(deployment.saved.mechanism),
-        "screen": None if deployment.saved.screen is None else repr(deployment.saved.screen),
-        "epsilon": ledger.budget.epsilon,
-        "delta": ledger.budget.delta,
-        "left": ledger.left(),
-        "unit": deployment.unit,
-        "head": ledger.head,
-    }
-    if as_json:
-        click.echo(json.dumps(facts, indent=2))
-        return
-    for name, value in facts.items():
-        click.echo(f"{name}: {value}")
 
 
 def systemd(run: Path) -> str:
@@ -603,6 +577,7 @@ def drill(wanted: DrillOptions) -> None:
     from ostraka.core.ledger.budget import LedgerError
     from ostraka.core.ledger.ledger import Ledger, back_up, restore
     from ostraka.report import folder
+    from ostraka.secure.wire import Late, Line
     from ostraka.serve.keys import secret_in
 
     place = wanted.folder / folder.SERVICE
@@ -632,11 +607,32 @@ def drill(wanted: DrillOptions) -> None:
         shutil.copyfile(f"{copy}.anchor", service / "ledger.anchor")
         clock.append(time.perf_counter())
         tell("restore", 1, 1)
-        typed = [] if wanted.sigma is None else ["--sigma", str(wanted.sigma)]
-        typed += [] if wanted.screen is None else ["--screen", *map(str, wanted.screen)]
-        typed += [word for name in wanted.trust or () for word in ("--trust", name)]
-        with _ready(run, typed):
-            clock.append(time.perf_counter())
+        typed = [
+            *(() if wanted.sigma is None else ("--sigma", str(wanted.sigma))),
+            *(() if wanted.screen is None else ("--screen", *map(str, wanted.screen))),
+            *(word for name in wanted.trust or () for word in ("--trust", name)),
+        ]
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        command = [sys.executable, "-c", _PROGRAM, "serve", str(run), "--port", str(port), *typed]
+        with tempfile.TemporaryFile() as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log)  # noqa: S603  (this program itself)
+            try:
+                until, line, status = time.monotonic() + _PATIENCE, Line(f"http://127.0.0.1:{port}"), 0
+                while status != 200 and process.poll() is None and time.monotonic() < until:
+                    with contextlib.suppress(Late):
+                        status = line.insist("GET", "/ready", seconds=_TRY, most=65_536, fresh=True).status
+                if status != 200:
+                    process.kill()
+                    process.wait()
+                    log.seek(0)
+                    words = log.read().decode("utf-8", "replace").strip().rpartition("\n")[2]
+                    raise LedgerError(f"the restored service did not start: {words or 'it said nothing'}")
+                clock.append(time.perf_counter())
+            finally:
+                process.terminate()
+                process.wait()
         tell("start", 1, 1)
     seconds = [round(end - start, 2) for start, end in itertools.pairwise(clock)]
     lost = max(0, charged - restored.entries)
@@ -660,32 +656,3 @@ def drill(wanted: DrillOptions) -> None:
         )
     if lost:
         raise click.exceptions.Exit(console.FAILED)
-
-
-@contextlib.contextmanager
-def _ready(run: Path, typed: Sequence[str]) -> Iterator[None]:
-    """A service of the run in a process of its own, from the moment when it could charge."""
-    from ostraka.core.ledger.budget import LedgerError
-    from ostraka.secure.wire import Late, Line
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-c", _PROGRAM, "serve", str(run), "--port", str(port), *typed]
-    with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)  # noqa: S603  (this program itself)
-        try:
-            until, line, status = time.monotonic() + _PATIENCE, Line(f"http://127.0.0.1:{port}"), 0
-            while status != 200 and process.poll() is None and time.monotonic() < until:
-                with contextlib.suppress(Late):
-                    status = line.insist("GET", "/ready", seconds=_TRY, most=65_536, fresh=True).status
-            if status != 200:
-                process.kill()
-                process.wait()
-                log.seek(0)
-                words = log.read().decode("utf-8", "replace").strip().rpartition("\n")[2]
-                raise LedgerError(f"the restored service did not start: {words or 'it said nothing'}")
-            yield
-        finally:
-            process.terminate()
-            process.wait()

@@ -140,7 +140,28 @@ class Deployment:
         self.verified = True  # opening has verified it
         answerer, self.unit = Answerer(saved, consistent), saved.adjacency.unit
         require_servable(saved, answerer.reserve, ledger.budget)
-        self._bind(answerer, consistent)
+        # the ledger is bound to these teachers, this noise and this secret; one bound to others is refused
+        if saved.screen is not None and not ledger.budget.adaptive:
+            raise LedgerError(
+                "this ledger was begun for a service without a screen: leave --screen out, or serve a copy "
+                "of the run without its service folder"
+            )
+        if ITSELF not in {account.name for account in ledger.accounts()}:
+            ledger.grant(ITSELF, budget_epsilon=ledger.budget.epsilon)
+        free = Reserved(each=answerer.reserve, uses=0)
+        binding = ChargeRequest(
+            account=ITSELF, key="teachers", digest=consistent.name, cost=free, reserve=free, answer=0
+        )
+        (outcome,) = ledger.charge_each([binding], unit=self.unit)
+        if isinstance(outcome, KeyConflict):
+            raise LedgerError(
+                "this ledger counts for other teachers, other noise or another secret, and there is one "
+                "ledger for each: type the --sigma and --screen with which it was begun and go back to its "
+                "teachers and secrets, or serve a copy of the run without its service folder, whose budget "
+                "then comes on top"
+            )
+        if isinstance(outcome, Exception):
+            raise outcome
         self.grants = Grants(ledger, keys, account=ITSELF, unit=self.unit, reserve=answerer.reserve)
         self._grant()
         self._note_keys()
@@ -241,25 +262,23 @@ class Deployment:
         self.answers_left.given(name, len(receipts))
         for account in ("", name):
             if self.answers_left.stale(account):
-                await self._work_out(account)
+                task = self._working_out.get(account)
+                if task is None:  # once for all requests that wait; a known count is renewed meanwhile
+                    task = asyncio.create_task(asyncio.to_thread(self._try_to_work_out, account))
+                    self._working_out[account] = task
+                if self.answers_left.known(account) is None:
+                    await asyncio.wait({task}, timeout=PATIENCE / 2)
         n = min(self.answers_left.of(), self.answers_left.of(name))
         lasts = self.answers_left.seconds_to_empty(name)  # at the client's own rate: others' is not told
         lasts = clock.DAY * n if lasts is None else lasts  # it asked one today
         return (self.left(name), (ANSWERS_LEFT, b"%d" % n), (SECONDS_TO_EMPTY, b"%d" % lasts))
 
-    async def _work_out(self, account: str) -> None:
-        """Work out the answers left, once for all requests that wait; a known count is renewed meanwhile."""
-        task = self._working_out.get(account)
-        if task is None:
-            task = asyncio.create_task(asyncio.to_thread(self._try_to_work_out, account))
-            self._working_out[account] = task
-            task.add_done_callback(lambda _: self._working_out.pop(account, None))
-        if self.answers_left.known(account) is None:
-            await asyncio.wait({task}, timeout=PATIENCE / 2)
-
     def _try_to_work_out(self, account: str) -> None:
-        with contextlib.suppress(LedgerError):  # the next charge deals with it
-            self.answers_left.work_out(account)
+        try:
+            with contextlib.suppress(LedgerError):  # the next charge deals with it
+                self.answers_left.work_out(account)
+        finally:
+            self._working_out.pop(account, None)
 
     def left(self, name: str) -> tuple[bytes, bytes]:
         """The header with the last known remaining budget, rounded down."""
@@ -334,30 +353,6 @@ class Deployment:
             ("ostraka_ready", "1 if the service can charge.", float(not self.readiness.problems())),
             ("ostraka_keys_readable", "1 if the file of keys can be read.", float(self.keys.readable)),
         ]
-
-    def _bind(self, answerer: Answerer, consistent: Consistent) -> None:
-        """Bind the ledger to these teachers, this noise and this secret; refuse a ledger bound to others."""
-        if self.saved.screen is not None and not self.ledger.budget.adaptive:
-            raise LedgerError(
-                "this ledger was begun for a service without a screen: leave --screen out, or serve a copy "
-                "of the run without its service folder"
-            )
-        if ITSELF not in {account.name for account in self.ledger.accounts()}:
-            self.ledger.grant(ITSELF, budget_epsilon=self.ledger.budget.epsilon)
-        free = Reserved(each=answerer.reserve, uses=0)
-        binding = ChargeRequest(
-            account=ITSELF, key="teachers", digest=consistent.name, cost=free, reserve=free, answer=0
-        )
-        (outcome,) = self.ledger.charge_each([binding], unit=self.unit)
-        if isinstance(outcome, KeyConflict):
-            raise LedgerError(
-                "this ledger counts for other teachers, other noise or another secret, and there is one "
-                "ledger for each: type the --sigma and --screen with which it was begun and go back to its "
-                "teachers and secrets, or serve a copy of the run without its service folder, whose budget "
-                "then comes on top"
-            )
-        if isinstance(outcome, Exception):
-            raise outcome
 
     def _grant(self) -> None:
         """Write the caps of the file of keys into the ledger, as grants of its chain."""

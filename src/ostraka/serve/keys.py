@@ -337,10 +337,19 @@ def derived(uri: str, purpose: str) -> bytes:
     ValueError
         The address has another form, or the module does not do it. No message holds the PIN.
     """
-    token, key, module, pin = _parts(uri)
+    path, _, query = uri.removeprefix(SCHEME).partition("?")
+    pairs = [part.partition("=")[::2] for part in path.split(";")] + parse_qsl(query)
+    parts = {name: unquote(value) for name, value in pairs}
+    if not {"token", "object", "module-path"} <= set(parts) <= _NAMES or len(parts) < len(pairs):
+        raise ValueError(f"the address of a key must be {_FORM}")
+    token, key, source = parts["token"], parts["object"], parts.get("pin-source", "").removeprefix("file:")
+    try:
+        pin = Path(source).read_text(encoding="utf-8").strip() if source else None
+    except (OSError, UnicodeError) as error:
+        raise ValueError(f"the file of the PIN cannot be read ({type(error).__name__})") from None
     pkcs11: Any = check.require("pkcs11", extra="pkcs11")
     try:
-        with pkcs11.lib(module).get_token(token_label=token).open(user_pin=pin) as session:
+        with pkcs11.lib(parts["module-path"]).get_token(token_label=token).open(user_pin=pin) as session:
             held = session.get_key(object_class=pkcs11.ObjectClass.SECRET_KEY, label=key)
             if not held[pkcs11.Attribute.SIGN]:
                 raise ValueError(f"the key {key!r} of {token!r} may not sign")
@@ -349,18 +358,3 @@ def derived(uri: str, purpose: str) -> bytes:
         kind = type(error).__name__
         raise ValueError(f"the module made no secret from the key {key!r} of {token!r} ({kind})") from None
     return bytes(mac)
-
-
-def _parts(uri: str) -> tuple[str, str, str, str | None]:
-    """Token, key, library and PIN of an address."""
-    path, _, query = uri.removeprefix(SCHEME).partition("?")
-    pairs = [part.partition("=")[::2] for part in path.split(";")] + parse_qsl(query)
-    parts = {name: unquote(value) for name, value in pairs}
-    if not {"token", "object", "module-path"} <= set(parts) <= _NAMES or len(parts) < len(pairs):
-        raise ValueError(f"the address of a key must be {_FORM}")
-    source = parts.get("pin-source", "").removeprefix("file:")
-    try:
-        pin = Path(source).read_text(encoding="utf-8").strip() if source else None
-    except (OSError, UnicodeError) as error:
-        raise ValueError(f"the file of the PIN cannot be read ({type(error).__name__})") from None
-    return parts["token"], parts["object"], parts["module-path"], pin

@@ -174,8 +174,20 @@ class Readiness:
         """Return the reasons why it cannot charge; empty if it can. They quote nothing private."""
         if self.age >= _FRESH and self._looking.acquire(blocking=False):  # one at a time: a look may hang
             try:
-                self._why = self._look()
-                self._when = self._clock()
+                problems = []
+                if not self.works:
+                    problems.append("the thread that answers has ended")
+                if not self._keys.readable:
+                    problems.append("the file of keys cannot be read")
+                with contextlib.suppress(OSError):  # a database elsewhere
+                    disk = os.statvfs(Path(self._ledger.path).parent)
+                    if disk.f_bavail * disk.f_frsize < _LEAST_SPACE:
+                        problems.append("the disk of the ledger is almost full")
+                try:
+                    self._ledger.probe()
+                except LedgerError as error:
+                    problems.append(f"the ledger cannot be charged ({type(error).__name__})")
+                self._why, self._when = problems, self._clock()
             finally:
                 self._looking.release()
         if self.age >= _TOO_OLD and self._when > -1e9:
@@ -186,19 +198,3 @@ class Readiness:
     def works(self) -> bool:
         """Return whether the answering thread runs; if not, the service must be restarted."""
         return self._batcher.alive
-
-    def _look(self) -> list[str]:
-        problems = []
-        if not self.works:
-            problems.append("the thread that answers has ended")
-        if not self._keys.readable:
-            problems.append("the file of keys cannot be read")
-        with contextlib.suppress(OSError):  # a database elsewhere
-            disk = os.statvfs(Path(self._ledger.path).parent)
-            if disk.f_bavail * disk.f_frsize < _LEAST_SPACE:
-                problems.append("the disk of the ledger is almost full")
-        try:
-            self._ledger.probe()
-        except LedgerError as error:
-            problems.append(f"the ledger cannot be charged ({type(error).__name__})")
-        return problems

@@ -81,7 +81,30 @@ _RECEIPT = _object(seq=_INTEGER, head=_HEX)
 
 def described(rows: Rows, classes: Sequence[Any], routes: Sequence[Route[Any]]) -> dict[str, Any]:
     """Return the OpenAPI document of a service that labels."""
-    return _document("labels from private data", routes, _schemas(rows, classes))
+    text = {**_TEXT, "maxLength": MOST_TEXT}
+    row = {
+        "type": "array",
+        "description": "Cells: " + ", ".join(rows.columns),
+        "prefixItems": [_NUMBER if is_number else text for is_number in rows.numeric],
+        "items": False,
+        "minItems": len(rows.columns),
+    }
+    answer = _object(label={"enum": [*classes, None]}, abstained={"type": "boolean"}, receipt=_RECEIPT)
+    spent: dict[str, Any] = {"epsilon": _NUMBER, "spent": _NUMBER, "left": _NUMBER, "answers_left": _INTEGER}
+    spent["seconds_to_empty"] = {"type": ["number", "null"]}
+    account = {"client": _TEXT, **spent}
+    many = {"type": "array", "items": row, "minItems": 1, "maxItems": rows.most}
+    whole: dict[str, Any] = {"delta": _NUMBER, "unit": _TEXT}
+    clients = {"type": "array", "items": _object(**account)}
+    schemas = {
+        "Question": {"oneOf": [_object(row=row), _object(rows=many)]},
+        "Answer": answer,
+        "Answers": _object(results={"type": "array", "items": answer, "minItems": 1}),
+        "Budget": {"oneOf": [_object(**account, **whole), _object(**spent, **whole, clients=clients)]},
+        "Receipt": _object(seq=_INTEGER, head=_HEX, client=_TEXT, key=_TEXT, digest=_HEX, mechanism=_TEXT),
+        "Proposal": _object(client=_TEXT, epsilon={"type": "number", "exclusiveMinimum": 0}),
+    }
+    return _document("labels from private data", routes, schemas)
 
 
 def answering(routes: Sequence[Route[Any]], *, longest: int) -> dict[str, Any]:
@@ -94,10 +117,75 @@ def answering(routes: Sequence[Route[Any]], *, longest: int) -> dict[str, Any]:
     )
 
 
+def _ref(name: str) -> dict[str, Any]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _json(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}
+
+
+_HTML = {"description": "Text.", "content": {"text/html": {"schema": _TEXT}}}
+# What a route returns that does what it was asked.
+_DONE: dict[str, dict[str, Any]] = {
+    "/": _HTML,
+    "/docs": _HTML,
+    "/metrics": {"description": "Text.", "content": {"text/plain": {"schema": _TEXT}}},
+    "/v1/label": {
+        "description": "Paid for.",
+        "headers": {
+            "Ostraka-Left": _LEFT,
+            "Ostraka-Answers-Left": _ANSWERS,
+            "Ostraka-Seconds-To-Empty": _LASTS,
+        },
+        "content": _json({"oneOf": [_ref("Answer"), _ref("Answers")]}),
+    },
+    "/v1/write": {
+        "description": "Paid for.",
+        "headers": {"Ostraka-Left": _LEFT},
+        "content": _json(_ref("Answer")),
+    },
+    "/v1/budget": {"description": "Done.", "content": _json(_ref("Budget"))},
+    "/v1/ledger/receipt/{seq}": {"description": "Done.", "content": _json(_ref("Receipt"))},
+}
+_ELSE = {"description": "Done.", "content": _json({"type": "object"})}
+
+
 def _document(what: str, routes: Sequence[Route[Any]], schemas: dict[str, Any]) -> dict[str, Any]:
     paths: dict[str, Any] = {}
     for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+        done = "202" if route.path == "/v1/grants" else "200"
+        operation: dict[str, Any] = {
+            "summary": route.summary,
+            "description": (route.handler.__doc__ or "").strip(),
+            "responses": {done: dict(_DONE.get(route.path, _ELSE))},
+        }
+        codes = _ALWAYS | _CODES.get(route.path, {})
+        if route.roles:
+            operation["security"] = [{"key": []}]
+            roles = f"Only for the role {' or '.join(route.roles)}."
+            codes = {401: WORDS["unauthorized"], 403: roles} | codes
+        for status, words in sorted(codes.items()):
+            operation["responses"][str(status)] = {"description": words, "content": _json(_ref("Error"))}
+        if 402 in codes:
+            operation["responses"]["402"]["headers"] = {"Ostraka-Left": _LEFT}
+            operation["parameters"] = [
+                {
+                    "name": "Idempotency-Key",
+                    "in": "header",
+                    "required": True,
+                    "description": "New for each request, the same for its retries: these pay once.",
+                    "schema": {"type": "string", "pattern": f"^{KEY}$"},
+                }
+            ]
+            operation["requestBody"] = {"required": True, "content": _json(_ref("Question"))}
+        if route.path == "/v1/grants":
+            operation["requestBody"] = {"required": True, "content": _json(_ref("Proposal"))}
+        if "{seq}" in route.path:
+            operation["parameters"] = [
+                {"name": "seq", "in": "path", "required": True, "schema": {"type": "integer", "minimum": 1}}
+            ]
+        paths.setdefault(route.path, {})[route.method.lower()] = operation
     error = _object(ok={"const": False}, code={"enum": sorted(WORDS)}, error=_TEXT)
     return {
         "openapi": "3.1.0",
@@ -108,109 +196,6 @@ def _document(what: str, routes: Sequence[Route[Any]], schemas: dict[str, Any]) 
             "schemas": {**schemas, "Error": error},
         },
     }
-
-
-def _operation(route: Route[Any]) -> dict[str, Any]:
-    operation: dict[str, Any] = {
-        "summary": route.summary,
-        "description": (route.handler.__doc__ or "").strip(),
-        "responses": {"202" if route.path == "/v1/grants" else "200": _success(route.path)},
-    }
-    codes = _ALWAYS | _CODES.get(route.path, {})
-    if route.roles:
-        operation["security"] = [{"key": []}]
-        codes = {
-            401: WORDS["unauthorized"],
-            403: f"Only for the role {' or '.join(route.roles)}.",
-        } | codes
-    for status, words in sorted(codes.items()):
-        operation["responses"][str(status)] = {"description": words, "content": _json(_ref("Error"))}
-    if 402 in codes:
-        operation["responses"]["402"]["headers"] = {"Ostraka-Left": _LEFT}
-        operation["parameters"] = [
-            {
-                "name": "Idempotency-Key",
-                "in": "header",
-                "required": True,
-                "description": "New for each request, the same for its retries: these pay once.",
-                "schema": {"type": "string", "pattern": f"^{KEY}$"},
-            }
-        ]
-        operation["requestBody"] = {"required": True, "content": _json(_ref("Question"))}
-    if route.path == "/v1/grants":
-        operation["requestBody"] = {"required": True, "content": _json(_ref("Proposal"))}
-    if "{seq}" in route.path:
-        operation["parameters"] = [
-            {"name": "seq", "in": "path", "required": True, "schema": {"type": "integer", "minimum": 1}}
-        ]
-    return operation
-
-
-def _success(path: str) -> dict[str, Any]:
-    if path == "/v1/label":
-        headers = {
-            "Ostraka-Left": _LEFT,
-            "Ostraka-Answers-Left": _ANSWERS,
-            "Ostraka-Seconds-To-Empty": _LASTS,
-        }
-        either = {"oneOf": [_ref("Answer"), _ref("Answers")]}
-        return {
-            "description": "Paid for.",
-            "headers": headers,
-            "content": _json(either),
-        }
-    if path == "/v1/write":
-        return {
-            "description": "Paid for.",
-            "headers": {"Ostraka-Left": _LEFT},
-            "content": _json(_ref("Answer")),
-        }
-    kinds = {"/": "text/html", "/docs": "text/html", "/metrics": "text/plain"}
-    schemas = {"/v1/budget": _ref("Budget"), "/v1/ledger/receipt/{seq}": _ref("Receipt")}
-    if path in kinds:
-        return {"description": "Text.", "content": {kinds[path]: {"schema": _TEXT}}}
-    return {"description": "Done.", "content": _json(schemas.get(path, {"type": "object"}))}
-
-
-def _schemas(rows: Rows, classes: Sequence[Any]) -> dict[str, Any]:
-    text = {**_TEXT, "maxLength": MOST_TEXT}
-    row = {
-        "type": "array",
-        "description": "Cells: " + ", ".join(rows.columns),
-        "prefixItems": [_NUMBER if is_number else text for is_number in rows.numeric],
-        "items": False,
-        "minItems": len(rows.columns),
-    }
-    answer = _object(label={"enum": [*classes, None]}, abstained={"type": "boolean"}, receipt=_RECEIPT)
-    lasts = {"type": ["number", "null"]}
-    spent: dict[str, Any] = {"epsilon": _NUMBER, "spent": _NUMBER, "left": _NUMBER, "answers_left": _INTEGER}
-    spent["seconds_to_empty"] = lasts
-    account = {"client": _TEXT, **spent}
-    entry = _object(seq=_INTEGER, head=_HEX, client=_TEXT, key=_TEXT, digest=_HEX, mechanism=_TEXT)
-    many = {"type": "array", "items": row, "minItems": 1, "maxItems": rows.most}
-    data: dict[str, Any] = {**spent, "delta": _NUMBER, "unit": _TEXT}
-    clients = {"type": "array", "items": _object(**account)}
-    return {
-        "Question": {"oneOf": [_object(row=row), _object(rows=many)]},
-        "Answer": answer,
-        "Answers": _object(results={"type": "array", "items": answer, "minItems": 1}),
-        "Budget": {
-            "oneOf": [
-                _object(**account, delta=_NUMBER, unit=_TEXT),
-                _object(**data, clients=clients),
-            ]
-        },
-        "Receipt": entry,
-        "Proposal": _object(client=_TEXT, epsilon={"type": "number", "exclusiveMinimum": 0}),
-    }
-
-
-def _ref(name: str) -> dict[str, Any]:
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
-def _json(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"application/json": {"schema": schema}}
 
 
 def page(document: dict[str, Any]) -> str:
@@ -225,26 +210,26 @@ def page(document: dict[str, Any]) -> str:
     ]
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
-            parts += _section(f"{method.upper()} {path}", operation)
+            parts += [
+                f"<h2>{html.escape(f'{method.upper()} {path}')}</h2>",
+                f"<p>{html.escape(operation['description'])}</p>",
+            ]
+            if "security" in operation:
+                parts.append("<p>Needs a key: <code>Authorization: Bearer ostraka_…</code></p>")
+            for parameter in operation.get("parameters", ()):
+                description = f" {parameter['description']}" if "description" in parameter else ""
+                name, where = html.escape(parameter["name"]), parameter["in"]
+                parts.append(f"<p><code>{name}</code> ({where}).{html.escape(description)}</p>")
+            if "requestBody" in operation:
+                body = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+                name = body.rpartition("/")[2]
+                parts.append(f"<p>Body: <a href='#{name}'>{name}</a>.</p>")
+            rows = "".join(
+                f"<tr><td><code>{status}</code><td>{html.escape(reply['description'])}"
+                for status, reply in operation["responses"].items()
+            )
+            parts.append(f"<table>{rows}</table>")
     for name, schema in document["components"]["schemas"].items():
         text = html.escape(json.dumps(schema, indent=1, ensure_ascii=False))
         parts.append(f"<h2 id='{name}'>{name}</h2><pre>{text}</pre>")
     return "\n".join(parts) + "</html>\n"
-
-
-def _section(title: str, operation: dict[str, Any]) -> list[str]:
-    parts = [f"<h2>{html.escape(title)}</h2>", f"<p>{html.escape(operation['description'])}</p>"]
-    if "security" in operation:
-        parts.append("<p>Needs a key: <code>Authorization: Bearer ostraka_…</code></p>")
-    for parameter in operation.get("parameters", ()):
-        description = f" {parameter['description']}" if "description" in parameter else ""
-        name, where = html.escape(parameter["name"]), parameter["in"]
-        parts.append(f"<p><code>{name}</code> ({where}).{html.escape(description)}</p>")
-    if "requestBody" in operation:
-        name = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
-        parts.append(f"<p>Body: <a href='#{name}'>{name}</a>.</p>")
-    rows = "".join(
-        f"<tr><td><code>{status}</code><td>{html.escape(reply['description'])}"
-        for status, reply in operation["responses"].items()
-    )
-    return [*parts, f"<table>{rows}</table>"]

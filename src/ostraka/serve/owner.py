@@ -47,6 +47,14 @@ _SOON = 7 * clock.DAY  # time to empty that gives one
 _MANY = 100  # requests without a valid key that give one
 _FEW = 5  # names in an alert
 _WIDE, _HIGH = 1000, 300  # of the drawing, stretched to fit
+_LABEL = {  # what is shown of a label beside its numbers
+    "unit": "Protected unit",
+    "relation": "Neighbouring relation",
+    "mechanism": "Mechanism",
+    "screen": "Screen",
+    "accountant": "Accountant",
+    "noise": "Noise",
+}
 _EXAMPLE = 55  # percent for the leader, in the example vote of the meter
 
 
@@ -86,6 +94,58 @@ def render(view: Overview, *, every: int = 0) -> str:
     # compiles what they need
     points = (0, 1, *(question.times for question in view.repeated))
     before, now, *afresh = _hidden(view.ballot, view.n_teachers, view.n_classes, points)
+    if not view.answers_left:
+        empty = ("now", "nothing more is answered")
+    elif view.seconds_to_empty is None:
+        empty = ("not in sight", "nobody asked in the last 24 hours")
+    else:
+        lasts = clock.lasting(view.seconds_to_empty)
+        empty = clock.date(view.at + view.seconds_to_empty), f"in {lasts}, at the present rate"
+    # what needs the owner's attention: a title and a sentence each
+    alerts = []
+    if view.problems:
+        alerts.append(("The service cannot charge now.", f"It answers 503: {'; '.join(view.problems)}."))
+    if not view.answers_left:
+        words = "Every question is refused. Nobody can add to this budget: what is known stays known."
+        alerts.append(("The budget is spent.", words))
+    elif view.left <= _LOW * view.epsilon:
+        words = (
+            f"ε {_rounded(view.left, direction=ROUND_FLOOR)} of {view.epsilon:g} is left. What does not "
+            "fit is refused. Nobody can add to this budget: what is known of the data stays known."
+        )
+        alerts.append(("The budget is nearly spent.", words))
+    elif view.seconds_to_empty is not None and view.seconds_to_empty < _SOON:
+        words = f"At the present rate it lasts {clock.lasting(view.seconds_to_empty)}."
+        alerts.append(("The budget will be spent soon.", words))
+    spent = [client.name for client in view.clients if client.answers_left == 0 and client.answers]
+    if spent and view.answers_left:
+        names = ", ".join(_name(name, 30) for name in spent[:_FEW])
+        others = f" and {len(spent) - _FEW:,} more" if len(spent) > _FEW else ""
+        alerts.append(("Clients have nothing left.", f"{names}{others}: their questions are refused."))
+    guesses = sum(refusal.times for refusal in view.refusals if refusal.code == "unauthorized")
+    if guesses >= _MANY:
+        words = f"{guesses:,} requests came without one since the start: see the refusals."
+        alerts.append(("Many requests without a valid key.", words))
+    # the run's privacy claim, and its sum with the whole budget of this service
+    label = view.label or {}
+    epsilon = math.inf if label.get("epsilon") is None else float(label["epsilon"])
+    audit, lower = label.get("lower"), "not audited yet"
+    if audit is not None:
+        confidence = f" (confidence {100 * audit['confidence']:g} %)" if audit.get("confidence") else ""
+        lower = _rounded(float(audit["epsilon"]), direction=ROUND_FLOOR) + confidence
+    label_rows = [
+        ("Epsilon, at most", at_most(epsilon)),
+        ("Delta", _delta(label.get("delta"))),
+        ("Epsilon, at least", lower),
+    ]
+    # a sum of what two units or relations are promised would be of neither
+    alike = label.get("unit") == view.unit and label.get("relation") == view.relation
+    if alike and label.get("delta") is not None and math.isfinite(epsilon):
+        both = f"{at_most(epsilon + view.epsilon)} at δ = {_delta(label['delta'] + view.delta)}"
+        label_rows.append(("With this service’s whole budget", both))
+    if label.get("n_units"):
+        label_rows.append(("Number of units", f"{label['n_units']:,}"))
+    label_rows += [(text, str(label[name])) for name, text in _LABEL.items() if label.get(name) is not None]
     return _template().render(
         view=view,
         claim=sentence(epsilon=view.epsilon, delta=view.delta, unit=view.unit, relation=view.relation),
@@ -96,9 +156,9 @@ def render(view: Overview, *, every: int = 0) -> str:
             ("Left", f"{view.answers_left:,} answers", "at least, of the costliest kind"),
             ("Used", f"{total:,} answers", f"ε {_rounded(view.spent, direction=ROUND_CEILING)} spent"),
             ("In the last 24 hours", f"{view.in_a_day:,}", "answers that the budget paid for"),
-            ("Empty", *_when_empty(view)),
+            ("Empty", *empty),
         ],
-        alerts=_alerts(view),
+        alerts=alerts,
         every=every,
         clients=clients[:_ROWS],
         unlisted=sums if hidden else None,
@@ -110,7 +170,7 @@ def render(view: Overview, *, every: int = 0) -> str:
             for refusal in refusals[:_ROWS]
         ],
         refused=sum(refusal.times for refusal in view.refusals),
-        label_rows=_label_rows(view),
+        label_rows=label_rows,
         n_rows=_ROWS,
     )
 
@@ -150,35 +210,30 @@ def _drawing(view: Overview) -> _Drawing:
         times = [at for seq, _, at in view.history if seq <= until and at is not None]
         return clock.date(times[-1]) if times and until else ""
 
+    # in words for screen readers: its start, its quarters and its end
+    if view.history:
+        quarters = []
+        for quarter in (1, 2, 3):
+            until = view.ledger.counted * quarter / 4
+            spent = max((spent for seq, spent, _ in view.history if seq <= until), default=0.0)
+            quarters.append(f"{at_most(min(spent, view.spent))} after entry {math.floor(until):,}")
+        end = f"{at_most(view.spent)} of {view.epsilon:g} after all {view.ledger.entries:,} entries"
+        words = f"Epsilon spent: {', '.join(quarters)}, {end}."
+    else:
+        words = f"Nothing is spent of epsilon {view.epsilon:g}."
+    # axis values: 0, a few round numbers, and the top in place of the one nearest to it
+    unit = 10.0 ** math.floor(math.log10(view.epsilon))
+    unit *= next(part for part in (0.2, 0.5, 1.0, 2.0) if view.epsilon / (part * unit) <= 5)
+    below = [unit * number for number in range(math.ceil(view.epsilon / unit))]
+    values = [float(f"{value:.6g}") for value in below if view.epsilon - value > unit / 2] + [view.epsilon]
     return _Drawing(
         line=line,
         area=f"{line}V{_HIGH}Z",
         cap=_HIGH * (1 - view.epsilon / top),
         x_ticks=tuple(_Tick(100 * seq / last, f"{seq:,}", day(seq)) for seq in entries),
-        y_ticks=tuple(_Tick(100 * value / top, f"{value:g}") for value in _round_values(view.epsilon)),
-        says=_in_words(view),
+        y_ticks=tuple(_Tick(100 * value / top, f"{value:g}") for value in values),
+        says=words,
     )
-
-
-def _in_words(view: Overview) -> str:
-    """Describe the drawing in words for screen readers: its start, its quarters and its end."""
-    if not view.history:
-        return f"Nothing is spent of epsilon {view.epsilon:g}."
-    quarters = []
-    for quarter in (1, 2, 3):
-        until = view.ledger.counted * quarter / 4
-        spent = max((spent for seq, spent, _ in view.history if seq <= until), default=0.0)
-        quarters.append(f"{at_most(min(spent, view.spent))} after entry {math.floor(until):,}")
-    end = f"{at_most(view.spent)} of {view.epsilon:g} after all {view.ledger.entries:,} entries"
-    return f"Epsilon spent: {', '.join(quarters)}, {end}."
-
-
-def _round_values(top: float) -> list[float]:
-    """Return axis values: 0, a few round numbers, and the top in place of the one nearest to it."""
-    step = 10.0 ** math.floor(math.log10(top))
-    step *= next(part for part in (0.2, 0.5, 1.0, 2.0) if top / (part * step) <= 5)
-    below = [step * number for number in range(math.ceil(top / step))]
-    return [float(f"{value:.6g}") for value in below if top - value > step / 2] + [top]
 
 
 @functools.lru_cache(maxsize=64)
@@ -192,16 +247,6 @@ def _hidden(
     return tuple(leakage_meter(ballot, [votes], n_answers=list(points))[0].tolist())
 
 
-def _when_empty(view: Overview) -> tuple[str, str]:
-    """Return the day on which the budget is spent at the present rate, and the time until then."""
-    if not view.answers_left:
-        return "now", "nothing more is answered"
-    if view.seconds_to_empty is None:
-        return "not in sight", "nobody asked in the last 24 hours"
-    lasts = clock.lasting(view.seconds_to_empty)
-    return clock.date(view.at + view.seconds_to_empty), f"in {lasts}, at the present rate"
-
-
 def _empty(client: ClientView, at: int) -> str:
     """Say in a few words when one client's budget is spent."""
     if client.answers_left == 0:
@@ -209,60 +254,6 @@ def _empty(client: ClientView, at: int) -> str:
     if client.seconds_to_empty is None:
         return "not at the present rate"
     return f"{clock.date(at + client.seconds_to_empty)} (in {clock.lasting(client.seconds_to_empty)})"
-
-
-def _alerts(view: Overview) -> list[tuple[str, str]]:
-    """Return what needs the owner's attention: a title and a sentence each."""
-    alerts = []
-    if view.problems:
-        alerts.append(("The service cannot charge now.", f"It answers 503: {'; '.join(view.problems)}."))
-    if not view.answers_left:
-        words = "Every question is refused. Nobody can add to this budget: what is known stays known."
-        alerts.append(("The budget is spent.", words))
-    elif view.left <= _LOW * view.epsilon:
-        words = (
-            f"ε {_rounded(view.left, direction=ROUND_FLOOR)} of {view.epsilon:g} is left. What does not "
-            "fit is refused. Nobody can add to this budget: what is known of the data stays known."
-        )
-        alerts.append(("The budget is nearly spent.", words))
-    elif view.seconds_to_empty is not None and view.seconds_to_empty < _SOON:
-        words = f"At the present rate it lasts {clock.lasting(view.seconds_to_empty)}."
-        alerts.append(("The budget will be spent soon.", words))
-    spent = [client.name for client in view.clients if client.answers_left == 0 and client.answers]
-    if spent and view.answers_left:
-        names = ", ".join(_name(name, 30) for name in spent[:_FEW])
-        others = f" and {len(spent) - _FEW:,} more" if len(spent) > _FEW else ""
-        alerts.append(("Clients have nothing left.", f"{names}{others}: their questions are refused."))
-    guesses = sum(refusal.times for refusal in view.refusals if refusal.code == "unauthorized")
-    if guesses >= _MANY:
-        words = f"{guesses:,} requests came without one since the start: see the refusals."
-        alerts.append(("Many requests without a valid key.", words))
-    return alerts
-
-
-def _label_rows(view: Overview) -> list[tuple[str, str]]:
-    """Return the run's privacy claim, and its sum with the whole budget of this service."""
-    label = view.label or {}
-    epsilon = math.inf if label.get("epsilon") is None else float(label["epsilon"])
-    audit, lower = label.get("lower"), "not audited yet"
-    if audit is not None:
-        confidence = f" (confidence {100 * audit['confidence']:g} %)" if audit.get("confidence") else ""
-        lower = _rounded(float(audit["epsilon"]), direction=ROUND_FLOOR) + confidence
-    rows = [
-        ("Epsilon, at most", at_most(epsilon)),
-        ("Delta", _delta(label.get("delta"))),
-        ("Epsilon, at least", lower),
-    ]
-    # a sum of what two units or relations are promised would be of neither
-    alike = label.get("unit") == view.unit and label.get("relation") == view.relation
-    if alike and label.get("delta") is not None and math.isfinite(epsilon):
-        total = f"{at_most(epsilon + view.epsilon)} at δ = {_delta(label['delta'] + view.delta)}"
-        rows.append(("With this service’s whole budget", total))
-    if label.get("n_units"):
-        rows.append(("Number of units", f"{label['n_units']:,}"))
-    names = {"unit": "Protected unit", "relation": "Neighbouring relation"}
-    names |= {"mechanism": "Mechanism", "screen": "Screen", "accountant": "Accountant", "noise": "Noise"}
-    return rows + [(text, str(label[name])) for name, text in names.items() if label.get(name) is not None]
 
 
 def _rounded(value: float, *, direction: str) -> str:
@@ -443,6 +434,31 @@ def overview(deployment: Deployment) -> Overview:
     n_entries = ledger.count()  # counted first: later charges belong to the next view
     counts.catch_up(ledger)
     now = clock.now()
+    # the answers left are worked out for the largest spenders first, as far as the time goes
+    until, keys, accounts = time.monotonic() + _WORKING_OUT, deployment.keys.kept, deployment.accounts()
+    answers_left = {
+        account.name: deployment.answers_left.renewed(account.name, until=until)
+        for account in sorted(accounts, key=lambda account: -account.spent)
+    }
+    clients = []
+    for account in accounts:
+        name, n = account.name, answers_left[account.name]
+        rate = counts.per_second(now, name)
+        client = ClientView(
+            name=name,
+            cap=account.cap,
+            spent=account.spent,
+            left=account.left,
+            answers=counts.answers[name],
+            abstained=counts.abstained[name],
+            repeats=counts.repeats[name],
+            valid_keys=len(keys[name].keys) if name in keys else 0,
+            answers_left=n,
+            in_a_day=counts.in_a_day(now, name),
+            seconds_to_empty=None if n is None else 0.0 if not n else n / rate if rate > 0 else None,
+            latest=counts.latest_of(name),
+        )
+        clients.append(client)
     return Overview(
         mechanism=repr(saved.mechanism),
         screen=None if saved.screen is None else repr(saved.screen),
@@ -462,7 +478,7 @@ def overview(deployment: Deployment) -> Overview:
         since=deployment.since,
         problems=tuple(deployment.readiness.problems()),
         history=tuple(counts.history),
-        clients=_clients(deployment, now),
+        clients=tuple(clients),
         costs=tuple(
             CostView(mechanism=name, epsilon=epsilon, answers=int(answers))
             for name, (epsilon, answers) in sorted(counts.costs.items(), key=lambda item: -item[1][0])
@@ -482,34 +498,6 @@ def overview(deployment: Deployment) -> Overview:
         ),
         label=deployment.label,
     )
-
-
-def _clients(deployment: Deployment, now: int) -> tuple[ClientView, ...]:
-    """Return a view of every client; the answers left are computed for the largest spenders first."""
-    until, counts, keys = time.monotonic() + _WORKING_OUT, deployment.counts, deployment.keys.kept
-    accounts = sorted(deployment.accounts(), key=lambda account: -account.spent)
-    renewed = deployment.answers_left.renewed
-    answers_left = {account.name: renewed(account.name, until=until) for account in accounts}
-    views = []
-    for account in deployment.accounts():
-        name, n = account.name, answers_left[account.name]
-        rate = counts.per_second(now, name)
-        view = ClientView(
-            name=name,
-            cap=account.cap,
-            spent=account.spent,
-            left=account.left,
-            answers=counts.answers[name],
-            abstained=counts.abstained[name],
-            repeats=counts.repeats[name],
-            valid_keys=len(keys[name].keys) if name in keys else 0,
-            answers_left=n,
-            in_a_day=counts.in_a_day(now, name),
-            seconds_to_empty=None if n is None else 0.0 if not n else n / rate if rate > 0 else None,
-            latest=counts.latest_of(name),
-        )
-        views.append(view)
-    return tuple(views)
 
 
 _READING_TIME = 0.05  # seconds of reading per view; the rest is counted in the background
@@ -553,7 +541,29 @@ class RunningCounts:
                 if not entries:
                     return True
                 for entry in entries:
-                    self._count(entry, ledger)
+                    if not self.history or entry.epsilon_after > self.history[-1][1]:
+                        self.history.append((entry.seq, entry.epsilon_after, entry.at))
+                    if entry.answer is None or not entry.account or entry.digest is None:
+                        continue
+                    if entry.mechanism.startswith("Reserved("):
+                        continue  # free: it binds a key to a batch, or the ledger
+                    self._latest.append(entry)
+                    self._latest_of[entry.account].append(entry)
+                    if entry.at is not None:
+                        self.pace.add(entry.at, entry.uses)
+                        self.paces[entry.account].add(entry.at, 1)
+                    self.answers[entry.account] += 1
+                    self.abstained[entry.account] += entry.answer == ABSTAIN
+                    if entry.mechanism not in self.costs:  # the first entry of its kind is no repeat
+                        (first,) = ledger.entries(after=entry.seq - 1, limit=1)
+                        self.costs[entry.mechanism] = [first.curve.epsilon(ledger.budget.delta), 0]
+                    self.costs[entry.mechanism][1] += 1
+                    if not entry.uses:
+                        self.repeats[entry.account] += 1
+                        name = entry.digest.hex()
+                        self._again.setdefault(name, Counter())[entry.account] += 1
+                        if entry.answer == ABSTAIN:
+                            self._stopped.add(name)
                 self.seq = entries[-1].seq
                 if len(self.history) > 2 * _COUNTS_POINTS:
                     self.history = self.history[:-1:2] + self.history[-1:]
@@ -650,32 +660,6 @@ class RunningCounts:
 
     def _often(self, limit: int) -> list[tuple[str, Counter[str]]]:
         return sorted(self._again.items(), key=lambda item: -item[1].total())[:limit]
-
-    def _count(self, entry: Brief, ledger: Ledger) -> None:
-        if not self.history or entry.epsilon_after > self.history[-1][1]:
-            self.history.append((entry.seq, entry.epsilon_after, entry.at))
-        if entry.answer is None or not entry.account or entry.digest is None:
-            return
-        if entry.mechanism.startswith("Reserved("):  # free: it binds a key to a batch, or the ledger
-            return
-        self._latest.append(entry)
-        self._latest_of[entry.account].append(entry)
-        if entry.at is not None:
-            self.pace.add(entry.at, entry.uses)
-            self.paces[entry.account].add(entry.at, 1)
-        self.answers[entry.account] += 1
-        self.abstained[entry.account] += entry.answer == ABSTAIN
-        if entry.mechanism not in self.costs:  # the first entry of its kind is no repeat
-            (whole_entry,) = ledger.entries(after=entry.seq - 1, limit=1)
-            self.costs[entry.mechanism] = [whole_entry.curve.epsilon(ledger.budget.delta), 0]
-        self.costs[entry.mechanism][1] += 1
-        if entry.uses:
-            return
-        self.repeats[entry.account] += 1
-        name = entry.digest.hex()
-        self._again.setdefault(name, Counter())[entry.account] += 1
-        if entry.answer == ABSTAIN:
-            self._stopped.add(name)
 
 
 class Checkpoint:

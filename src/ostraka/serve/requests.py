@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -113,27 +114,32 @@ class Rows:
         if not isinstance(rows, list) or not 1 <= len(rows) <= self.most:
             raise Refused(400, "bad_schema", f"rows must be a list of 1 to {self.most} rows")
         for number, row in enumerate(rows):
-            self._check(row, "row" if single else f"rows[{number}]")
+            where = "row" if single else f"rows[{number}]"
+            if not isinstance(row, list):
+                raise Refused(400, "bad_schema", f"{where} must be a list of cells")
+            if len(row) != self._width:
+                raise Refused(400, "bad_schema", f"{where} must have {self._width} cells, got {len(row)}")
+            if self._all_numbers and _NUMBERS.issuperset(map(type, row)):
+                try:
+                    if math.isfinite(sum(map(abs, row))):
+                        continue  # the fast path; the loop below names the bad cell
+                except OverflowError:  # an integer beyond every float
+                    pass
+            cells = zip(row, self.numeric, self._known, strict=True)
+            for place, (cell, is_number, texts) in enumerate(cells):
+                if is_number:
+                    fits = type(cell) in _NUMBERS and abs(cell) <= sys.float_info.max
+                    kind = "a finite number"
+                else:
+                    fits = isinstance(cell, str) and len(cell) <= MOST_TEXT
+                    fits = fits and not any("\ud800" <= letter <= "\udfff" for letter in cell)
+                    kind = f"text of at most {MOST_TEXT} characters"
+                    if fits and texts is not None:
+                        fits, kind = cell in texts, f"one of the {len(texts)} texts of the public rows"
+                if not fits:
+                    what = f"{where}[{place}] ({self.columns[place]}) must be {kind}"
+                    raise Refused(400, "bad_schema", what)
         return rows, single
-
-    def _check(self, row: Any, where: str) -> None:
-        if not isinstance(row, list):
-            raise Refused(400, "bad_schema", f"{where} must be a list of cells")
-        if len(row) != self._width:
-            raise Refused(400, "bad_schema", f"{where} must have {self._width} cells, got {len(row)}")
-        if self._all_numbers and _NUMBERS.issuperset(map(type, row)) and _finite_sum(row):
-            return  # the fast path; the loop below names the bad cell
-        for place, (cell, is_number) in enumerate(zip(row, self.numeric, strict=True)):
-            if is_number and not (type(cell) in _NUMBERS and _finite(cell)):
-                self._bad_cell(where, place, "a finite number")
-            if not is_number and not (isinstance(cell, str) and _is_text(cell)):
-                self._bad_cell(where, place, f"text of at most {MOST_TEXT} characters")
-            texts = self._known[place]
-            if not is_number and texts is not None and cell not in texts:
-                self._bad_cell(where, place, f"one of the {len(texts)} texts of the public rows")
-
-    def _bad_cell(self, where: str, place: int, kind: str) -> NoReturn:
-        raise Refused(400, "bad_schema", f"{where}[{place}] ({self.columns[place]}) must be {kind}")
 
 
 def known_texts(saved: SavedTeachers) -> dict[str, frozenset[str]]:
@@ -175,24 +181,6 @@ def require_json(headers: dict[bytes, bytes]) -> None:
         raise Refused(415, "bad_content", "Content-Type must be application/json")
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         raise Refused(415, "bad_content", "the body must not be compressed: leave Content-Encoding out")
-
-
-def _finite(number: float) -> bool:
-    try:
-        return math.isfinite(float(number))
-    except OverflowError:  # an integer beyond every float
-        return False
-
-
-def _finite_sum(row: list[float]) -> bool:
-    try:
-        return math.isfinite(sum(map(abs, row)))
-    except OverflowError:  # an integer beyond every float
-        return False
-
-
-def _is_text(cell: str) -> bool:
-    return len(cell) <= MOST_TEXT and not any("\ud800" <= letter <= "\udfff" for letter in cell)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from pathlib import Path
 
-    from ostraka.data.task import Columns, Task
+    from ostraka.data.task import Columns
     from ostraka.secure.server import Headers, Server
 
 ROLES = ("private", "public")
@@ -202,47 +202,33 @@ class Workbench:
 
     def admit(self, request: Request) -> bool:
         """Refuse what does not come from the page, before a body is read."""
-        try:
-            self._require_origin(request)
-            request.who = self._is_owner(request) or None
-            self._require_route(request)
-        except Refused as refused:
-            request.refused = refused
-        return request.who is not None
-
-    def _require_route(self, request: Request) -> None:
-        """Refuse whoever has no cookie, but for the link; and what there is not."""
-        path, is_get = request.path, request.method == "GET"
-        if request.who is None and not (is_get and path == "/"):
-            raise Refused(403, "forbidden", _LINK)
+        headers, path, is_get = request.headers, request.path, request.method == "GET"
+        host, origin = headers.get(b"host", b""), headers.get(b"origin")
+        site, start = headers.get(b"sec-fetch-site", b"same-origin"), is_get and path == "/"
         request.route = ROUTES.get((request.method, path))
-        if request.route is None and not (is_get and (path in self._served or path.startswith("/runs/"))):
-            raise Refused(404, "not_found")
-        if path != "/table":
-            _require_small(request)
-
-    def _require_origin(self, request: Request) -> None:
-        """Refuse other names of this machine, and pages of other origins."""
-        headers = request.headers
-        host = headers.get(b"host", b"")
+        served = request.route or (is_get and (path in self._served or path.startswith("/runs/")))
+        long = int(headers.get(b"content-length", b"0")) > _MOST_JSON or b"transfer-encoding" in headers
+        is_json = is_get or headers.get(b"content-type", b"").startswith(b"application/json")
+        from_elsewhere = (not is_get or origin is not None) and origin != b"http://" + host
         if host not in self._hosts:
-            raise Refused(421, "wrong_host", "this page is at 127.0.0.1 only")
-        origin, site = headers.get(b"origin"), headers.get(b"sec-fetch-site", b"same-origin")
-        if (request.method != "GET" or origin is not None) and origin != b"http://" + host:
-            raise Refused(403, "wrong_origin", "this came from another page")
-        if site not in {b"same-origin", b"none"} and not (request.method == "GET" and request.path == "/"):
-            raise Refused(403, "wrong_origin", "this came from another page")
-
-    def _is_owner(self, request: Request) -> bool:
-        cookies = request.headers.get(b"cookie", b"").decode("latin-1").split(";")
-        values = [
-            value
-            for name, _, value in (one.strip().partition("=") for one in cookies)
-            if name == self._cookie
-        ]
-        return bool(self._session) and any(
-            hmac.compare_digest(value.encode(), self._session.encode()) for value in values
-        )
+            request.refused = Refused(421, "wrong_host", "this page is at 127.0.0.1 only")
+        elif from_elsewhere or (site not in {b"same-origin", b"none"} and not start):
+            request.refused = Refused(403, "wrong_origin", "this came from another page")
+        else:
+            for cookie in headers.get(b"cookie", b"").decode("latin-1").split(";"):
+                name, _, value = cookie.strip().partition("=")
+                if name == self._cookie and self._session:
+                    same = hmac.compare_digest(value.encode(), self._session.encode())
+                    request.who = request.who or same or None
+            if request.who is None and not start:
+                request.refused = Refused(403, "forbidden", _LINK)
+            elif not served:
+                request.refused = Refused(404, "not_found")
+            elif path != "/table" and long:
+                request.refused = Refused(413, "too_large")
+            elif path != "/table" and not is_json:
+                request.refused = Refused(415, "no_json", "the message must be JSON")
+        return request.who is not None
 
     async def reply(self, request: Request) -> Reply:
         """Serve one request. It raises nothing."""
@@ -252,73 +238,98 @@ class Workbench:
             if request.route is not None:
                 reply: Reply = await request.route(self, request)
                 return reply
-            return self._part(request) if request.path in self._served else self._file(request)
+            if request.path not in self._served:  # a file of a run: reports without scripts, all else to keep
+                _, _, name, *parts = request.path.split("/")
+                wanted = "/".join(parts)
+                file = self.folder / "runs" / name / wanted
+                if not _RUN.fullmatch(name) or wanted not in _FILES or not file.is_file():
+                    raise Refused(404, "not_found")  # noqa: TRY301
+                if wanted in _PAGES:
+                    return Reply.html(file.read_text(encoding="utf-8"), more=_SAFE[1:])
+                kept = (b"content-disposition", f'attachment; filename="{wanted}"'.encode())
+                return Reply(200, file.read_bytes(), b"application/octet-stream", (*_SAFE, kept))
+            more: Headers = _SAFE
+            if request.who is None:  # the first to bring the key gets the cookie
+                key = parse_qs(request.query.decode("latin-1")).get("key", [""])[0]
+                if not self._key or not hmac.compare_digest(key.encode(), self._key.encode()):
+                    raise Refused(403, "forbidden", _LINK)  # noqa: TRY301
+                self._key, self._session = "", secrets.token_urlsafe(32)
+                cookie = f"{self._cookie}={self._session}; Path=/; HttpOnly; SameSite=Strict"
+                more = (*_SAFE, (b"set-cookie", cookie.encode()))
+            kind, body = self._served[request.path]
+            return Reply(200, body, kind + b"; charset=utf-8", more)
         except Refused as refused:
             return refused.reply
         except Exception as error:  # noqa: BLE001  (its message may quote private values)
             log_unexpected(error)
             return Refused(500, "failed").reply
 
-    def _part(self, request: Request) -> Reply:
-        """The page, its script or style, to whoever has the cookie, or is first to bring the key."""
-        more: Headers = _SAFE
-        if request.who is None:
-            key = parse_qs(request.query.decode("latin-1")).get("key", [""])[0]
-            if not self._key or not hmac.compare_digest(key.encode(), self._key.encode()):
-                raise Refused(403, "forbidden", _LINK)
-            self._key, self._session = "", secrets.token_urlsafe(32)
-            cookie = f"{self._cookie}={self._session}; Path=/; HttpOnly; SameSite=Strict"
-            more = (*_SAFE, (b"set-cookie", cookie.encode()))
-        kind, body = self._served[request.path]
-        return Reply(200, body, kind + b"; charset=utf-8", more)
-
-    def _file(self, request: Request) -> Reply:
-        """A file of a run: reports as pages without scripts, all else to keep."""
-        _, _, name, *rest = request.path.split("/")
-        wanted = "/".join(rest)
-        path = self.folder / "runs" / name / wanted
-        if not _RUN.fullmatch(name) or wanted not in _FILES or not path.is_file():
-            raise Refused(404, "not_found")
-        if wanted in _PAGES:
-            return Reply.html(path.read_text(encoding="utf-8"), more=_SAFE[1:])
-        kept = f'attachment; filename="{wanted}"'.encode()
-        return Reply(
-            200, path.read_bytes(), b"application/octet-stream", (*_SAFE, (b"content-disposition", kept))
-        )
-
     def state(self) -> dict[str, Any]:
         """Everything that the page shows. For the owner alone."""
-        return {
+        found, declared = self._check, self._declared
+        state: dict[str, Any] = {
             "tables": {role: None if path is None else path.name for role, path in self.tables.items()},
             "busy": self._busy,
             "error": self._error,
-            "check": None if self._check is None else self._shown(self._check),
-            "steps": [] if self._check is None else _steps(self._check),
+            "check": None,
+            "steps": [],
             "outlook": None if self._outlook is None else self._outlook.to_dict(),
             "release": None if self._release is None else self._release.to_dict(),
-            "runs": [self._run(path) for path in sorted((self.folder / "runs").glob("*.json"))],
+            "runs": [],
         }
-
-    def _shown(self, found: Check) -> dict[str, Any]:
-        declared = self._declared
-        return found.to_dict() | {
-            "groups": [
+        if found is not None:
+            state["check"] = found.to_dict() | {
+                "groups": [
+                    {
+                        "heading": heading,
+                        "findings": [
+                            {"weight": each.weight, "text": each.sentence(cells=True), "hint": each.hint}
+                            for each in some
+                        ],
+                    }
+                    for heading, some in found.groups()
+                ],
+                "candidates": list(candidates(found)),
+                "label": "" if declared is None else declared.label,
+                "person": None if declared is None else declared.person,
+                "rows_are_people": declared is not None and declared.rows_are_people,
+                "holdout": self._holdout,
+                "ready": not self._open_question(),
+            }
+            # what each price on the slider means, in words and as an attacker's success
+            delta = min(1e-5, 0.1 / max(found.n_units, 1))
+            state["steps"] = [
                 {
-                    "heading": heading,
-                    "findings": [
-                        {"weight": each.weight, "text": each.sentence(cells=True), "hint": each.hint}
-                        for each in some
-                    ],
+                    "epsilon": epsilon,
+                    "delta": delta,
+                    "words": sentence(epsilon=epsilon, delta=delta, unit=found.unit),
+                    "detected": most_detected({"epsilon": epsilon, "delta": delta}),
                 }
-                for heading, some in found.groups()
-            ],
-            "candidates": list(candidates(found)),
-            "label": "" if declared is None else declared.label,
-            "person": None if declared is None else declared.person,
-            "rows_are_people": declared is not None and declared.rows_are_people,
-            "holdout": self._holdout,
-            "ready": not self._open_question(),
-        }
+                for epsilon in EPSILONS
+            ]
+        # the runs of this folder, and their files
+        for words in sorted((self.folder / "runs").glob("*.json")):
+            place = words.with_suffix("")
+            finished = (place / run_folder.RESULT).is_file()
+            names = [name for name in _FILES if finished and (place / name).is_file()]
+            claim = ""
+            if names:
+                label = json.loads((place / run_folder.LABEL).read_text(encoding="utf-8"))
+                claim = f"ε ≤ {at_most(label['epsilon'])}. {label['claim']}"
+            listed = [
+                {
+                    "name": name,
+                    "what": _FILES[name],
+                    "owner": name not in run_folder.FOR_ANYBODY,
+                    "page": name in _PAGES,
+                    "kilobytes": -(-(place / name).stat().st_size // 1024),
+                }
+                for name in names
+            ]
+            state["runs"].append(
+                {"name": place.name, "finished": bool(names), "claim": claim, "files": listed}
+            )
+        return state
 
     def _open_question(self) -> str:
         """What must be said before a plan can be made; empty: nothing."""
@@ -332,30 +343,6 @@ class Workbench:
         if self.tables["public"] is None and not self._holdout:
             return "drop public rows, or give up the privacy of a fifth of the private ones"
         return "" if found.command else "mend the file as the findings say"
-
-    def _run(self, words: Path) -> dict[str, Any]:
-        """A run of this folder, and its files."""
-        place = words.with_suffix("")
-        there = (
-            [name for name in _FILES if (place / name).is_file()]
-            if (place / run_folder.RESULT).is_file()
-            else []
-        )
-        return {
-            "name": place.name,
-            "finished": bool(there),
-            "claim": _claim(place) if there else "",
-            "files": [
-                {
-                    "name": name,
-                    "what": _FILES[name],
-                    "owner": name not in run_folder.FOR_ANYBODY,
-                    "page": name in _PAGES,
-                    "kilobytes": -(-(place / name).stat().st_size // 1024),
-                }
-                for name in there
-            ],
-        }
 
     async def _table(self, request: Request) -> Reply:
         """A dropped file: a copy in the folder, in a place of its own."""
@@ -419,70 +406,51 @@ class Workbench:
                 self._error = console.failure(error)[1]
             finally:
                 self._busy = ""
-            if not (self._error or self._open_question()):
-                self._forecast()
+            if not (self._error or self._open_question()) and self._check is not None:
+                public = self.tables["public"]
+                self._outlook = Outlook(
+                    private,
+                    public,
+                    columns=declarations(declared, self._check.findings),
+                    holdout=None if public is not None else _HOLDOUT,
+                )
+                self._do(asyncio.to_thread(self._outlook.run))
 
         self._looking = self._do(work())
-
-    def _forecast(self) -> None:
-        private, public = self.tables["private"], self.tables["public"]
-        if private is None or self._check is None or self._declared is None:
-            return
-        self._outlook = Outlook(
-            private,
-            public,
-            columns=declarations(self._declared, self._check.findings),
-            holdout=None if public is not None else _HOLDOUT,
-        )
-        self._do(asyncio.to_thread(self._outlook.run))
 
     async def _planned(self, request: Request) -> Reply:
         """Have ``ostraka learn`` show its plan. It ends without spending, as nobody typed ``--yes``."""
         said = _object(request, way=str, epsilon=float, run=str)
         await self._rest()
-        if run := said.get("run"):
-            words = self._words_of(run)
-        else:
-            question = self._open_question()
+        runs = self.folder / "runs"
+        if run := said.get("run"):  # one that did not end
+            path = runs / f"{run}.json"
+            if not _RUN.fullmatch(run) or not path.is_file():
+                raise Refused(404, "not_found", "there is no such run")
+            words = json.loads(path.read_text(encoding="utf-8"))
+        else:  # the command that the check ends with, at this price, for a folder of this page
+            question, private = self._open_question(), self.tables["private"]
             if question or self._check is None:
                 raise Refused(409, "not_ready", question)
-            run = self._new_run()
             way, epsilon = said.get("way", ""), said.get("epsilon", 0.0)
-            words = self._words(self._check.command, way=way, epsilon=epsilon, run=run)
-        self._release = Release(run, words)
+            if epsilon not in EPSILONS:
+                prices = ", ".join(f"{price:g}" for price in EPSILONS)
+                raise Refused(400, "bad_epsilon", f"epsilon is one of {prices}")
+            if way not in Outlook.WAYS:
+                raise Refused(400, "bad_way", f"a way is one of {', '.join(Outlook.WAYS)}")
+            last = max((int(path.stem) for path in runs.glob("*.json")), default=0)
+            run, words = f"{last + 1:03}", shlex.split(self._check.command)[1:]
+            if "--epsilon" in words:  # the price that was checked
+                place = words.index("--epsilon")
+                del words[place : place + 2]
+            words += ["--epsilon", f"{epsilon:g}", "--way", way, "--out", str(runs / run)]
+            if self._ledger is not None:
+                words += ["--ledger", str(self._ledger)]
+            elif private is not None and private.is_relative_to(self.folder / "tables"):
+                words += ["--ledger", str(self.folder / "ostraka-ledgers")]
+        self._release = Release(run, tuple(words))
         self._do(self._plan(self._release))
         return Reply.json(self.state())
-
-    def _words(self, command: str, *, way: str, epsilon: float, run: str) -> tuple[str, ...]:
-        """The command that the check ends with, at this price, for a folder of this page."""
-        if epsilon not in EPSILONS:
-            raise Refused(
-                400, "bad_epsilon", f"epsilon is one of {', '.join(f'{each:g}' for each in EPSILONS)}"
-            )
-        if way not in Outlook.WAYS:
-            raise Refused(400, "bad_way", f"a way is one of {', '.join(Outlook.WAYS)}")
-        words = shlex.split(command)[1:]
-        if "--epsilon" in words:  # the price that was checked
-            place = words.index("--epsilon")
-            del words[place : place + 2]
-        words += ["--epsilon", f"{epsilon:g}", "--way", way, "--out", str(self.folder / "runs" / run)]
-        private = self.tables["private"]
-        if self._ledger is not None:
-            words += ["--ledger", str(self._ledger)]
-        elif private is not None and private.is_relative_to(self.folder / "tables"):
-            words += ["--ledger", str(self.folder / "ostraka-ledgers")]
-        return tuple(words)
-
-    def _new_run(self) -> str:
-        last = max((int(path.stem) for path in (self.folder / "runs").glob("*.json")), default=0)
-        return f"{last + 1:03}"
-
-    def _words_of(self, run: str) -> tuple[str, ...]:
-        """The words of a run that did not end."""
-        path = self.folder / "runs" / f"{run}.json"
-        if not _RUN.fullmatch(run) or not path.is_file():
-            raise Refused(404, "not_found", "there is no such run")
-        return tuple(json.loads(path.read_text(encoding="utf-8")))
 
     async def _plan(self, release: Release) -> None:
         code = await self._type(release, release.words)
@@ -595,15 +563,6 @@ ROUTES: dict[tuple[str, str], Callable[[Workbench, Request], Awaitable[Reply]]] 
 }
 
 
-def _require_small(request: Request) -> None:
-    """Refuse long messages, and a POST that is not JSON."""
-    headers = request.headers
-    if int(headers.get(b"content-length", b"0")) > _MOST_JSON or b"transfer-encoding" in headers:
-        raise Refused(413, "too_large")
-    if request.method == "POST" and not headers.get(b"content-type", b"").startswith(b"application/json"):
-        raise Refused(415, "no_json", "the message must be JSON")
-
-
 def _object(request: Request, **kinds: type) -> dict[str, Any]:
     """The fields of a JSON object that are known, each of its type."""
     try:
@@ -618,26 +577,6 @@ def _object(request: Request, **kinds: type) -> dict[str, Any]:
         if kind is None or not (number or isinstance(value, kind)):
             raise Refused(400, "bad_request", "a field is unknown, or of another type")
     return said
-
-
-def _steps(found: Check) -> list[dict[str, Any]]:
-    """What each price on the slider means, in words and as an attacker's success."""
-    delta = min(1e-5, 0.1 / max(found.n_units, 1))
-    return [
-        {
-            "epsilon": epsilon,
-            "delta": delta,
-            "words": sentence(epsilon=epsilon, delta=delta, unit=found.unit),
-            "detected": most_detected({"epsilon": epsilon, "delta": delta}),
-        }
-        for epsilon in EPSILONS
-    ]
-
-
-def _claim(place: Path) -> str:
-    """What may be said of a finished run."""
-    label = json.loads((place / run_folder.LABEL).read_text(encoding="utf-8"))
-    return f"ε ≤ {at_most(label['epsilon'])}. {label['claim']}"
 
 
 EPSILONS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
@@ -682,7 +621,23 @@ class Outlook:
         """Forecast every way at every price: the middle of the slider first."""
         task = tasks.tables(self._private, self._public, columns=self._columns, holdout=self._holdout, seed=0)
         delta = min(1e-5, 0.1 / task.n_units)
-        rows, labels = self._stand_in(task)
+        # public rows and labels in the place of the private ones; made-up labels where there are none. Labels
+        # of rows that were held out are private ones, and are not looked at
+        basis, rows = _MADE_UP, task.X_public
+        labels = made_up(task.X_public, task.n_classes, np.random.default_rng(0))
+        columns = replace(self._columns, person=None, rows_are_people=True)
+        if self._public is not None:
+            names = read(self._public, public=True, form=tasks.public_form(self._public, columns.form)).names
+            columns = replace(columns, drop=[name for name in columns.drop if name in names])
+            if columns.label in names:
+                with contextlib.suppress(ValueError):  # too few labels, or other classes
+                    known = tasks.tables(self._public, None, columns=columns, holdout=_HALF, seed=0)
+                    truth = np.concatenate([known.y_private, known.y_test])
+                    codes = np.unique(truth, return_inverse=True)[1]
+                    if len(codes) >= _FEWEST and codes.max() + 1 == task.n_classes:
+                        basis, rows = _TRUE, np.concatenate([known.X_private, known.X_test])
+                        labels = codes
+        self._basis = basis
         for epsilon in sorted(EPSILONS, key=lambda each: abs(math.log(each))):
             facts = Facts(
                 n_units=task.n_units,
@@ -708,26 +663,6 @@ class Outlook:
                 ends = None if expected is None else (expected.low, expected.best, expected.high)
                 self._accuracies.setdefault(way, {})[epsilon] = ends
         self.done = True
-
-    def _stand_in(self, task: Task) -> tuple[Any, np.ndarray]:
-        """Public rows and labels in the place of the private ones; made-up labels where there are none.
-
-        Labels of rows that were held out are private ones, and are not looked at.
-        """
-        columns = replace(self._columns, person=None, rows_are_people=True)
-        if self._public is not None:
-            names = read(self._public, public=True, form=tasks.public_form(self._public, columns.form)).names
-            columns = replace(columns, drop=[name for name in columns.drop if name in names])
-            if columns.label in names:
-                with contextlib.suppress(ValueError):  # too few labels, or other classes
-                    known = tasks.tables(self._public, None, columns=columns, holdout=_HALF, seed=0)
-                    labels = np.concatenate([known.y_private, known.y_test])
-                    codes = np.unique(labels, return_inverse=True)[1]
-                    if len(codes) >= _FEWEST and codes.max() + 1 == task.n_classes:
-                        self._basis = _TRUE
-                        return np.concatenate([known.X_private, known.X_test]), codes
-        self._basis = _MADE_UP
-        return task.X_public, made_up(task.X_public, task.n_classes, np.random.default_rng(0))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types: for each way, low, expected and high accuracy at each price, or null."""
