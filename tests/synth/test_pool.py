@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from ostraka import Budget, Ledger
-from ostraka.synth import Schema, TableGenerator, pool
+from ostraka.synth import Schema, TableGenerator, models
 
 SCHEMA = Schema.from_dict(
     {"a": {"categories": ["x", "y", "z"]}, "b": {"edges": [0, 1, 2]}, "y": {"categories": ["0", "1"]}}
 )
-every_method = pytest.mark.parametrize("method", pool.METHODS)
+every_method = pytest.mark.parametrize("method", models.METHODS)
 
 
 def rows(n=3000):
@@ -61,9 +61,9 @@ def test_too_many_codes_are_refused_before_the_charge(method):
 
 def test_numbers_are_codes_and_codes_are_drawn_from_shares():
     codes = np.array([[2, 0], [1, 1]])
-    table = pool.numbers(codes, (3, 2))
+    table = models.numbers(codes, (3, 2))
     np.testing.assert_array_equal(table, [[0, 0, 1, 1, 0], [0, 1, 0, 0, 1]])
     rng = np.random.default_rng(0)
-    np.testing.assert_array_equal(pool.codes_of(table, (3, 2), rng=rng), codes)
-    drawn = pool.codes_of(np.tile([-0.3, 0.25, 0.75, 1, 0], (4000, 1)), (3, 2), rng=rng)
+    np.testing.assert_array_equal(models.codes_of(table, (3, 2), rng=rng), codes)
+    drawn = models.codes_of(np.tile([-0.3, 0.25, 0.75, 1, 0], (4000, 1)), (3, 2), rng=rng)
     assert np.bincount(drawn[:, 0], minlength=3) == pytest.approx([0, 1000, 3000], abs=165)  # six deviations

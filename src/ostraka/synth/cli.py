@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import secrets
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -95,9 +96,10 @@ def table(
     from ostraka.core.ledger.budget import Budget
     from ostraka.data.budgets import TableLedger, Tables
     from ostraka.data.columns import people
-    from ostraka.data.findings import require_settled
+    from ostraka.data.findings import findings, form_findings, require_settled
     from ostraka.data.schema import Schema
-    from ostraka.data.table import Format, read
+    from ostraka.data.table import UNDECLARED, Format, look, read
+    from ostraka.data.task import Columns
     from ostraka.synth.compare import compared
 
     if not private.is_file():
@@ -111,21 +113,28 @@ def table(
     with console.usage():
         form = Format(delimiter, encoding, decimal, skip_lines, sheet).checked()
     table = read(private, public=False, form=form)
-    for name in columns.names:
-        table.require(name, option=str(schema))
+    own = ((name, str(schema)) for name in columns.names)
+    for place, typed in (*own, (person, "--person"), (order, "--order")):
+        if place is not None:
+            table.require(place, option=typed)
     edged = {column.name for column in columns.columns if column.edges and not column.date}
     frame: dict[str, Any] = {
         name: table.numbers(name)[0] if name in edged else table.text(name) for name in columns.names
     }
-    for owner_column, typed in ((person, "--person"), (order, "--order")):
-        if owner_column is not None:
-            table.require(owner_column, option=typed)
     groups = people(table, person)
-    found = _found(table, columns, person=person, rows_are_people=rows_are_people)
-    require_settled(found)
+    # doubts about whose rows these are and how the file is read; a schema says all about its columns
+    declared = Columns(label="", person=person, rows_are_people=rows_are_people, text=columns.names)
+    doubts = [
+        doubt for doubt in findings(table, declared, public=None) if doubt.kind in {"unit", "identifier"}
+    ]
+    if table.path.suffix.lower() not in {".parquet", ".pq"}:
+        form = table.form if table.form.sheet else table.form._replace(sheet=None)
+        usual = look(table.path, UNDECLARED._replace(skip=form.skip, sheet=form.sheet))
+        doubts += form_findings(usual, form)
+    require_settled(doubts)
     request.check_price(generator)  # what the schema or the price refuses is refused before there is a folder
     tables = Tables.beside(private) if budgets is None else Tables(budgets)
-    _plan(table, columns, generator, groups=groups, found=found, account=tables.known(private, groups))
+    _plan(table, columns, generator, groups=groups, doubts=doubts, account=tables.known(private, groups))
     console.require_consent(f"Spend epsilon {epsilon:g} of {private}?", yes=yes)
     codes = columns.encode(frame)
     unread = columns.unread(frame) | {name: int(table.numbers(name)[1].sum()) for name in edged}
@@ -142,17 +151,17 @@ def table(
     ):
         tell("read", 1, 1)
         generator.fit(frame, groups=groups, ledger=ledger, **request.order_of(table))
-        generator.result_ = _with_table(generator.result_, account)
+        result = generator.result_
+        unit, relation = result.settings["unit"], result.settings["relation"]
+        spent = account.spent(unit if relation == "replace-one" else f"{unit} ({relation})").to_dict()
+        generator.result_ = replace(result, upper={**result.upper, "table": spent})
         tell("fit", 1, 1)
         sample = generator.sample(rows)
         tell("draw", 1, 1)
-    files.write(out / ROWS, _csv(sample))
-    files.write(out / GENERATOR, generator.to_json())
-    files.write(out / RECORD, generator.result_.to_json())
     # the page is for the owner only; all else is public
     comparison = compared(columns, codes, columns.encode(sample), target=target)
     files.write(out / REPORT, page(generator.result_, comparison, name=private.name), private=True)
-    _print(generator.result_, out, n_rows=len(sample[columns.names[0]]), as_json=as_json)
+    _write(generator, sample, out, as_json=as_json)
 
 
 class _Request(NamedTuple):
@@ -206,27 +215,13 @@ class _Request(NamedTuple):
         return {} if self.order is None else {"order": table.text(self.order)}
 
 
-def _found(table: Table, schema: Schema, *, person: str | None, rows_are_people: bool) -> list[Finding]:
-    """Doubts about whose rows these are and how the file is read; a schema says all about its columns."""
-    from ostraka.data.findings import findings, form_findings
-    from ostraka.data.table import UNDECLARED, look
-    from ostraka.data.task import Columns
-
-    declared = Columns(label="", person=person, rows_are_people=rows_are_people, text=schema.names)
-    found = [each for each in findings(table, declared, public=None) if each.kind in {"unit", "identifier"}]
-    if table.path.suffix.lower() not in {".parquet", ".pq"}:
-        form = table.form if table.form.sheet else table.form._replace(sheet=None)
-        found += form_findings(look(table.path, UNDECLARED._replace(skip=form.skip, sheet=form.sheet)), form)
-    return found
-
-
 def _plan(
     table: Table,
     schema: Schema,
     generator: Generator,
     *,
     groups: Any,
-    found: list[Finding],
+    doubts: list[Finding],
     account: Account | None,
 ) -> None:
     """Print what will be asked and what it costs, before anything is spent."""
@@ -249,17 +244,8 @@ def _plan(
     if account is not None and (before := account.spent(f"{unit} (add-or-remove)")).releases:
         said = f"released before from this table, as {account.folder} has it: {of_table(before.to_dict())}"
         click.echo(f"{said}. This release comes on top", err=True)
-    for finding in found:
-        click.echo(f"for the owner: {finding.sentence(cells=False)}", err=True)
-
-
-def _with_table(result: Result, account: Account) -> Result:
-    """The record, with what all releases from the table cost."""
-    from dataclasses import replace
-
-    unit, relation = result.settings["unit"], result.settings["relation"]
-    protects = unit if relation == "replace-one" else f"{unit} ({relation})"
-    return replace(result, upper={**result.upper, "table": account.spent(protects).to_dict()})
+    for doubt in doubts:
+        click.echo(f"for the owner: {doubt.sentence(cells=False)}", err=True)
 
 
 @verb(app, name="sample")
@@ -375,10 +361,17 @@ def _csv(sample: dict[str, np.ndarray]) -> str:
     return written.getvalue()
 
 
-def _print(result: Result, out: Path, *, n_rows: int, as_json: bool) -> None:
+def _write(generator: Generator, sample: dict[str, np.ndarray], out: Path, *, as_json: bool) -> None:
+    """Write what is public, and say what there is."""
+    from ostraka.core import files
     from ostraka.report.page import at_most, of_table
 
+    result = generator.result_
+    files.write(out / ROWS, _csv(sample))
+    files.write(out / GENERATOR, generator.to_json())
+    files.write(out / RECORD, result.to_json())
     upper, unit = result.upper, result.settings["unit"]
+    n_rows = len(sample[generator.schema.names[0]])
     if as_json:
         facts = {"rows": str(out / ROWS), "report": str(out / REPORT), "n_rows": n_rows}
         price = {
@@ -419,7 +412,27 @@ def page(result: Result, comparison: dict[str, Any], *, name: str) -> str:
     from ostraka.report.page import at_most, delta_text, of_table, privacy_label
 
     target = result.settings.get("target")
-    upper, settings = result.upper, result.settings
+    upper, settings, near = result.upper, result.settings, comparison["near"]
+    near_rows = []  # shares of rows by their number of differences; what is rare in both is left out
+    for number, pair in enumerate(zip(near["copy"], near["original"], strict=True) if near else ()):
+        if any(pair) or not number:
+            label = "no column: identical" if not number else f"{number} column{'s' * (number > 1)}"
+            near_rows.append((label, *(f"{share:.1%}" for share in pair)))
+    columns = []  # bars of the values which are most frequent in the copy
+    for column in comparison["columns"]:
+        order = sorted(range(len(column["values"])), key=lambda k: -column["copy"][k])
+        places, sides = sorted(order[:_SHOWN]), ("real", "copy")
+        longest = max([column[side][k] for side in sides for k in places] + [1e-9])
+        bars = [
+            {
+                "value": column["values"][k],
+                **{side: f"{column[side][k]:.1%}" for side in sides},
+                **{f"{side}_width": f"{100 * column[side][k] / longest:.1f}" for side in sides},
+            }
+            for k in places
+        ]
+        more = len(order) - len(places)
+        columns.append({"name": column["name"], "apart": column["apart"], "bars": bars, "more": more})
     return (
         environment()
         .get_template("synth.html.j2")
@@ -452,42 +465,9 @@ def page(result: Result, comparison: dict[str, Any], *, name: str) -> str:
                 else "There are too few rows, or one class only, to compare models."
             ),
             target=target,
-            near=comparison["near"],
-            near_rows=_near_rows(comparison["near"]),
+            near=near,
+            near_rows=near_rows,
             tables=comparison["tables"],
-            columns=[_column(column) for column in comparison["columns"]],
+            columns=columns,
         )
     )
-
-
-def _near_rows(near: dict[str, Any] | None) -> list[tuple[str, str, str]]:
-    """Shares of rows by their number of differences; what is rare in both is left out."""
-    if near is None:
-        return []
-    rows = []
-    for number, (copy, real) in enumerate(zip(near["copy"], near["original"], strict=True)):
-        if copy or real or not number:
-            label = "no column: identical" if not number else f"{number} column{'s' * (number > 1)}"
-            rows.append((label, f"{copy:.1%}", f"{real:.1%}"))
-    return rows
-
-
-def _column(column: dict[str, Any]) -> dict[str, Any]:
-    """Bars of the values which are most frequent in the copy."""
-    order = sorted(range(len(column["values"])), key=lambda k: -column["copy"][k])
-    places = sorted(order[:_SHOWN])
-    longest = max([column[side][k] for side in ("real", "copy") for k in places] + [1e-9])
-    bars = [
-        {
-            "value": column["values"][k],
-            **{side: f"{column[side][k]:.1%}" for side in ("real", "copy")},
-            **{f"{side}_width": f"{100 * column[side][k] / longest:.1f}" for side in ("real", "copy")},
-        }
-        for k in places
-    ]
-    return {
-        "name": column["name"],
-        "apart": column["apart"],
-        "bars": bars,
-        "more": len(order) - len(places),
-    }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from ostraka.data.schema import Column, Schema
+    from ostraka.data.schema import Schema
 
 _MOST_ROWS = 20_000  # that a model learns from
 _FEWEST_ROWS = 40  # that a model is compared on
@@ -29,8 +29,13 @@ def compared(schema: Schema, real: np.ndarray, copy: np.ndarray, *, target: str 
     target : str, optional
         What the models predict.
     """
-    rng = np.random.default_rng(_FROM_SEED)
-    columns = [_column(column, real[:, j], copy[:, j]) for j, column in enumerate(schema.columns)]
+    rng, columns = np.random.default_rng(_FROM_SEED), []
+    for j, column in enumerate(schema.columns):
+        codes = (real[:, j], copy[:, j])
+        shares = [np.bincount(part, minlength=column.size) / max(1, len(part)) for part in codes]
+        apart = float(np.abs(shares[0] - shares[1]).sum() / 2)
+        marginals = {"real": shares[0].tolist(), "copy": shares[1].tolist(), "apart": apart}
+        columns.append({"name": column.name, "values": column.values(), **marginals})
     return {
         "n_real": len(real),
         "n_copy": len(copy),
@@ -38,17 +43,6 @@ def compared(schema: Schema, real: np.ndarray, copy: np.ndarray, *, target: str 
         "tables": [far for k in _SIDES if (far := _tables(schema.sizes, real, copy, k, rng)) is not None],
         "learned": None if target is None else _learned(real, copy, schema.place(target), rng),
         "near": _near(real, copy, rng),
-    }
-
-
-def _column(column: Column, real: np.ndarray, copy: np.ndarray) -> dict[str, Any]:
-    shares = [np.bincount(codes, minlength=column.size) / max(1, len(codes)) for codes in (real, copy)]
-    return {
-        "name": column.name,
-        "values": column.values(),
-        "real": shares[0].tolist(),
-        "copy": shares[1].tolist(),
-        "apart": float(np.abs(shares[0] - shares[1]).sum() / 2),
     }
 
 
@@ -69,25 +63,22 @@ def _tables(
         chosen = list(combinations(range(len(sizes)), n_columns))
     else:
         chosen = [tuple(rng.choice(len(sizes), n_columns, replace=False)) for _ in range(_MOST_TABLES)]
-    apart = np.array([_apart(sizes, columns, real, (copy, drawn)) for columns in chosen])
+    apart = np.empty((len(chosen), 2))
+    for number, columns in enumerate(
+        chosen
+    ):  # total variation of one table of the real rows and of each other
+        places = []
+        for rows in (real, copy, drawn):
+            place = np.zeros(len(rows), dtype=np.int64)
+            for j in columns:
+                place = place * sizes[j] + rows[:, j]
+            places.append(place)
+        cells, where = np.unique(np.concatenate(places), return_inverse=True)
+        parts = np.split(where.ravel(), np.cumsum([len(place) for place in places])[:-1])
+        shares = [np.bincount(part, minlength=cells.size) / len(part) for part in parts]
+        apart[number] = [np.abs(shares[0] - other).sum() / 2 for other in shares[1:]]
     means = dict(zip(("copy", "floor"), apart.mean(axis=0).tolist(), strict=True))
     return {"n_columns": n_columns, "n_tables": len(chosen), "of": every, **means}
-
-
-def _apart(
-    sizes: tuple[int, ...], columns: tuple[int, ...], real: np.ndarray, others: tuple[np.ndarray, ...]
-) -> list[float]:
-    """Total variation of one table of the real rows and of each of the others."""
-    places = []
-    for rows in (real, *others):
-        place = np.zeros(len(rows), dtype=np.int64)
-        for j in columns:
-            place = place * sizes[j] + rows[:, j]
-        places.append(place)
-    cells, where = np.unique(np.concatenate(places), return_inverse=True)
-    ends = np.cumsum([len(place) for place in places])[:-1]
-    shares = [np.bincount(part, minlength=cells.size) / len(part) for part in np.split(where.ravel(), ends)]
-    return [float(np.abs(shares[0] - other).sum() / 2) for other in shares[1:]]
 
 
 def _learned(

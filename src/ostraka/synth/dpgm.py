@@ -18,7 +18,7 @@ from ostraka.core.curve import Curve
 from ostraka.core.mechanisms import sums
 from ostraka.synth import clusters as lloyd
 from ostraka.synth import fitting
-from ostraka.synth.kmeans import PrivateKMeans
+from ostraka.synth.clusters import PrivateKMeans
 from ostraka.synth.sgd import DCGAN, RBM, VAE, PrivateSGD, logits_of
 
 if TYPE_CHECKING:
@@ -201,9 +201,17 @@ class DPGM(BaseEstimator):
                 return Spread(clusters=clusters, sigma=sigmas[0], sigma_norms=sigmas[1])
 
             return spread(fitting.least_noise(spread, epsilon=self.epsilon, delta=self.delta))
+        network: Any = self.generator
+        if isinstance(network, str) and network in _NETWORKS:
+            network = _NETWORKS[network](n_features=n_features)
+        if getattr(network, "n_features", None) != n_features:
+            raise ValueError(
+                f"generator must be 'vae', 'rbm', 'dcgan', 'gaussian', or a network for {n_features} "
+                f"columns, such as VAE(n_features={n_features}), got {network!r}"
+            )
         training = partial(
             PrivateSGD,
-            network=self._network(n_features),
+            network=network,
             n_columns=2 * n_features,
             steps=self.steps,
             sampling_rate=self.sampling_rate,
@@ -220,16 +228,6 @@ class DPGM(BaseEstimator):
 
         noise = fitting.least_noise(made, epsilon=self.epsilon, delta=self.delta, precision=1e-3)
         return made(noise)
-
-    def _network(self, n_features: int) -> Any:
-        if isinstance(self.generator, str) and self.generator in _NETWORKS:
-            return _NETWORKS[self.generator](n_features=n_features)
-        if getattr(self.generator, "n_features", None) != n_features:
-            raise ValueError(
-                f"generator must be 'vae', 'rbm', 'dcgan', 'gaussian', or a network for {n_features} "
-                f"columns, such as VAE(n_features={n_features}), got {self.generator!r}"
-            )
-        return self.generator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,6 @@ from ostraka.core.randomness import os_keyed
 from ostraka.core.result import Result
 from ostraka.data.labels import Labels, one_type
 from ostraka.data.units import numbered
-from ostraka.synth import clusters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,7 +27,15 @@ if TYPE_CHECKING:
     from ostraka.core.mechanisms.law import Releasing
 
 ROWS_OF_A_PERSON = 8
+_FARTHEST = 1e15
 _TOO_MUCH = re.compile(r"sigma\w* must be (at most|from)")
+
+
+def bounded(rows: np.ndarray) -> np.ndarray:
+    """The rows, with numbers cut at 1e15, so that neither a length nor an angle of a row overflows."""
+    if rows.size and max(float(rows.max()), -float(rows.min())) > _FARTHEST:
+        return np.asarray(np.clip(rows, -_FARTHEST, _FARTHEST))
+    return rows
 
 
 def numbers(X: Any) -> np.ndarray:
@@ -50,8 +57,8 @@ def numbers(X: Any) -> np.ndarray:
         wide = np.asarray(X, dtype=np.float64)  # where float32 overflows
         if not np.isfinite(wide).all():
             raise ValueError(f"X of shape {rows.shape} must be finite: some numbers are missing or infinite")
-        rows = clusters.bounded(wide).astype(np.float32)
-    return clusters.bounded(rows)
+        rows = bounded(wide).astype(np.float32)
+    return bounded(rows)
 
 
 def labelled(X: Any, y: Any, classes: Any) -> tuple[np.ndarray, np.ndarray, int]:

@@ -11,10 +11,9 @@ import numpy as np
 from scipy.special import ndtri
 
 from ostraka.core.mechanisms.particles import Particles
-from ostraka.synth.pool import Pool
+from ostraka.synth.models import Pool
 
 if TYPE_CHECKING:
-    from ostraka.core.mechanisms.adaptive import AdaptiveMarginals
     from ostraka.data.schema import Column, Schema
     from ostraka.synth.sequences import SequenceGenerator
     from ostraka.synth.tables import TableGenerator
@@ -134,70 +133,59 @@ def answered(
         raise ValueError(f"confidence must be above 0 and below 1, got {confidence!r}")
     question, schema = asked(generator.coded_, text), generator.coded_
     covering = [columns for columns in generator.tables_ if question.columns <= set(columns)]
+    counts: Any
+    errors: Any
+    if covering:  # the mean of all tables that have the columns, weighted by their noise
+        sums: Any = 0.0
+        precision: Any = 0.0
+        for columns in covering:
+            cells, error = generator.marginal(*(schema.names[j] for j in columns))
+            squares = np.ones(cells.shape)
+            for axis, j in enumerate(columns):
+                if j in question.shares:
+                    shape = [-1 if k == axis else 1 for k in range(len(columns))]
+                    cells = cells * question.shares[j].reshape(shape)
+                    squares = squares * np.square(question.shares[j]).reshape(shape)
+            others = tuple(axis for axis, j in enumerate(columns) if j not in question.groups)
+            grouped = [j for j in columns if j in question.groups]
+            order = [grouped.index(j) for j in question.groups]
+            count, variance = (
+                np.transpose(table.sum(axis=others), order).ravel() for table in (cells, error**2 * squares)
+            )
+            sums = sums + count / np.maximum(variance, 1e-300)
+            precision = precision + 1 / np.maximum(variance, 1e-300)
+        counts, errors = sums / precision, precision**-0.5
+    else:  # of particles with standard errors from the noise of what was counted
+        model, sizes = generator.model_, schema.sizes
+        if isinstance(model, Particles | Pool):
+            codes, weights = model.codes.astype(np.int64), model.weights
+        else:
+            codes = model.draw(_ROWS, rng=np.random.default_rng(0))
+            weights = np.full(len(codes), 1 / len(codes))
+        shares = np.ones(len(codes))
+        for j, share in question.shares.items():
+            shares = shares * share[codes[:, j]]
+        shape = [sizes[j] for j in question.groups]
+        place = np.zeros(len(codes), dtype=np.int64)
+        if shape:
+            place = np.ravel_multi_index(tuple(codes[:, j] for j in question.groups), shape)
+        n_groups = math.prod(shape)
+        counts = model.n_rows * np.bincount(place, weights=weights * shares, minlength=n_groups)
+        errors = [math.nan] * n_groups
+        if isinstance(model, Particles) and n_groups <= _MOST_ERRORS:
+            mechanism: Any = generator.mechanism_
+            inside = np.bincount(place, weights=shares > 0, minlength=n_groups)
+            errors = [
+                mechanism.model_error(model, shares * (place == k)) if inside[k] >= _FEW else math.nan
+                for k in range(n_groups)
+            ]
     width = float(ndtri((1 + confidence) / 2))
-    counts: list[tuple[float, float]]
-    if covering:
-        source, counts = "counts", _from_tables(generator, question, covering)
-    else:
-        source, counts = "model", _from_model(generator, question)
     names = [schema.columns[j].values() for j in question.groups]
     rows = [
         Answer(group, count, count - width * error, count + width * error)
-        for group, (count, error) in zip(product(*names), counts, strict=True)
+        for group, count, error in zip(
+            product(*names), counts.tolist(), np.asarray(errors).tolist(), strict=True
+        )
     ]
+    source = "counts" if covering else "model"
     return Answers(tuple(schema.names[j] for j in question.groups), rows, source, confidence)
-
-
-def _from_tables(
-    generator: Any, question: Question, covering: list[tuple[int, ...]]
-) -> list[tuple[float, float]]:
-    """Counts and standard errors: the mean of all tables that have the columns, weighted by their noise."""
-    sums, weights = 0.0, 0.0
-    for columns in covering:
-        cells, error = generator.marginal(*(generator.coded_.names[j] for j in columns))
-        squares = np.ones(cells.shape)
-        for axis, j in enumerate(columns):
-            if j in question.shares:
-                shape = [-1 if k == axis else 1 for k in range(len(columns))]
-                cells = cells * question.shares[j].reshape(shape)
-                squares = squares * np.square(question.shares[j]).reshape(shape)
-        others = tuple(axis for axis, j in enumerate(columns) if j not in question.groups)
-        grouped = [j for j in columns if j in question.groups]
-        order = [grouped.index(j) for j in question.groups]
-        count, variance = (
-            np.transpose(table.sum(axis=others), order).ravel() for table in (cells, error**2 * squares)
-        )
-        sums, weights = (
-            sums + count / np.maximum(variance, 1e-300),
-            weights + 1 / np.maximum(variance, 1e-300),
-        )
-    counts, errors = np.asarray(sums / weights), np.asarray(weights) ** -0.5
-    return list(zip(counts.tolist(), errors.tolist(), strict=True))
-
-
-def _from_model(generator: Any, question: Question) -> list[tuple[float, float]]:
-    """Counts of the model; of particles their standard errors from the noise of what was counted."""
-    model, sizes = generator.model_, generator.coded_.sizes
-    if isinstance(model, Particles | Pool):
-        codes, weights = model.codes.astype(np.int64), model.weights
-    else:
-        codes = model.draw(_ROWS, rng=np.random.default_rng(0))
-        weights = np.full(len(codes), 1 / len(codes))
-    shares = np.ones(len(codes))
-    for j, share in question.shares.items():
-        shares = shares * share[codes[:, j]]
-    shape = [sizes[j] for j in question.groups]
-    place = np.zeros(len(codes), dtype=np.int64)
-    if shape:
-        place = np.ravel_multi_index(tuple(codes[:, j] for j in question.groups), shape)
-    n_groups = math.prod(shape)
-    counts = generator.model_.n_rows * np.bincount(place, weights=weights * shares, minlength=n_groups)
-    errors = [math.nan] * n_groups
-    if isinstance(model, Particles) and n_groups <= _MOST_ERRORS:
-        mechanism: AdaptiveMarginals = generator.mechanism_
-        inside = np.bincount(place, weights=shares > 0, minlength=n_groups)
-        errors = [
-            mechanism.model_error(model, shares * (place == k)) if inside[k] >= _FEW else math.nan
-            for k in range(n_groups)
-        ]
-    return list(zip(counts.tolist(), errors, strict=True))

@@ -18,10 +18,8 @@ from ostraka.core.private import Adjacency, Private
 from ostraka.core.result import Result
 from ostraka.data.schema import Column, Schema, encoded
 from ostraka.data.units import numbered
-from ostraka.synth import fitting
-from ostraka.synth import pool as pools
-from ostraka.synth.forest import Forest
-from ostraka.synth.pool import NumberModel, Pool
+from ostraka.synth import fitting, models
+from ostraka.synth.models import Forest, NumberModel, Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
 
 GRAIN = 120  # weight of one person: 1 to 6 and 8 rows share it without a remainder
 PERSON_ROWS = "rows of the person"  # the column that a table has, too, where persons are the unit
-METHODS = ("auto", "particles", "forest", *pools.METHODS)
+METHODS = ("auto", "particles", "forest", *models.METHODS)
 _PUBLIC = ("the schema, which is public", "whether somebody took part in making it")
 _MOST_COLUMNS = 50  # for particles by default
 _SHARES = {"pairs": 0.5, "triples": 0.4, "choices": 0.1}  # of the budget, in terms of squared noise
@@ -147,12 +145,24 @@ class TableGenerator(BaseEstimator):
         BudgetExceeded
             The charge does not fit; nothing was released.
         """
-        mechanism = self.mechanism(persons=groups is not None)
-        if self.method in pools.METHODS:
-            return self._fit_pool(frame, groups=groups, ledger=ledger, rng=rng)
+        persons = groups is not None
+        mechanism = self.mechanism(persons=persons)
+        if self.method in models.METHODS:  # a generator of rows of numbers learns the codes
+            numbers = self._number_model(persons=persons)
+            codes = encoded(self.schema, frame, most=1)[:, :-1].astype(np.int64)
+            if persons:
+                codes = np.column_stack([codes, rows_of_person(groups, len(codes)) - 1])
+            pool = numbers.fit(codes, groups=groups, ledger=ledger, rng=rng)
+            arrays = {ROWS: pool.codes, WEIGHTS: fitting.fine(pool.weights)}
+            self._set(numbers.model.mechanism_, {}, arrays, persons=persons, n_units=pool.n_rows)
+            record: Result = numbers.model.result_
+            settings = record.settings | self._numbers() | {"method": self.method}
+            upper = record.upper | {"not_protected": list(_PUBLIC)}
+            self.result_ = replace(record, settings=settings, upper=upper)
+            return self
         private = coded(self.schema, frame, groups, rng=rng)
         released = fitting.charged(self, mechanism, private, ledger=ledger, rng=rng)
-        self._set(mechanism, *fitting.counts_and_model(released, mechanism.grain), persons=groups is not None)
+        self._set(mechanism, *fitting.counts_and_model(released, mechanism.grain), persons=persons)
         self.result_ = fitting.record(self, private, rng=rng, public=_PUBLIC, **self._numbers())
         return self
 
@@ -174,22 +184,6 @@ class TableGenerator(BaseEstimator):
         edges = tuple(float(number) for number in range(1, fitting.ROWS_OF_A_PERSON + 2))
         return Schema((*self.schema.columns, Column(name=PERSON_ROWS, edges=edges, whole=True)))
 
-    def _fit_pool(self, frame: Any, *, groups: Any, **how: Any) -> TableGenerator:
-        """Let a generator of rows of numbers learn the codes."""
-        persons = groups is not None
-        numbers = self._number_model(persons=persons)
-        codes = encoded(self.schema, frame, most=1)[:, :-1].astype(np.int64)
-        if persons:
-            codes = np.column_stack([codes, rows_of_person(groups, len(codes)) - 1])
-        pool = numbers.fit(codes, groups=groups, **how)
-        arrays = {ROWS: pool.codes, WEIGHTS: fitting.fine(pool.weights)}
-        self._set(numbers.model.mechanism_, {}, arrays, persons=persons, n_units=pool.n_rows)
-        record: Result = numbers.model.result_
-        settings = record.settings | self._numbers() | {"method": self.method}
-        upper = record.upper | {"not_protected": list(_PUBLIC)}
-        self.result_ = replace(record, settings=settings, upper=upper)
-        return self
-
     def _number_model(self, *, persons: bool) -> NumberModel:
         target = None if self.target is None else self.schema.place(self.target)
         sizes = self._coded_schema(persons=persons).sizes
@@ -204,7 +198,7 @@ class TableGenerator(BaseEstimator):
             )
         target = None if self.target is None else self.schema.place(self.target)
         sizes, grain = self._coded_schema(persons=persons).sizes, GRAIN if persons else 1
-        if self.method in pools.METHODS:
+        if self.method in models.METHODS:
             return self._number_model(persons=persons).mechanism()
         few = len(sizes) <= _MOST_COLUMNS
         if self.method == "particles" or (self.method == "auto" and few):
@@ -341,7 +335,7 @@ class TableGenerator(BaseEstimator):
         if generator.method == "forest":
             target = None if record["target"] is None else schema.place(record["target"])
             mechanism = TreeMarginals(sizes=sizes, target=target, **record["mechanism"])
-        elif generator.method not in pools.METHODS:
+        elif generator.method not in models.METHODS:
             mechanism = AdaptiveMarginals(sizes=sizes, target=record["counted_with"], **record["mechanism"])
         generator._set(mechanism, counts, arrays, persons=persons, n_units=record.get("n_rows"))
         generator.result_ = Result.from_json(json.dumps(record["result"]))
