@@ -92,7 +92,6 @@ def table(
 
     Example: ostraka synth table private.csv --schema schema.toml --person patient --epsilon 1 --out copy
     """
-    from ostraka.core import files
     from ostraka.core.ledger.budget import Budget
     from ostraka.data.budgets import TableLedger, Tables
     from ostraka.data.columns import people
@@ -100,7 +99,6 @@ def table(
     from ostraka.data.schema import Schema
     from ostraka.data.table import UNDECLARED, Format, look, read
     from ostraka.data.task import Columns
-    from ostraka.synth.compare import compared
 
     if not private.is_file():
         raise click.UsageError(f"{private} is not a file")
@@ -158,10 +156,7 @@ def table(
         tell("fit", 1, 1)
         sample = generator.sample(rows)
         tell("draw", 1, 1)
-    # the page is for the owner only; all else is public
-    comparison = compared(columns, codes, columns.encode(sample), target=target)
-    files.write(out / REPORT, page(generator.result_, comparison, name=private.name), private=True)
-    _write(generator, sample, out, as_json=as_json)
+    _write(generator, sample, out, codes=codes, name=private.name, as_json=as_json)
 
 
 class _Request(NamedTuple):
@@ -361,17 +356,29 @@ def _csv(sample: dict[str, np.ndarray]) -> str:
     return written.getvalue()
 
 
-def _write(generator: Generator, sample: dict[str, np.ndarray], out: Path, *, as_json: bool) -> None:
-    """Write what is public, and say what there is."""
+def _write(
+    generator: Generator,
+    sample: dict[str, np.ndarray],
+    out: Path,
+    *,
+    codes: np.ndarray,
+    name: str,
+    as_json: bool,
+) -> None:
+    """Write all files, what is paid for first, and say what there is. ``codes`` are of the private rows."""
     from ostraka.core import files
     from ostraka.report.page import at_most, of_table
+    from ostraka.synth.compare import compared
 
-    result = generator.result_
+    result, schema = generator.result_, generator.schema
     files.write(out / ROWS, _csv(sample))
     files.write(out / GENERATOR, generator.to_json())
     files.write(out / RECORD, result.to_json())
+    # the page is for the owner only; all else is public
+    comparison = compared(schema, codes, schema.encode(sample), target=result.settings.get("target"))
+    files.write(out / REPORT, page(result, comparison, name=name), private=True)
     upper, unit = result.upper, result.settings["unit"]
-    n_rows = len(sample[generator.schema.names[0]])
+    n_rows = len(sample[schema.names[0]])
     if as_json:
         facts = {"rows": str(out / ROWS), "report": str(out / REPORT), "n_rows": n_rows}
         price = {
