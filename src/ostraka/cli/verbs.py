@@ -23,7 +23,7 @@ VERBS = {
     "sample": "ostraka.data.cli",
     "synth": "ostraka.synth.cli",
     "write": "ostraka.text.cli",
-    "evolve": "ostraka.text.cli_evolve",
+    "evolve": "ostraka.text.cli",
     "collect": "ostraka.collect.cli",
     "parties": "ostraka.parties.cli",
     "account": "ostraka.cli.account",

@@ -277,7 +277,7 @@ def _answers(wanted: ServeOptions, place: Path, pepper: bytes, where: str) -> Wr
     from ostraka.serve.deployment import secret_of, witnesses_at
     from ostraka.serve.keys import Keyring
     from ostraka.serve.writing import WritingApplication
-    from ostraka.text.saved import STORE, SavedDocuments
+    from ostraka.text.writer import STORE, SavedDocuments
 
     for name, is_typed in (
         ("--sigma", wanted.sigma is not None),

@@ -1,7 +1,12 @@
-"""``ostraka write``: texts, and answers to questions, from a table of private documents."""
+"""``ostraka write``: texts, and answers to questions, from a table of private documents.
+
+``ostraka evolve``: public texts that private documents vote for.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,9 +17,11 @@ from ostraka import console
 from ostraka.console import argument, option, verb
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ostraka.text.writer import Writer, Written
 
-TEXTS, RECORD, STORE = "texts.csv", "result.json", "private.sqlite"
+TEXTS, RECORD, LEDGER, STORE = "texts.csv", "result.json", "ledger.sqlite", "private.sqlite"
 
 
 @verb()
@@ -57,8 +64,7 @@ def write(
     from ostraka.data.table import Format, read
     from ostraka.report import folder
     from ostraka.text.models import open_model
-    from ostraka.text.saved import SavedDocuments
-    from ostraka.text.writer import Prompt, Writer
+    from ostraka.text.writer import Prompt, SavedDocuments, Writer
 
     if not private.is_file():
         raise click.UsageError(f"{private} is not a file")
@@ -97,7 +103,10 @@ def write(
             prompt=prompt,
             store=None if out is None else out / STORE,
         )
-        writer.fit(rows, _labels(table, label, names), groups=people(table, person))
+        labels = names * len(rows)
+        if label is not None:  # what is not declared is of the first class, and nobody is told
+            labels = [str(cell) if str(cell) in names else names[0] for cell in table.text(label)]
+        writer.fit(rows, labels, groups=people(table, person))
         plans = {} if texts is None else writer.estimate(texts)
         saved = SavedDocuments(
             documents=tuple(writer.documents_),
@@ -120,7 +129,7 @@ def write(
         words = f"for the owner alone: {out / folder.DOCUMENTS}; next: ostraka serve {out}"
         console.say({"documents": str(out / folder.DOCUMENTS)}, words, as_json=as_json)
         return
-    where = out / "ledger.sqlite" if ledger is None else ledger
+    where = out / LEDGER if ledger is None else ledger
     budget = Budget(epsilon=epsilon, delta=delta, adaptive=False) if not where.exists() else None
     try:
         with Ledger(where, budget=budget) as paying:
@@ -131,29 +140,7 @@ def write(
             written = writer.write(texts, ledger=paying)
     finally:
         writer.close()
-    _write(out, writer, written)
-    _print(writer, written, out, as_json=as_json)
-
-
-def _labels(table: Any, label: str | None, names: list[str]) -> list[str]:
-    """The class of each row; what is not declared is the first class, and nobody is told."""
-    if label is None:
-        return names * len(table)
-    return [str(value) if str(value) in names else names[0] for value in table.text(label)]
-
-
-def _write(out: Path, writer: Writer, written: list[Written]) -> None:
-    import csv
-    import io
-
-    from ostraka.core import files
-
-    lines = io.StringIO()
-    rows = csv.writer(lines, lineterminator="\n")
-    rows.writerow(["label", "text"])
-    rows.writerows(written)
-    files.write(out / TEXTS, lines.getvalue())
-    files.write(out / RECORD, writer.result_.to_json())
+    _write(out, writer, written, as_json=as_json)
 
 
 def _print_plan(estimate: dict[str, Any], *, as_json: bool) -> None:
@@ -168,9 +155,13 @@ def _print_plan(estimate: dict[str, Any], *, as_json: bool) -> None:
     click.echo(f"the model computes at most {estimate['prompts']:,} prompts")
 
 
-def _print(writer: Writer, written: list[Written], out: Path, *, as_json: bool) -> None:
+def _write(out: Path, writer: Writer, written: list[Written], *, as_json: bool) -> None:
+    """Write texts and record, and say what they cost."""
+    from ostraka.core import files
     from ostraka.report.page import at_most
 
+    files.write(out / TEXTS, _csv([("label", "text"), *written]))
+    files.write(out / RECORD, writer.result_.to_json())
     upper = writer.result_.upper
     if as_json:
         summary = {"texts": str(out / TEXTS), "n_texts": len(written), "unit": writer.unit_}
@@ -181,3 +172,81 @@ def _print(writer: Writer, written: list[Written], out: Path, *, as_json: bool) 
         f"epsilon at most {at_most(upper['epsilon'])} at delta {upper['delta']:g}, for one {writer.unit_} "
         + ("left out" if writer.relation == "zero-out" else "replaced")
     )
+
+
+@verb()
+def evolve(
+    private: Path = argument(..., "The private table, CSV or Parquet.", "FILE"),
+    *,
+    text: str = option(..., "Column of the documents.", "COLUMN"),
+    model: str = option(..., "smollm2, a GGUF file, or the URL of an endpoint. It reads no document."),
+    out: Path = option(..., "Folder for texts, record and ledger.", "FOLDER"),
+    ask: str = option("A text:", "What the model writes its texts after. Public.", "TEXT"),
+    person: str | None = option(None, "Column that says whose document it is.", "COLUMN"),
+    texts: int = option(40, "Texts of each round.", "N", min=1),
+    rounds: int = option(5, "Rounds of votes.", "N", min=1),
+    tokens: int = option(32, "Most tokens of a text.", "N", min=1),
+    temperature: float = option(1.0, "Of the model's draws."),
+    epsilon: float = option(1.0, "Price of all rounds.", "NATS"),
+    delta: float = option(1e-5, "At this delta.", "P"),
+    seed: int = option(0, "Of the texts, which are public.", "N", min=0),
+    threads: int = option(1, "Of the model.", "N", min=1),
+    as_json: bool = option(False, "Print the record on stdout.", name="--json"),
+) -> None:
+    """Let private documents vote for texts of a model that reads none of them, round by round.
+
+    The texts are public, each with its noisy votes of the last round. The price is for one document (or one
+    person, of whom one document votes) added or removed.
+
+    Example: ostraka evolve notes.csv --text note --model smollm2 --ask "A note:" --out texts
+    """
+    from ostraka.core import files
+    from ostraka.core.ledger.budget import Budget
+    from ostraka.core.ledger.ledger import Ledger
+    from ostraka.data.columns import people
+    from ostraka.data.table import Format, read
+    from ostraka.report.page import at_most
+    from ostraka.text.evolution import evolution, features
+    from ostraka.text.models import open_model
+
+    if not private.is_file():
+        raise click.UsageError(f"{private} is not a file")
+    if out.exists() and any(out.iterdir()):
+        raise click.UsageError(f"{out} is not empty: type --out with another folder")
+    table = read(private, public=False, form=Format(None, None, None).checked())
+    for typed, column in (("--text", text), ("--person", person)):
+        if column is not None:
+            table.require(column, option=typed)
+    with console.usage():
+        made = evolution(
+            open_model(model, n_threads=threads),
+            prompt=ask,
+            n_texts=texts,
+            n_rounds=rounds,
+            n_tokens=tokens,
+            temperature=temperature,
+            epsilon=epsilon,
+            delta=delta,
+            random_state=seed,
+        )
+        made.mechanism()
+    documents = ["" if each is None else str(each) for each in table.text(text)]
+    out.mkdir(parents=True, exist_ok=True)
+    with Ledger(out / LEDGER, budget=Budget(epsilon=epsilon, delta=delta, adaptive=False)) as ledger:
+        made.fit(features(documents), groups=people(table, person), ledger=ledger)
+    votes = sorted(zip(made.votes_.tolist(), made.candidates_.tolist(), strict=True), reverse=True)
+    files.write(out / TEXTS, _csv([("text", "votes"), *((line, n_votes) for n_votes, line in votes)]))
+    files.write(out / RECORD, made.result_.to_json())
+    upper, unit = made.result_.upper, "document" if person is None else "person"
+    if as_json:
+        price = {"epsilon": upper["epsilon"], "delta": upper["delta"], "unit": unit}
+        click.echo(json.dumps({"texts": str(out / TEXTS), "n_texts": len(votes)} | price))
+        return
+    click.echo(f"{len(votes)} texts with their noisy votes: {out / TEXTS}")
+    click.echo(f"epsilon at most {at_most(upper['epsilon'])} at delta {upper['delta']:g}, for one {unit}")
+
+
+def _csv(rows: Iterable[Iterable[object]]) -> str:
+    lines = io.StringIO()
+    csv.writer(lines, lineterminator="\n").writerows(rows)
+    return lines.getvalue()

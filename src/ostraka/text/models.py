@@ -371,7 +371,12 @@ class Transformers:
         import torch  # noqa: PLC0415
 
         if (state := self._known.pop(prompts, None)) is None:
-            (ids, mask), n_read, memory = self._padded(prompts), 0, {}
+            ids, n_read, memory = torch.zeros((len(prompts), self.length), dtype=torch.long), 0, {}
+            mask = torch.zeros_like(ids)
+            for row, prompt in enumerate(prompts):
+                own = self._tokenizer.encode(prompt)[-self.length :]
+                ids[row, self.length - len(own) :] = torch.tensor(own)
+                mask[row, self.length - len(own) :] = 1
         else:
             earlier, ids, mask, past = state
             alike = sum(
@@ -396,17 +401,6 @@ class Transformers:
         while len(self._known) > _KEPT:
             del self._known[next(iter(self._known))]
         return out.logits
-
-    def _padded(self, prompts: Sequence[str]) -> tuple[Any, Any]:
-        import torch  # noqa: PLC0415
-
-        ids = torch.zeros((len(prompts), self.length), dtype=torch.long)
-        mask = torch.zeros_like(ids)
-        for row, prompt in enumerate(prompts):
-            numbers = self._tokenizer.encode(prompt)[-self.length :]
-            ids[row, self.length - len(numbers) :] = torch.tensor(numbers)
-            mask[row, self.length - len(numbers) :] = 1
-        return ids, mask
 
 
 class WordModel:
@@ -444,23 +438,22 @@ class WordModel:
         self, prompts: Sequence[str], tokens: Sequence[Token], *, shown: int
     ) -> list[NextTokens | None]:
         """The likeliest words, of each prompt by itself."""
-        return [self._next(prompt, tokens, shown) for prompt in prompts]
+        last, answers = tokens[-1].piece.decode().strip() if tokens else ".", list[NextTokens | None]()
+        for prompt in prompts:
+            words = prompt.replace("\n", " . ").split()
+            pairs = Counter(b for a, b in pairwise(words) if a == last)
+            counts = np.array(
+                [1 + self._weight * pairs[token.piece.decode().strip() or "."] for token in self._all]
+            )
+            logs = np.log(counts / counts.sum())
+            order = np.argsort(-logs, kind="stable")[:shown]
+            answers.append({self._all[k]: float(logs[k]) for k in order})
+        return answers
 
     def tokens(self, text: str) -> list[Token]:
         """The words of a text; words that are not known are left out."""
         tokens = {token.piece[1:].decode(): token for token in self._all if token.piece}
         return [tokens[word] for word in text.split() if word in tokens]
-
-    def _next(self, prompt: str, tokens: Sequence[Token], shown: int) -> NextTokens:
-        last = tokens[-1].piece.decode().strip() if tokens else "."
-        words = prompt.replace("\n", " . ").split()
-        pairs = Counter(b for a, b in pairwise(words) if a == last)
-        counts = np.array(
-            [1 + self._weight * pairs[token.piece.decode().strip() or "."] for token in self._all]
-        )
-        logs = np.log(counts / counts.sum())
-        order = np.argsort(-logs, kind="stable")[:shown]
-        return {self._all[k]: float(logs[k]) for k in order}
 
 
 def _read(content: bytes, _: str) -> str | Failure:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
 import os
 import string
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
-from ostraka.core import check
+from ostraka.core import check, files
 from ostraka.core.accounting.calibration import calibrate
 from ostraka.core.door import check_promise, protected
 from ostraka.core.ledger.budget import Budget
@@ -25,7 +26,7 @@ from ostraka.core.randomness import is_simulation, os_keyed
 from ostraka.core.result import Result
 from ostraka.data.units import numbered, partition
 from ostraka.secure.log import Log
-from ostraka.text.models import END, NextTokens, Token, text_of
+from ostraka.text.models import END, NextTokens, Token, open_model, text_of
 from ostraka.voters.endpoint import EndpointError, ResponseCache
 from ostraka.voters.prompts import check_texts, class_indices
 
@@ -436,7 +437,28 @@ class Writer:
             rng=rng,
             made=lambda noise: self._all(plan, name, noise),
         )
-        self.result_ = self._record(plan, simulation=is_simulation(rng))
+        self.result_ = Result(
+            kind="write",
+            settings={
+                "unit": self.unit_,
+                "relation": self.relation,
+                "mechanism": repr(paid),
+                "model": self.model.name,
+                "classes": list(self.classes),
+                "n_texts": sum(plan.n_texts),
+                "n_documents": self.n_documents,
+                "n_tokens": self.n_tokens,
+                "draws_of_one_document": plan.uses,
+            },
+            upper={
+                "epsilon": plan.epsilon,
+                "delta": plan.delta,
+                "curve": (uses * paid.curve()).to_dict(),
+                "simulation": is_simulation(rng),
+                "not_protected": list(NOT_PROTECTED),
+            },
+            notes=("The lower bound is missing: no audit was run.",),
+        )
         return [Written(*each) for each in texts]
 
     def answer(
@@ -559,15 +581,25 @@ class Writer:
         labels : sequence
         plan : Plan
         """
-        bits: list[tuple[float, float, float]] = []
+        bits: list[list[float]] = []
         n_tokens = 0
         for text, label in zip(check_texts(texts), labels, strict=True):
             code = self.classes.index(str(label))
             tokens = [*self.model.tokens(text), END][: self.n_tokens]
             n_tokens += len(tokens)
             for place, token in zip(self.positions(tokens, code=code), tokens, strict=True):
-                if token in place.candidates:
-                    bits.append(_bits(place, place.candidates.index(token), plan.draw))
+                if token not in place.candidates:
+                    continue
+                k, counted = (
+                    place.candidates.index(token),
+                    plan.draw.contributions(place.differences).sum(axis=0),
+                )
+                laws = (  # the draw's, the public prompt's, and that without clipping
+                    plan.draw.at(place.public).log_outcomes(counted),
+                    place.public,
+                    place.public + place.differences.mean(axis=0),
+                )
+                bits.append([float(np.logaddexp.reduce(law) - law[k]) / math.log(2) for law in laws])
         drawn, public, free = np.mean(bits, axis=0).tolist() if bits else (math.nan,) * 3
         return Score(drawn, public, free, n_tokens, len(bits) / max(1, n_tokens))
 
@@ -712,13 +744,23 @@ class Writer:
         if any(name not in known for name in names):
             # all of them, so that each prompt keeps its place in the model, whatever is known of others
             answers = self.model.next_tokens(prompts, tokens, shown=max(self.shown, self.n_candidates))
-            packed = [None if answer is None else _packed(answer) for answer in answers]
+            packed = [
+                None
+                if answer is None
+                else json.dumps([[token.piece.hex(), token.number, log] for token, log in answer.items()])
+                for answer in answers
+            ]
             fresh = dict(zip(names, packed, strict=True))
             if isinstance(known, dict):
                 known.update(fresh)
             else:
                 known.record(fresh.items())
-        return [None if (answer := known[name]) is None else _unpacked(answer) for name in names]
+        return [
+            None
+            if (stored := known[name]) is None
+            else {Token(bytes.fromhex(piece), number): log for piece, number, log in json.loads(stored)}
+            for name in names
+        ]
 
     # Texts --------------------------------------------------------------------------------------------------
 
@@ -731,17 +773,14 @@ class Writer:
     def _near(self, asked: np.ndarray, at: float) -> list[str]:
         """The documents that are near a question, each by itself. Private."""
         if self._features is None:
-            self._features = [self._features_of(document) for document in self.documents_]
+            rows = [np.zeros(0)] * len(self.documents_)  # one without is near to nothing, and nobody is told
+            for place, document in enumerate(self.documents_):
+                with contextlib.suppress(Exception):  # its message may quote the document
+                    rows[place] = unit(self.features(document))
+            self._features = rows
         scores = [float(row @ asked) if row.shape == asked.shape else 0.0 for row in self._features]
         near = [score >= at for score in scores]
         return [document for document, is_near in zip(self.documents_, near, strict=True) if is_near]
-
-    def _features_of(self, document: str) -> np.ndarray:
-        """Those of a document; one for which there are none is near to nothing, and nobody is told."""
-        try:
-            return unit(self.features(document))
-        except Exception:  # noqa: BLE001  (its message may quote the document)
-            return np.zeros(0)
 
     def _paid(
         self,
@@ -825,31 +864,6 @@ class Writer:
                 break
         return tokens
 
-    def _record(self, plan: Plan, *, simulation: bool) -> Result:
-        whole = plan.uses * plan.draw.curve() if plan.metered is None else plan.metered.curve()
-        return Result(
-            kind="write",
-            settings={
-                "unit": self.unit_,
-                "relation": self.relation,
-                "mechanism": repr(plan.draw if plan.metered is None else plan.metered),
-                "model": self.model.name,
-                "classes": list(self.classes),
-                "n_texts": sum(plan.n_texts),
-                "n_documents": self.n_documents,
-                "n_tokens": self.n_tokens,
-                "draws_of_one_document": plan.uses,
-            },
-            upper={
-                "epsilon": plan.epsilon,
-                "delta": plan.delta,
-                "curve": whole.to_dict(),
-                "simulation": simulation,
-                "not_protected": list(NOT_PROTECTED),
-            },
-            notes=("The lower bound is missing: no audit was run.",),
-        )
-
 
 def hashed_words(text: str) -> np.ndarray:
     """Features of one text by its words alone, shape (4096,): each is counted in the place of its hash."""
@@ -895,21 +909,101 @@ class _Meter:
         return [(f"spent {self._name} {name}", spent.tobytes())]
 
 
-def _bits(place: Position, k: int, draw: TokenDraw) -> tuple[float, float, float]:
-    """Bits of candidate k: by the draw, by the public prompt, and without clipping."""
-    counted = draw.contributions(place.differences).sum(axis=0)
-    laws = (
-        draw.at(place.public).log_outcomes(counted),
-        place.public,
-        place.public + place.differences.mean(axis=0),
-    )
-    normal = [law - np.logaddexp.reduce(law) for law in laws]
-    return tuple(-float(law[k]) / math.log(2) for law in normal)  # type: ignore[return-value]
+FILE, STORE = "documents.json", "private.sqlite"  # of a folder with documents
+_ONE_CLASS = "text"
 
 
-def _packed(answer: NextTokens) -> str:
-    return json.dumps([[token.piece.hex(), token.number, log] for token, log in answer.items()])
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedDocuments:
+    """Documents, and how questions about them are answered; the documents are private.
 
+    Attributes
+    ----------
+    documents : tuple of str
+        Private. One of each unit: a person's are joined.
+    unit : {"document", "person"}
+    model : str
+        As :func:`~ostraka.text.open_model` takes it; it reads the documents.
+    threads : int
+        Of a local model.
+    retrieve, near : int, float
+        ``retrieve`` and ``at`` of :meth:`~ostraka.text.Writer.answer`. Public.
+    epsilon, delta : float
+        The price of one answer. Public.
+    n_tokens, temperature, relation
+        As of :class:`~ostraka.text.Writer`. Public.
 
-def _unpacked(text: str) -> NextTokens:
-    return {Token(bytes.fromhex(piece), number): log for piece, number, log in json.loads(text)}
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> saved = SavedDocuments(documents=("the tea was cold",), unit="document", model="smollm2", retrieve=8)
+    >>> folder = Path(tempfile.mkdtemp()) / "documents"
+    >>> saved.save(folder)
+    >>> SavedDocuments.load(folder).retrieve
+    8
+    """
+
+    documents: tuple[str, ...]
+    unit: str
+    model: str
+    threads: int = 1
+    retrieve: int = 32
+    near: float = 0.4
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    n_tokens: int = 32
+    temperature: float = 1.0
+    relation: str = "zero-out"
+
+    def __post_init__(self) -> None:
+        check.one_of(unit=self.unit, allowed=("document", "person"))
+        check.integer(retrieve=self.retrieve, threads=self.threads, least=1)
+        check.finite(near=self.near)
+
+    def save(self, folder: Path) -> None:
+        """Write a folder, which only its owner can read. One that holds other documents is replaced."""
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.write(folder / FILE, json.dumps(asdict(self)), private=True)
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read a folder.
+
+        Raises
+        ------
+        ValueError
+            It was not written by :meth:`save`, or others can read it.
+        """
+        path = folder / FILE
+        if path.stat().st_mode & 0o077:
+            raise ValueError(f"{path} is private, but others can read it: type chmod 600 {path}")
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            return cls(**content | {"documents": tuple(map(str, content["documents"]))})
+        except (KeyError, TypeError, ValueError):  # its message may quote a document
+            raise ValueError(f"{path} is not as 'ostraka write … --keep-documents' writes it") from None
+
+    def writer(self, store: Path) -> Writer:
+        """A writer of these documents, with its model; ``store`` keeps the tokens of unfinished answers.
+
+        Raises
+        ------
+        ValueError
+            There is no such model, or others can read the store.
+        """
+        made = Writer(
+            open_model(self.model, n_threads=self.threads),
+            classes=[_ONE_CLASS],
+            n_documents=self.retrieve,
+            n_tokens=self.n_tokens,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            temperature=self.temperature,
+            relation=self.relation,
+            store=store,
+        )
+        n = len(self.documents)
+        return made.fit(
+            self.documents, [_ONE_CLASS] * n, groups=np.arange(n) if self.unit == "person" else None
+        )
