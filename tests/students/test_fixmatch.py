@@ -203,11 +203,14 @@ def test_rows_given_at_construction_are_learned_from():
 
 
 def test_unanswered_rows_are_learned_from_beside_those_given_at_construction(monkeypatch):
-    rows = []
-    monkeypatch.setattr(FixMatch, "_train", lambda self, X, codes, others: rows.append((X, others)))
-    FixMatch(network(), threshold=0.4, unlabelled=X[:60]).fit(X, np.where(ANSWERS > 0, 1, ANSWERS))
-    ((answered, others),) = rows
-    assert (len(answered), len(others)) == (15, 60 + 135)
+    def stop(match):
+        raise InterruptedError(len(match.rows), len(match.others))
+
+    monkeypatch.setattr(_Match, "require_fitting", stop)
+    student = FixMatch(network(), threshold=0.4, unlabelled=X[:60])
+    with pytest.raises(InterruptedError) as numbers:
+        student.fit(X, np.where(ANSWERS > 0, 1, ANSWERS))
+    assert numbers.value.args == (15, 60 + 135)
 
 
 def test_a_seed_repeats_the_training_and_leaves_the_caller_s_chance_alone():
