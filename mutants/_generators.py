@@ -89,7 +89,7 @@ MUTANTS = [
     ),
     Mutant(
         "an interval of a question is half as wide as it says",
-        "synth/query.py",
+        "synth/models.py",
         "width = float(ndtri((1 + confidence) / 2))",
         "width = float(ndtri((1 + confidence) / 2)) / 2",
         "synth/test_query.py::test_intervals_hold_the_count_of_the_rows_as_often_as_they_say",

@@ -11,7 +11,7 @@ from tests.false_alarm import FALSE_ALARM
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
 
-from ostraka.nets.images import OPERATIONS  # noqa: E402  (needs torch)
+from ostraka.learn.students.fixmatch import OPERATIONS  # noqa: E402  (needs torch)
 from ostraka.students import ImageAugment, TableAugment  # noqa: E402
 
 SHAPES = [(1, 8, 8), (3, 9, 12), (2, 16, 7)]

@@ -9,7 +9,7 @@ from scipy.stats import binom
 
 from ostraka.core.mechanisms.particles import Particles
 from ostraka.synth import Column, Schema, TableGenerator, tables
-from ostraka.synth.query import _share, asked
+from ostraka.synth.models import _share, asked
 
 SCHEMA = Schema.from_dict(
     {

@@ -24,7 +24,7 @@ from ostraka.synth.tables import GRAIN, by_rules
 if TYPE_CHECKING:
     from ostraka.core.ledger.ledger import Ledger
     from ostraka.core.mechanisms.particles import Particles
-    from ostraka.synth.query import Answers
+    from ostraka.synth.models import Answers
 
 LONGEST = 20
 KIND = "sequences"
@@ -216,7 +216,7 @@ class SequenceGenerator(BaseEstimator):
 
     def query(self, text: str, *, confidence: float = 0.95) -> Answers:
         """Counts of rows of the model, as :meth:`TableGenerator.query` has them; without intervals."""
-        from ostraka.synth.query import answered  # noqa: PLC0415  (not needed to generate)
+        from ostraka.synth.models import answered  # noqa: PLC0415  (not needed to generate)
 
         return answered(self, text, confidence=confidence)
 

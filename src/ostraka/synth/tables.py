@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ostraka.core.ledger.ledger import Ledger
-    from ostraka.synth.query import Answers
+    from ostraka.synth.models import Answers
 
 GRAIN = 120  # weight of one person: 1 to 6 and 8 rows share it without a remainder
 PERSON_ROWS = "rows of the person"  # the column that a table has, too, where persons are the unit
@@ -282,7 +282,7 @@ class TableGenerator(BaseEstimator):
         ValueError
             A condition that cannot be read, or a column or category that the schema lacks.
         """
-        from ostraka.synth.query import answered  # noqa: PLC0415  (not needed to generate)
+        from ostraka.synth.models import answered  # noqa: PLC0415  (not needed to generate)
 
         return answered(self, text, confidence=confidence)
 

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from ostraka.learn.students.counts import SmoothedCounts as SmoothedCounts
     from ostraka.learn.students.distil import Distilled as Distilled
     from ostraka.learn.students.fixmatch import FixMatch as FixMatch
+    from ostraka.learn.students.fixmatch import ImageAugment as ImageAugment
+    from ostraka.learn.students.fixmatch import TableAugment as TableAugment
     from ostraka.learn.students.gan import FeatureMatchingGAN as FeatureMatchingGAN
     from ostraka.learn.students.labels import ALIBI as ALIBI
     from ostraka.learn.students.labels import MultiStage as MultiStage
-    from ostraka.nets.images import ImageAugment as ImageAugment
-    from ostraka.nets.images import TableAugment as TableAugment
 
 __all__ = [
     "ALIBI",
