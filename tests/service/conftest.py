@@ -131,7 +131,7 @@ def deploy(
         folder=place,
         db=f"sqlite:///{place / 'ledger.sqlite'}",
         budget=budget or Budget(epsilon=epsilon, delta=1e-6, adaptive=saved.screen is not None),
-        settings=Settings(**{"rate": 1e6, "burst": 10**6, **settings}),
+        settings=Settings(**{"rate": 1e6, "burst": 10**6, "answer_seconds": PATIENCE, **settings}),
         environment={},
         pepper=PEPPER,
         stop=stop,

@@ -1,6 +1,7 @@
 """From rows to labels: the mechanism's law, the screen, tables, and teachers that fail."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -78,8 +79,9 @@ def test_what_is_reserved_covers_whatever_comes_out(saved):
 def test_votes_are_taken_in_the_middle_of_a_cell_so_that_they_belong_to_the_digest(saved, monkeypatch):
     seen = []
     answerer = Answerer(saved, consistent(saved))
-    vote = answerer._vote
-    monkeypatch.setattr(answerer, "_vote", lambda rows: (seen.append(rows), vote(rows))[1])
+    counts = answerer._linear.counts
+    noting = SimpleNamespace(counts=lambda rows: (seen.append(rows), counts(rows))[1])
+    monkeypatch.setattr(answerer, "_linear", noting)
     step = np.array(list(saved.grid.values()))
     first, second = answers(answerer, X[:1]), answers(answerer, np.round(X[:1] / step) * step + 0.3 * step)
     assert first == second
@@ -98,8 +100,9 @@ def test_rows_beyond_the_grid_are_marked_and_the_others_kept(saved):
 
 def test_votes_that_move_more_than_the_mechanism_hides_are_not_answered(saved, monkeypatch):
     answerer = Answerer(saved, consistent(saved))
-    vote = answerer._vote
-    monkeypatch.setattr(answerer, "_vote", lambda rows: vote(rows).with_adjacency(at_most=2.0))
+    twice = SimpleNamespace(grid=saved.grid, vote=lambda rows: saved.vote(rows).with_adjacency(at_most=2.0))
+    monkeypatch.setattr(answerer, "_linear", None)
+    monkeypatch.setattr(answerer, "_saved", twice)
     with pytest.raises(ValueError, match="hides"):
         answers(answerer, X[:1])
 

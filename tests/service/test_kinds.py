@@ -4,7 +4,6 @@ import contextlib
 import json
 import threading
 
-import click
 import numpy as np
 import pytest
 from sklearn.decomposition import PCA
@@ -12,9 +11,9 @@ from sklearn.naive_bayes import GaussianNB
 
 from bench._language import LocalEndpoint
 from ostraka import Budget, GNMax, TeacherEnsemble, Threshold
+from ostraka.cli import main
 from ostraka.consistent import Consistent
 from ostraka.mechanisms import Subsampled
-from ostraka.serve.cli import _with
 from ostraka.voters import (
     Agreement,
     Endpoint,
@@ -27,7 +26,7 @@ from ostraka.voters import (
     SavedTeachers,
     partition,
 )
-from tests.service.conftest import CLASSES, COLUMNS, deploy, rows, serving
+from tests.service.conftest import CLASSES, COLUMNS, PEPPER, deploy, rows, serving
 
 X = rows(600, seed=0)
 Y = np.array(CLASSES)[X.argmax(axis=1)]
@@ -131,17 +130,23 @@ def test_a_mechanism_that_hides_less_than_the_votes_tell_is_refused():
         SavedTeachers(ensemble=neighbours(), mechanism=lower, **NUMBERS)
 
 
-def test_other_noise_is_sampled_as_the_votes_are_and_parties_keep_theirs():
-    saved = SavedTeachers(
-        ensemble=neighbours(), mechanism=Subsampled(mechanism=GNMax(sigma=2.0), sampling_rate=0.5), **NUMBERS
-    )
-    other = _with(saved, 3.0, (8.0, 2.0))
-    assert other.mechanism == Subsampled(mechanism=GNMax(sigma=3.0), sampling_rate=0.5)
-    assert other.screen == Subsampled(mechanism=Threshold(at=8.0, sigma=2.0), sampling_rate=0.5)
+def test_other_noise_is_sampled_as_the_votes_are_and_parties_keep_theirs(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("OSTRAKA_PEPPER", PEPPER.hex())
+    budget = ("--epsilon", "500", "--delta", "1e-6", "--check", "--json")
+    kept(tmp_path, neighbours(), Subsampled(mechanism=GNMax(sigma=2.0), sampling_rate=0.5), **NUMBERS)
+    with pytest.raises(SystemExit) as left:
+        main(["serve", str(tmp_path), "--sigma", "3", "--screen", "8", "2", *budget])
+    assert left.value.code == 0
+    other = json.loads(capsys.readouterr().out)
+    assert other["mechanism"] == repr(Subsampled(mechanism=GNMax(sigma=3.0), sampling_rate=0.5))
+    screen = Threshold(at=8.0, sigma=2.0)
+    assert other["screen"] == repr(Subsampled(mechanism=screen, sampling_rate=0.5))
     here = PartyEnsemble.in_process(GaussianNB(), [(X, Y)] * 3, classes=CLASSES, sigma=1.0)
     agreed = SavedTeachers(ensemble=here, mechanism=here.agreement.mechanism, **NUMBERS)
-    with pytest.raises(click.UsageError, match="they agreed on the noise"):
-        _with(agreed, 3.0, None)
+    monkeypatch.setattr(SavedTeachers, "load", lambda *_, **__: agreed)
+    with pytest.raises(SystemExit) as left:
+        main(["serve", str(tmp_path), "--sigma", "3", *budget])
+    assert (left.value.code, "they agreed on the noise" in capsys.readouterr().err) == (2, True)
 
 
 @contextlib.contextmanager
