@@ -30,13 +30,19 @@ pictures: demo  ## the pictures of the README and of the landing page, from the 
 	$(CHROMIUM) --window-size=900,600 --screenshot=docs/picture_collect.png demo-run/collect/report.html
 
 # Three processes on two cores: many tests wait for services and their clocks. Kernels are compiled once, as
-# wheels have them: else every process waits for numba. Without a C compiler, numba it is. Tests are collected
-# once before, while types are checked: else each process rewrites the asserts of all files for itself.
+# wheels have them: else every process waits for numba. Without a C compiler, numba it is. Tests that changed
+# are collected once before: else each process rewrites the asserts of all files for itself. Types are checked
+# meanwhile, and what mypy says comes last.
+COLLECTED := $(VENV)/.collected
 test: $(READY)  ## style, types, doctests and all tests but the slow ones
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy & types=$$!; $(BIN)/python hatch_build.py; $(BIN)/pytest --collect-only -qq >/dev/null; wait $$types
-	$(BIN)/pytest -n 3 --dist worksteal -m "not slow"
+	@$(BIN)/mypy >$(VENV)/.types 2>&1 & types=$$!; \
+	$(BIN)/python hatch_build.py; \
+	if find tests -name '*.py' $(if $(wildcard $(COLLECTED)),-newer $(COLLECTED)) | grep -q .; \
+	then touch $(COLLECTED); $(BIN)/pytest --collect-only -qq >/dev/null; fi; \
+	$(BIN)/pytest -n 3 --dist worksteal -m "not slow"; tests=$$?; \
+	wait $$types; types=$$?; cat $(VENV)/.types; exit $$((tests | types))
 
 slow: $(READY)  ## the tests marked slow, each of which has a quick form that make test runs
 	$(BIN)/python hatch_build.py
