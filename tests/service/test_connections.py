@@ -112,7 +112,8 @@ def test_a_connection_that_was_answered_may_rest(service):
 
 
 @pytest.mark.parametrize("move", ["removed", "rolled back"])
-def test_a_ledger_that_was_moved_stops_the_service_before_the_next_answer(tmp_path, saved, move):
+def test_a_ledger_that_was_moved_stops_the_service_before_the_next_answer(tmp_path, saved, move, monkeypatch):
+    monkeypatch.setattr("ostraka.secure.server._GRACE", 0.1)  # of an answer that does not come
     stopped = threading.Event()
     with serving(deploy(tmp_path, saved, stop=lambda _: stopped.set())) as service:
         path = Path(service.there.ledger.path)

@@ -165,7 +165,9 @@ def test_no_module_of_the_service_knows_data_dependent_costs():
         assert not used & {"accounting", "attacks", "audit", "learn", "report"} - shown, path.name
 
 
-def test_a_cost_computed_from_the_data_stops_the_service_unanswered(tmp_path, saved):
+def test_a_cost_computed_from_the_data_stops_the_service_unanswered(tmp_path, saved, monkeypatch):
+    monkeypatch.setattr("ostraka.secure.server._GRACE", 0.1)  # of an answer that does not come
+
     class Cheaper:
         def curve(self) -> Curve:
             plain = saved.mechanism.curve()

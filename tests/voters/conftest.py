@@ -71,7 +71,7 @@ def ray_cluster():
 @pytest.fixture(scope="session")
 def dask_cluster():
     distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install '.[dask]'")
-    with distributed.Client(n_workers=2, threads_per_worker=1, dashboard_address=None) as client:
+    with distributed.Client(n_workers=2, threads_per_worker=1, dashboard_address=":0") as client:
         yield client
 
 

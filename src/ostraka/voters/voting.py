@@ -570,8 +570,8 @@ class _Dask:
         try:
             self._client = distributed.get_client()
         except ValueError:
-            # becomes the session's client, and is closed at exit
-            self._client = distributed.Client(dashboard_address=None)
+            # becomes the session's client, and is closed at exit; None would ask for one port of the machine
+            self._client = distributed.Client(dashboard_address=":0")
 
     def count_workers(self) -> int:
         return max(1, int(sum(self._client.nthreads().values())))
