@@ -48,8 +48,8 @@ MUTANTS = [
     Mutant(
         "one private byte decides the encoding of all rows",
         "data/table.py",
-        "(like.encoding if not public or is_utf8(path) else",
-        "(like.encoding if is_utf8(path) else",
+        "(usual.encoding if not public or is_utf8(path) else",
+        "(usual.encoding if is_utf8(path) else",
         _FILES + "test_a_row_of_a_file_is_read_as_it_is_alone",
     ),
     Mutant(
@@ -111,8 +111,8 @@ MUTANTS = [
     Mutant(
         "a private number without end is infinite among the features",
         "data/columns.py",
-        "return values.clip(-_FARTHEST, _FARTHEST)",
-        "return values",
+        "numbers.append((at, values.clip(-_FARTHEST, _FARTHEST)))",
+        "numbers.append((at, values))",
         "cli/test_data.py::test_a_private_number_far_from_all_public_ones_stays_finite",
     ),
     Mutant(

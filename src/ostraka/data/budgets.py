@@ -237,12 +237,25 @@ class Tables:
         LedgerError
             The folder cannot be written.
         """
-        with self._locked():
+        self._key()  # makes the folder
+        with (self.folder / _LOCK).open("a") as file:
+            with contextlib.suppress(ImportError):  # not on Windows: one process at a time is up to its user
+                import fcntl
+
+                fcntl.flock(file, fcntl.LOCK_EX)
             record = self._record(path, people, rows)
             if record is None:
                 name = "rows in memory" if path is None else path.name
                 record = {"version": _VERSION, "name": name, "number": secrets.token_hex(6), "paths": []}
-            self._remember(record, path, self._units(path, people, rows, version=_DIGESTS))
+            # what is known of it from now on: one path more, and the newest digests
+            before = dict(record)
+            record["paths"] = sorted({*record["paths"], *([] if path is None else [str(path.resolve())])})
+            for name, digests in self._units(path, people, rows, version=_DIGESTS)._asdict().items():
+                if len(digests):
+                    record[name] = [int(digest) for digest in digests]
+            record["digests"] = _DIGESTS
+            if record != before or not record["paths"]:
+                files.write(self.folder / f"{record['number']}.json", json.dumps(record), private=True)
         return Account(self.folder, record["name"], record["number"])
 
     def _record(self, path: Path | None, people: Any, rows: Any) -> dict[str, Any] | None:
@@ -252,9 +265,16 @@ class Tables:
                 return record
         for version in sorted({record.get("digests", 1) for record in records}, reverse=True):
             units = self._units(path, people, rows, version=version)
-            for record in records:
-                if record.get("digests", 1) == version and _alike(record, units):
-                    return record
+            of_version = [record for record in records if record.get("digests", 1) == version]
+            for record in of_version:
+                for name, least in (("people", _SAME_PEOPLE), ("rows", _SAME_ROWS)):
+                    earlier, digests = np.array(record.get(name, []), dtype=np.uint64), getattr(units, name)
+                    if len(earlier) and len(digests):
+                        # the smallest digests of two sketches together are a sample of both tables' units
+                        union = np.union1d(earlier, digests)[:_SKETCH]
+                        shared = np.isin(union, earlier) & np.isin(union, digests)
+                        if shared.mean() > least:
+                            return record
         return None
 
     def _units(self, path: Path | None, people: Any, rows: Any, *, version: int) -> Units:
@@ -294,43 +314,6 @@ class Tables:
                 raise LedgerError(f"{path} is damaged, or of another version: take it from a backup")
             records.append(record)
         return records
-
-    def _remember(self, record: dict[str, Any], path: Path | None, units: Units) -> None:
-        """Add a path, and the newest digests, to what is known of a table."""
-        before = dict(record)
-        record["paths"] = sorted({*record["paths"], *([] if path is None else [str(path.resolve())])})
-        for name, digests in units._asdict().items():
-            if len(digests):
-                record[name] = [int(digest) for digest in digests]
-        record["digests"] = _DIGESTS
-        if record != before or not record["paths"]:
-            files.write(self.folder / f"{record['number']}.json", json.dumps(record), private=True)
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        """One process at a time, where the system can do that."""
-        self._key()
-        with (self.folder / _LOCK).open("a") as file:
-            try:
-                import fcntl
-            except ImportError:  # pragma: no cover  (Windows)
-                yield
-                return
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
-
-
-def _alike(record: dict[str, Any], units: Units) -> bool:
-    """Whether a known table has rows or people of this one."""
-    for name, least in (("people", _SAME_PEOPLE), ("rows", _SAME_ROWS)):
-        earlier, digests = record.get(name, []), getattr(units, name)
-        if earlier and len(digests):
-            # of two sketches, the smallest digests of both together are a sample of both tables' units
-            union = np.union1d(np.array(earlier, dtype=np.uint64), digests)[:_SKETCH]
-            shared = np.isin(union, np.array(earlier, dtype=np.uint64)) & np.isin(union, digests)
-            if shared.mean() > least:
-                return True
-    return False
 
 
 def _steps(promised: tuple[str, str], wanted: tuple[str, str]) -> int:

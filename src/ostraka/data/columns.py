@@ -75,7 +75,8 @@ def understood(
     notes: list[str] = []
     dates: list[tuple[str, str | None]] = []
     numeric: list[bool] = []
-    many: dict[str, list[str]] = {"codes": [], "texts": []}
+    many: list[str] = []  # columns of codes
+    sentences: list[str] = []
     for name in names:
         if name not in public.names:
             raise ValueError(
@@ -91,11 +92,41 @@ def understood(
             dates.append((name, form))
             notes.append(f"column {name!r} holds dates{date_note(form)}: it counts days since 1970-01-01")
         elif kind == "number":
-            notes += _odd_numbers(public, name, texts)
-        elif several := _many_kinds(public, name, texts, n_rows=len(codes)):
-            many[several].append(name)
-            notes.append(_SAID[several].format(repr(name), len(texts)))
-    features = Features(names, tuple(numeric), fill, tuple(dates), *map(tuple, many.values()))
+            # values that stand, or may stand, for a missing number
+            absent = sorted({text for text in texts if text and text.lower() in public.missing})
+            odd = sorted({text for text in texts if text in _NOT_MEASURED} - {*public.missing})
+            if absent:
+                notes.append(f"column {name!r}: {', '.join(map(repr, absent))} is read as no number")
+            if len(texts) == len(public) >= _ENOUGH and all(text.isdecimal() for text in texts):
+                notes.append(
+                    f"column {name!r} holds another whole number in every row: if it only numbers the rows, "
+                    f"it teaches nothing and adds noise: type --drop {name}"
+                )
+            notes += [
+                f"column {name!r} holds {text}: if that means no number, type --missing={text}"
+                for text in odd
+            ]
+        else:  # few kinds, codes or sentences; columns of names are refused
+            n_rows, words = len(codes), float(np.mean([len(text.split()) for text in texts]))
+            if words > _FEW_WORDS and len(texts) > min(MOST_KINDS, n_rows / 2):
+                sentences.append(name)
+                notes.append(
+                    f"column {name!r} holds sentences: hashed words and pairs of words, in the directions "
+                    "that vary most among public rows (a language model reads more: docs/prompts.md)"
+                )
+            elif len(texts) > MOST_KINDS:
+                code = words <= 1 and max(map(len, texts)) <= LONGEST_CODE
+                if len(texts) > n_rows * (_MOST_OWN if code else 0.5):
+                    raise ValueError(
+                        f"{public.path} (public): column {name!r} holds more than {MOST_KINDS} different "
+                        f"texts, so it looks like names rather than kinds: type --drop {name}"
+                    )
+                many.append(name)
+                notes.append(
+                    f"column {name!r} holds {len(texts):,} different texts: they are read as codes, by their "
+                    "first characters, and whole where they are frequent in the public rows"
+                )
+    features = Features(names, tuple(numeric), fill, tuple(dates), tuple(many), tuple(sentences))
     for name in () if fill else features.numbers:  # of public rows; private ones are never refused
         values, _ = column(public, name, features)
         if np.isnan(values).any():
@@ -111,49 +142,11 @@ def date_note(form: str | None) -> str:
     return {"%d/%m/%Y": ", the day first", "%m/%d/%Y": ", the month first"}.get(form or "", "")
 
 
-def _odd_numbers(public: Table, name: str, texts: list[str]) -> list[str]:
-    """Return a note on values that stand, or may stand, for a missing number."""
-    absent = sorted({text for text in texts if text and text.lower() in public.missing})
-    odd = sorted({text for text in texts if text in _NOT_MEASURED} - {*public.missing})
-    notes = [f"column {name!r}: {', '.join(map(repr, absent))} is read as no number"] if absent else []
-    if len(texts) == len(public) >= _ENOUGH and all(text.isdecimal() for text in texts):
-        notes.append(
-            f"column {name!r} holds another whole number in every row: if it only numbers the rows, it "
-            f"teaches nothing and adds noise: type --drop {name}"
-        )
-    return notes + [
-        f"column {name!r} holds {text}: if that means no number, type --missing={text}" for text in odd
-    ]
-
-
-_SAID = {
-    "codes": "column {} holds {:,} different texts: they are read as codes, by their first characters, "
-    "and whole where they are frequent in the public rows",
-    "texts": "column {} holds sentences: hashed words and pairs of words, in the directions that vary most "
-    "among public rows (a language model reads more: docs/prompts.md)",
-}
-
-
-def _many_kinds(public: Table, name: str, texts: list[str], *, n_rows: int) -> str:
-    """Return "codes" or "texts" for a column of many values, "" for few; refuse columns of names."""
-    words = float(np.mean([len(text.split()) for text in texts]))
-    if words > _FEW_WORDS and len(texts) > min(MOST_KINDS, n_rows / 2):
-        return "texts"
-    if len(texts) <= MOST_KINDS:
-        return ""
-    code = words <= 1 and max(map(len, texts)) <= LONGEST_CODE
-    if len(texts) > n_rows * (_MOST_OWN if code else 0.5):
-        raise ValueError(
-            f"{public.path} (public): column {name!r} holds more than {MOST_KINDS} different texts, so it "
-            f"looks like names rather than kinds: type --drop {name}"
-        )
-    return "codes"
-
-
 def encoder(public: Table, features: Features) -> Any:
     """Fit the encoder: scaled numbers, one-hot categories, prefixes of codes, topics of texts."""
     from sklearn.compose import ColumnTransformer
-    from sklearn.feature_extraction.text import CountVectorizer
+    from sklearn.decomposition import TruncatedSVD
+    from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfTransformer
     from sklearn.impute import SimpleImputer
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -170,34 +163,22 @@ def encoder(public: Table, features: Features) -> Any:
         ("kinds", kinds, [place(name) for name in features.kinds]),
     ]
     for name in features.codes:
-        for length in _beginnings(public.kinds(name)[1]):  # the only word is the start of a code
+        # the shortest and the longest beginning with two groups or more, and not too many
+        texts = public.kinds(name)[1]
+        lengths = [
+            length
+            for length in range(1, LONGEST_CODE)
+            if 1 < len({text[:length] for text in texts if len(text) >= length}) <= MOST_KINDS
+        ]
+        for length in sorted({*lengths[:1], *lengths[-1:]}):  # the only word is the start of a code
             start = CountVectorizer(token_pattern=rf"(?s)^.{{{length}}}", lowercase=False, dtype=np.float64)
             steps.append((f"code {place(name)}:{length}", start, place(name)))
-    n_rows = len(public)
-    steps += [(f"text {place(name)}", _topics(n_rows), place(name)) for name in features.texts]
+    for name in features.texts:
+        hashed = HashingVectorizer(n_features=_BUCKETS, ngram_range=(1, 2), alternate_sign=False)
+        svd = TruncatedSVD(n_components=max(1, min(_TOPICS, len(public) - 1)), random_state=0)
+        topics = make_pipeline(hashed, TfidfTransformer(sublinear_tf=True), svd, StandardScaler())
+        steps.append((f"text {place(name)}", topics, place(name)))
     return ColumnTransformer(steps, sparse_threshold=0).fit(cells(public, features))
-
-
-def _beginnings(texts: Sequence[str]) -> list[int]:
-    """Return the shortest and the longest prefix length that gives two or more, but not too many, groups."""
-    lengths = [
-        length
-        for length in range(1, LONGEST_CODE)
-        if 1 < len({text[:length] for text in texts if len(text) >= length}) <= MOST_KINDS
-    ]
-    return sorted({lengths[0], lengths[-1]}) if lengths else []
-
-
-def _topics(n_rows: int) -> Any:
-    """Return a pipeline that turns sentences into a few numbers: hashed words, TF-IDF, SVD and scaling."""
-    from sklearn.decomposition import TruncatedSVD
-    from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    hashed = HashingVectorizer(n_features=_BUCKETS, ngram_range=(1, 2), alternate_sign=False)
-    svd = TruncatedSVD(n_components=max(1, min(_TOPICS, n_rows - 1)), random_state=0)
-    return make_pipeline(hashed, TfidfTransformer(sublinear_tf=True), svd, StandardScaler())
 
 
 def matrix(
@@ -211,6 +192,11 @@ def matrix(
     import pyarrow as pa
 
     steps = fitted.named_transformers_
+    scaler: Any = steps["numbers"]
+    medians = None
+    if hasattr(scaler, "named_steps"):
+        imputer, scaler = scaler.named_steps.values()
+        medians = imputer.statistics_
     X = np.zeros((len(table), max(part.stop for part in fitted.output_indices_.values())))
     for first in range(0, len(features.numbers), _COLUMNS_AT_ONCE):
         columns_of = list(enumerate(features.numbers))[first : first + _COLUMNS_AT_ONCE]
@@ -219,7 +205,13 @@ def matrix(
             values, strange = column(table, name, features)
             if unread is not None and strange.any():
                 unread[name] = int(strange.sum())
-            numbers.append((at, _scaled(values, steps["numbers"], at)))
+            if medians is not None:
+                values[np.isnan(values)] = medians[at]
+            with np.errstate(over="ignore"):
+                values -= scaler.mean_[at]
+                values /= scaler.scale_[at]
+            values[np.isnan(values)] = 0.0  # the public mean
+            numbers.append((at, values.clip(-_FARTHEST, _FARTHEST)))
         for start in range(0, len(X), _ROWS_AT_ONCE):
             rows = slice(start, start + _ROWS_AT_ONCE)
             for at, values in numbers:
@@ -246,18 +238,6 @@ def column(table: Table, name: str, features: Features) -> tuple[np.ndarray, np.
     """A column as numbers, NaN where there is none; and the cells that hold something else."""
     forms = dict(features.dates)
     return table.days(name, forms[name]) if name in forms else table.numbers(name)
-
-
-def _scaled(values: np.ndarray, step: Any, place: int) -> np.ndarray:
-    scaler: Any = step
-    if hasattr(step, "named_steps"):
-        imputer, scaler = step.named_steps.values()
-        values[np.isnan(values)] = imputer.statistics_[place]
-    with np.errstate(over="ignore"):
-        values -= scaler.mean_[place]
-        values /= scaler.scale_[place]
-    values[np.isnan(values)] = 0.0  # the public mean
-    return values.clip(-_FARTHEST, _FARTHEST)
 
 
 def one_hot(texts: Sequence[str], place: int, kinds: Any, *, n_kinds: int) -> np.ndarray:
@@ -429,13 +409,40 @@ class CompiledEncoder:
     @classmethod
     def of(cls, encoder: Any, n_columns: int) -> Self | None:
         """Compile a fitted encoder so that results agree to the bit; None for an unknown type."""
+        numbers, kinds, width = _Numbers([], np.zeros(0), np.ones(0)), list[_Kind](), 0
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                compiled = cls(*_parts(encoder))
+                for _, step, columns in encoder.transformers_:  # those of numbers, then those of categories
+                    places = list(columns)
+                    if not places or step == "drop":
+                        continue
+                    if hasattr(step, "categories_"):
+                        group, width = _kinds(step, places, width)
+                        kinds += group
+                    elif width:
+                        return None  # numbers after kinds are not known
+                    else:  # an imputer is skipped, because the numbers of a request are finite
+                        scaler = step.named_steps["standardscaler"] if hasattr(step, "named_steps") else step
+                        width = len(places)
+                        mean = np.asarray(scaler.mean_ if scaler.with_mean else np.zeros(width), np.float64)
+                        scale = np.asarray(scaler.scale_ if scaler.with_std else np.ones(width), np.float64)
+                        numbers = _Numbers(places, mean, scale)
         except (AttributeError, KeyError, TypeError, ValueError):
             return None
-        rows = compiled._trials(n_columns)
+        # rows that contain every text at least once, and numbers around the public ones
+        rng = np.random.default_rng(0)
+        n = max(_TRIALS, *(len(kind.features) for kind in kinds), 1)
+        rows: list[list[Any]] = [[0.0] * n_columns for _ in range(n)]
+        for column, place in enumerate(numbers.places):
+            values = numbers.mean[column] + numbers.scale[column] * rng.normal(size=n) * 3
+            for number, row in enumerate(rows):
+                row[place] = float(values[number])
+        for kind in kinds:
+            texts = list(kind.features)
+            for number, row in enumerate(rows):
+                row[kind.place] = texts[number % len(texts)]
+        compiled = cls(numbers, kinds, width)
         cells = np.empty((len(rows), n_columns), dtype=object)
         cells[:] = rows
         with warnings.catch_warnings():
@@ -462,47 +469,6 @@ class CompiledEncoder:
         part -= self._numbers.mean
         part /= self._numbers.scale
         return values
-
-    def _trials(self, n_columns: int) -> list[list[Any]]:
-        """Return test rows that contain every text at least once, and numbers around the public ones."""
-        rng = np.random.default_rng(0)
-        n = max(_TRIALS, *(len(kind.features) for kind in self._kinds), 1)
-        rows: list[list[Any]] = [[0.0] * n_columns for _ in range(n)]
-        for column, place in enumerate(self._numbers.places):
-            values = self._numbers.mean[column] + self._numbers.scale[column] * rng.normal(size=n) * 3
-            for number, row in enumerate(rows):
-                row[place] = float(values[number])
-        for kind in self._kinds:
-            texts = list(kind.features)
-            for number, row in enumerate(rows):
-                row[kind.place] = texts[number % len(texts)]
-        return rows
-
-
-def _parts(encoder: Any) -> tuple[_Numbers, list[_Kind], int]:
-    """Return the fitted parameters of the transformers: first those of numbers, then those of categories."""
-    steps = [(step, list(places)) for _, step, places in encoder.transformers_ if len(places)]
-    steps = [(step, places) for step, places in steps if step != "drop"]
-    numbers, kinds, width = _Numbers([], np.zeros(0), np.ones(0)), list[_Kind](), 0
-    for step, places in steps:
-        if hasattr(step, "categories_"):
-            group, width = _kinds(step, places, width)
-            kinds += group
-        elif width:
-            raise ValueError("numbers after kinds are not known")
-        else:
-            numbers = _scaler(step, places)
-            width = len(places)
-    return numbers, kinds, width
-
-
-def _scaler(step: Any, places: list[int]) -> _Numbers:
-    """Return mean and scale; an imputer is skipped, because the numbers of a request are finite."""
-    scaler = step.named_steps["standardscaler"] if hasattr(step, "named_steps") else step
-    n = len(places)
-    mean = np.zeros(n) if not scaler.with_mean else np.asarray(scaler.mean_, dtype=np.float64)
-    scale = np.ones(n) if not scaler.with_std else np.asarray(scaler.scale_, dtype=np.float64)
-    return _Numbers(places, mean, scale)
 
 
 def _kinds(step: Any, places: list[int], start: int) -> tuple[list[_Kind], int]:

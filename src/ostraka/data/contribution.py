@@ -19,7 +19,7 @@ from ostraka.core.private import Adjacency
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_BATCHES = (192, 24, 1)  # rows that are transformed at once: multiples of the tiles of usual kernels
+_BATCHES = (192, 24)  # rows that are transformed at once: multiples of the tiles of usual kernels
 _PROBES = 3  # public batches of equal rows, by which it is seen whether places matter
 
 
@@ -114,12 +114,27 @@ def row_by_row(transform: Callable[[Any], Any], rows: Any) -> np.ndarray:
     n_rows = rows.shape[0] if hasattr(rows, "shape") else len(rows)
     features: np.ndarray | None = None
     with one_thread():
-        size = _batch_size(transform, rows)
+        size = 1
+        if isinstance(rows, np.ndarray) and rows.dtype.kind in "fiu":
+            # many rows at once, where public ones show that places do not matter
+            rng = np.random.default_rng(0)
+            scale = 1.0 if rows.dtype.kind == "f" else 50.0
+            probes = np.abs(rng.normal(scale=scale, size=(_PROBES, 1, *rows.shape[1:]))).astype(rows.dtype)
+            for many in _BATCHES:
+                batches = (_made(transform, probe, np.zeros(many, dtype=np.int64)) for probe in probes)
+                if all(batch is not None and bool((batch == batch[0]).all()) for batch in batches):
+                    size = many
+                    break
         for begin in range(0, n_rows, size):
             places = np.minimum(np.arange(begin, begin + size), n_rows - 1)
             block = _made(transform, rows, places)
             if block is None and size > 1:
-                block = _each(transform, rows, places)
+                # each of the rows which fail together, in a batch of its copies: NaN where it fails
+                alone = [_made(transform, rows, np.full(size, place)) for place in places]
+                like = next((row for row in alone if row is not None), None)
+                if like is not None:
+                    nothing = np.full(like.shape[1:], np.nan)
+                    block = np.array([nothing if row is None else row[0] for row in alone])
             if block is None:
                 continue
             if features is None:
@@ -130,28 +145,6 @@ def row_by_row(transform: Callable[[Any], Any], rows: Any) -> np.ndarray:
             "transformer cannot read the private rows: call its transform on public rows of the same kind"
         )
     return features
-
-
-def _each(transform: Callable[[Any], Any], rows: Any, places: np.ndarray) -> np.ndarray | None:
-    """Rows which fail together, each in a batch of its copies: NaN where it fails; None if all do."""
-    alone = [_made(transform, rows, np.full(len(places), place)) for place in places]
-    like = next((row for row in alone if row is not None), None)
-    nothing = None if like is None else np.full(like.shape[1:], np.nan)
-    return None if like is None else np.array([nothing if row is None else row[0] for row in alone])
-
-
-def _batch_size(transform: Callable[[Any], Any], rows: Any) -> int:
-    """How many rows are transformed at once: many where public rows show that places do not matter."""
-    if not (isinstance(rows, np.ndarray) and rows.dtype.kind in "fiu"):
-        return 1
-    rng = np.random.default_rng(0)
-    scale = 1.0 if rows.dtype.kind == "f" else 50.0
-    probes = np.abs(rng.normal(scale=scale, size=(_PROBES, 1, *rows.shape[1:]))).astype(rows.dtype)
-    for size in _BATCHES[:-1]:
-        batches = (_made(transform, probe, np.zeros(size, dtype=np.int64)) for probe in probes)
-        if all(batch is not None and bool((batch == batch[0]).all()) for batch in batches):
-            return size
-    return 1
 
 
 def _made(transform: Callable[[Any], Any], rows: Any, places: np.ndarray) -> np.ndarray | None:

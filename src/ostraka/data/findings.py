@@ -200,25 +200,67 @@ def findings(table: Table, columns: Columns, *, public: Table | None) -> list[Fi
     cells = {name: Cells.of(table, name) for name in table.names if name not in {*columns.drop, *floats}}
     remarks += _units(table, columns, cells)
     remarks += _rows(table, columns, cells)
-    label: Cells | None = None
+    label: np.ndarray | None = None  # codes of what is learned
     if columns.label in table.names and columns.bounds is None:
-        label = Cells.of(table, columns.label)
-        remarks += label_findings(label, columns)
-        label = _joined(label)
+        spelled = Cells.of(table, columns.label)
+        remarks += label_findings(spelled, columns)
+        place = {text: k for k, group in enumerate(_alike(spelled.texts)) for text in group}
+        label = np.array([place[text] for text in spelled.texts])[spelled.codes]
     elif columns.label in table.names:
         numbers = table.numbers(columns.label)[0]
         remarks += target_findings(numbers, columns)
-        label = _quarters(numbers)
+        # in which quarter of all each number is, where missing ones count as the smallest
+        values = np.where(np.isfinite(numbers), numbers, -np.inf)
+        label = np.searchsorted(np.quantile(values, [0.25, 0.5, 0.75], method="lower"), values)
+    n_rows = len(table)
+    if label is not None and (n_rows < _ENOUGH or np.bincount(label).max() / n_rows > _GIVES_AWAY - 0.05):
+        label = None  # too few rows, or labels that are mostly one, follow from anything
     for name in features:
-        remarks += _column(table, name, cells.get(name), columns, public=public)
-        if label is not None and (finding := _gives_away(table, name, cells.get(name), label)):
-            remarks.append(finding)
+        column = cells.get(name)
+        if column is not None:
+            remarks += _column(table, name, column, columns, public=public)
+        if label is None:
+            continue
+        if column is None or len(column.texts) > _BINS:
+            if column is not None and table.type_of(name)[0] != "number":
+                continue
+            values = np.nan_to_num(table.numbers(name)[0])
+            cuts = np.unique(np.quantile(values, np.linspace(0, 1, _BINS + 1)[1:-1]))
+            codes = np.searchsorted(cuts, values)
+        else:
+            codes = column.codes
+        counts = np.zeros((int(codes.max()) + 1, int(label.max()) + 1), dtype=np.int64)
+        np.add.at(counts, (codes, label), 1)
+        if counts.max(axis=1).sum() / n_rows >= _GIVES_AWAY:
+            text = "says the label nearly always: is it known when the model is used?"
+            remarks.append(remark("gives the label away", DOUBT, text, "--drop", name, column=name))
     if len(features) > _WIDE:
         text = f"{len(features)} columns: those that say nothing add noise; --drop leaves one out"
         remarks.append(remark("wide", NOTE, text, private=False))
     if public is not None:
         remarks += _public(public, features, columns)
-    remarks += _fill(table, public, features, columns)
+    source = table if public is None else public
+    # public numbers that are missing, where nothing is put instead
+    for name in () if columns.fill else features:
+        if name not in source.names or name in columns.as_text:
+            continue
+        kind, form = source.type_of(name)
+        if kind == "text":
+            continue
+        values = source.days(name, form)[0] if kind == "date" else source.numbers(name)[0]
+        if np.isnan(values).any():
+            row = "some rows" if public is None else f"data row {source.row(np.isnan(values))}"
+            remarks.append(
+                Finding(
+                    kind="missing numbers",
+                    weight=DOUBT if public is None else REFUSED,
+                    text=f"{source.path}: column {name!r} has no number in {row}: type --fill to put the "
+                    f"public median there, or --drop {shlex.quote(name)}",
+                    column=name,
+                    options=("--fill",),
+                    private=public is None,
+                )
+            )
     order = {REFUSED: 0, DOUBT: 1, NOTE: 2}
     return sorted(remarks, key=lambda finding: order[finding.weight])
 
@@ -307,12 +349,21 @@ def label_findings(cells: Cells, columns: Columns) -> Iterator[Finding]:
                 values=strange,
             )
         return
-    yield from _class_findings(it, [text for text in it.counts if text not in holes])
-
-
-def _class_findings(it: _Labels, classes: list[str]) -> Iterator[Finding]:
-    """What is wrong with classes that nobody has declared."""
-    yield from _spellings(it, classes)
+    # classes that nobody has declared, and of these the ones that are equal but for case, spaces and zeros
+    classes = [text for text in it.counts if text not in holes]
+    twins = [group for group in _alike(classes) if len(group) > 1]
+    if twins:
+        options = []
+        for first, *others in twins:
+            if not any(set(",=") & set(text) for text in (first, *others)):
+                options += ["--same", f"{first}={','.join(others)}"]
+        yield it.finding(
+            "label spellings",
+            REFUSED,
+            f"has {sum(map(len, twins))} classes which are {len(twins)} but for case, spaces and zeros",
+            *options,
+            values=(text for group in twins for text in group),
+        )
     values = np.array(
         [number(text.replace(",", ".") if _COMMA.fullmatch(text) else text) for text in classes]
     )
@@ -362,31 +413,43 @@ def _missing_option(text: str) -> tuple[str, ...]:
     return (f"--missing={text}",) if text.startswith("-") else ("--missing", text)
 
 
-def _spellings(it: _Labels, classes: list[str]) -> Iterator[Finding]:
-    """Classes that are equal but for case, spaces and zeros after the point."""
-    twins = [group for group in _alike(classes) if len(group) > 1]
-    if not twins:
-        return
-    options: list[str] = []
-    for first, *others in twins:
-        if not any(set(",=") & set(text) for text in (first, *others)):
-            options += ["--same", f"{first}={','.join(others)}"]
-    yield it.finding(
-        "label spellings",
-        REFUSED,
-        f"has {sum(map(len, twins))} classes which are {len(twins)} but for case, spaces and zeros",
-        *options,
-        values=(text for group in twins for text in group),
-    )
+def _rows(table: Table, columns: Columns, cells: dict[str, Cells]) -> Iterator[Finding]:
+    """Rows that are the header once more, and rows that occur twice."""
+    if len(cells) < len(set(table.names) - {*columns.drop}) or len(table) < _ENOUGH:
+        return  # some columns are numbers already
+    again = np.ones(len(table), dtype=bool)
+    for name, column in cells.items():
+        again &= np.array([text == name for text in column.texts], dtype=bool)[column.codes]
+    if again.any():
+        many = f"{int(again.sum()):,} rows hold the names of the columns"
+        yield remark("header", DOUBT, f"{many}, as if they were cells: take them out of the file")
+    codes = np.column_stack([column.codes for column in cells.values()]).astype(np.float64)
+    if columns.person is None and not columns.rows_are_people and seems_repeated(codes, row_digests(codes)):
+        yield remark(
+            "repeated rows",
+            DOUBT,
+            "most rows occur twice or more: if these are one person's, take the copies out of the file, "
+            "because only one of them would be protected",
+        )
 
 
 def _units(table: Table, columns: Columns, cells: dict[str, Cells]) -> Iterator[Finding]:
     """Whose rows these are: identifiers that repeat."""
     names = [name for name in cells if name not in {columns.label, columns.person, *columns.drop}]
     if columns.person is not None:
-        if columns.person in cells:
-            yield from _sizes(cells[columns.person], columns.person)
-        named = []
+        people, named = cells.get(columns.person), []
+        if people is not None and "" in people.texts:
+            text = "(--person) is empty in some rows: every row must name its person"
+            yield remark("unit", REFUSED, text, column=columns.person)
+        elif people is not None:
+            n_people = numbered(people.texts)[1]
+            yield Finding(
+                kind="unit",
+                weight=NOTE,
+                text=f"{n_people:,} people with {people.counts.sum() / max(1, n_people):.1f} rows on "
+                f"average, at most {people.counts.max():,}: each has one vote, however many rows",
+                column=columns.person,
+            )
     else:
         named = [name for name in names if _repeats(name, cells[name], len(table))]
     order = sorted(named, key=lambda name: (not _names_people(name), len(cells[name].texts)))
@@ -408,41 +471,6 @@ def _units(table: Table, columns: Columns, cells: dict[str, Cells]) -> Iterator[
             yield remark("identifier", DOUBT, text, "--drop", name, column=name)
 
 
-def _rows(table: Table, columns: Columns, cells: dict[str, Cells]) -> Iterator[Finding]:
-    """Rows that are the header once more, and rows that occur twice."""
-    if len(cells) < len(set(table.names) - {*columns.drop}) or len(table) < _ENOUGH:
-        return  # some columns are numbers already
-    again = np.ones(len(table), dtype=bool)
-    for name, column in cells.items():
-        again &= np.array([text == name for text in column.texts], dtype=bool)[column.codes]
-    if again.any():
-        many = f"{int(again.sum()):,} rows hold the names of the columns"
-        yield remark("header", DOUBT, f"{many}, as if they were cells: take them out of the file")
-    codes = np.column_stack([column.codes for column in cells.values()]).astype(np.float64)
-    if columns.person is None and not columns.rows_are_people and seems_repeated(codes, row_digests(codes)):
-        yield remark(
-            "repeated rows",
-            DOUBT,
-            "most rows occur twice or more: if these are one person's, take the copies out of the file, "
-            "because only one of them would be protected",
-        )
-
-
-def _sizes(cells: Cells, name: str) -> Iterator[Finding]:
-    if "" in cells.texts:
-        text = "(--person) is empty in some rows: every row must name its person"
-        yield remark("unit", REFUSED, text, column=name)
-        return
-    _, n_people, _ = numbered(cells.texts)
-    yield Finding(
-        kind="unit",
-        weight=NOTE,
-        text=f"{n_people:,} people with {cells.counts.sum() / max(1, n_people):.1f} rows on average, at most "
-        f"{cells.counts.max():,}: each has one vote, however many rows",
-        column=name,
-    )
-
-
 def words_of(name: str) -> list[str]:
     """The words of a column's name, lower case: ``patientId`` and ``PATIENT_ID`` have two."""
     return [word.lower() for word in _WORDS.findall(name)]
@@ -461,25 +489,19 @@ def _repeats(name: str, cells: Cells, n_rows: int) -> bool:
         return False
     texts = [text for text, is_filled in zip(cells.texts, filled, strict=True) if is_filled]
     words = words_of(name)
-    shape = _shape_of(texts)
+    # texts built like numbers of people, such as P00123, or long numbers
+    heads = {match["head"] if (match := _SHAPED.fullmatch(text)) else None for text in texts}
+    hexadecimal = all(map(_HEXADECIMAL.fullmatch, texts)) and not all(map(str.isdecimal, texts))
+    if hexadecimal or (len(heads) == 1 and not {None, ""} & heads):
+        shape = "text"
+    else:
+        shape = "number" if heads == {""} and min(map(len, texts)) >= _LONG else ""
     joined = bool(_JOINED.fullmatch("".join(words)))
     is_named = joined or bool({*words} & _IDENTIFIERS) or (len(words) == 1 and words[0] in _PERSONS)
     if is_named or (shape and _names_people(name)):
         return True
     even = bool(cells.counts[filled].max() <= max(_FEW_NAMES, _SHARE_OF_ONE * n_filled))  # codes are not
     return shape == "text" and even and n_names >= _SHARE_OF_SHAPES * n_filled
-
-
-def _shape_of(texts: list[str]) -> str:
-    """``"text"`` for texts built like numbers of people, such as P00123; ``"number"`` for long numbers."""
-    if all(_HEXADECIMAL.fullmatch(text) for text in texts) and not all(text.isdecimal() for text in texts):
-        return "text"
-    heads = {match["head"] if (match := _SHAPED.fullmatch(text)) else None for text in texts}
-    if len(heads) == 1 and None not in heads:
-        if heads != {""}:
-            return "text"
-        return "number" if min(map(len, texts)) >= _LONG else ""
-    return ""
 
 
 class _Feature(NamedTuple):
@@ -507,11 +529,9 @@ class _Feature(NamedTuple):
 
 
 def _column(
-    table: Table, name: str, cells: Cells | None, columns: Columns, *, public: Table | None
+    table: Table, name: str, cells: Cells, columns: Columns, *, public: Table | None
 ) -> Iterator[Finding]:
     """Holes, numbers as text, dates and values of their own in one feature."""
-    if cells is None:
-        return
     it = _Feature.of(table, name, cells)
     if it.absent.all():
         yield it.finding("empty column", DOUBT, "is empty", "--drop", name)
@@ -520,56 +540,58 @@ def _column(
         yield it.finding("constant column", NOTE, "holds the same in every row")
         return
     kind = "text" if name in columns.as_text else _kind(table, name, cells, it.absent, public)
-    if kind == "number":
-        yield from _of_numbers(it, columns)
-    elif kind == "date":
+    if kind == "date":
         note = encoding.date_note(table.type_of(name)[1])
         yield it.finding("dates", NOTE, f"holds dates{note}: it counts days since 1970-01-01")
+    elif kind == "number":
+        commas = cells.share([bool(_COMMA.fullmatch(text)) for text in cells.texts])
+        holes = cells.share(it.hole)
+        unread = float(table.numbers(name)[1].mean()) - holes
+        values = np.array([number(text.replace(",", ".")) for text in cells.texts])
+        if holes:
+            options = [word for text in it.holes for word in _missing_option(text)]
+            yield it.finding("holes", DOUBT, "has spellings of no number", *options, values=it.holes)
+        if table.form.decimal != "," and commas > _RARE:
+            text = "holds numbers with decimal commas"
+            yield it.finding("numbers as text", REFUSED, text, "--decimal", ",")
+        elif unread > _GRAVE:
+            text = "holds no numbers where the public rows do: write them alike, or leave it out"
+            yield it.finding("numbers as text", REFUSED, text, "--drop", name)
+        elif unread > 0:
+            strange = sorted(np.array(cells.texts, dtype=object)[np.isnan(values) & ~(it.absent | it.hole)])
+            united = bool(strange) and all(_UNITED.fullmatch(text) for text in strange[:_ENOUGH])
+            yield it.finding(
+                "numbers as text",
+                DOUBT,
+                f"holds {round(unread * len(table)):,} cells that are no number, and count as missing"
+                + (": some are written with a unit" if united else ""),
+                values=strange[:_SHOWN],
+            )
+        if len(cells.texts) == len(table) >= _ENOUGH_NUMBERS and all(map(str.isdecimal, cells.texts)):
+            text = "holds another whole number in every row: if it only numbers the rows, it teaches nothing"
+            yield it.finding("values of their own", DOUBT, text, "--drop", name)
+        # numbers such as -999 that lie apart from all others, and may stand for none
+        declared = {text.strip() for text in columns.missing}
+        for text, count in zip(cells.texts, cells.counts.tolist(), strict=True):
+            if count == 1 or text in declared or not _SENTINEL.fullmatch(text):
+                continue
+            value = float(text)
+            others = values[np.isfinite(values) & (values != value)]
+            if others.size and (value < 0 <= others.min() or value > _APART * others.max() > 0):
+                doubt = f"holds {text} apart from all other numbers: does it mean none?"
+                yield it.finding("holes", DOUBT, doubt, *_missing_option(text))
     else:
         yield from _of_kinds(it, declared=name in columns.as_text)
 
 
-def _of_numbers(it: _Feature, columns: Columns) -> Iterator[Finding]:
-    cells, name = it.cells, it.name
-    commas = cells.share([bool(_COMMA.fullmatch(text)) for text in cells.texts])
-    holes = cells.share(it.hole)
-    unread = float(it.table.numbers(name)[1].mean()) - holes
-    if holes:
-        options = [word for text in it.holes for word in _missing_option(text)]
-        yield it.finding("holes", DOUBT, "has spellings of no number", *options, values=it.holes)
-    if it.table.form.decimal != "," and commas > _RARE:
-        text = "holds numbers with decimal commas"
-        yield it.finding("numbers as text", REFUSED, text, "--decimal", ",")
-    elif unread > _GRAVE:
-        text = "holds no numbers where the public rows do: write them alike, or leave it out"
-        yield it.finding("numbers as text", REFUSED, text, "--drop", name)
-    elif unread > 0:
-        strange = sorted(
-            text
-            for text, is_known in zip(cells.texts, it.absent | it.hole, strict=True)
-            if not is_known and np.isnan(number(text.replace(",", ".")))
-        )
-        united = bool(strange) and all(_UNITED.fullmatch(text) for text in strange[:_ENOUGH])
-        yield it.finding(
-            "numbers as text",
-            DOUBT,
-            f"holds {round(unread * len(it.table)):,} cells that are no number, and count as missing"
-            + (": some are written with a unit" if united else ""),
-            values=strange[:_SHOWN],
-        )
-    if len(cells.texts) == len(it.table) >= _ENOUGH_NUMBERS and all(text.isdecimal() for text in cells.texts):
-        text = "holds another whole number in every row: if it only numbers the rows, it teaches nothing"
-        yield it.finding("values of their own", DOUBT, text, "--drop", name)
-    yield from _sentinels(it, columns)
-
-
 def _of_kinds(it: _Feature, *, declared: bool) -> Iterator[Finding]:
+    """Cells that are all written alike, values of their own, holes and spellings in a column of kinds."""
     cells = it.cells
     if len(cells.texts) > _FEW_NAMES and not declared:
         many = len(it.table) < _ROWS_OF_A_KIND * len(cells.texts)
-        for sign, kind, text in _WRITTEN:
+        for sign, what, text in _WRITTEN:
             if cells.share([bool(sign.fullmatch(cell)) for cell in cells.texts]) > _OWN:
-                yield it.finding(kind, DOUBT, text, *(("--drop", it.name) if many else ()))
+                yield it.finding(what, DOUBT, text, *(("--drop", it.name) if many else ()))
                 return
     filled = ~it.absent & ~it.hole
     n_kinds, n_filled = int(filled.sum()), int(cells.counts[filled].sum())
@@ -580,9 +602,8 @@ def _of_kinds(it: _Feature, *, declared: bool) -> Iterator[Finding]:
     elif it.hole.any():
         text = "has spellings of no value, which are a kind of its own"
         yield it.finding("holes", NOTE, text, values=it.holes)
-    alike = (
-        [group for group in _alike(cells.texts) if len(group) > 1] if n_kinds <= encoding.MOST_KINDS else []
-    )
+    few = n_kinds <= encoding.MOST_KINDS
+    alike = [group for group in _alike(cells.texts) if len(group) > 1] if few else []
     if alike:
         yield it.finding(
             "spellings",
@@ -617,64 +638,33 @@ def _kind(table: Table, name: str, cells: Cells, absent: np.ndarray, questions: 
     return "number" if cells.counts[np.array(numeric)].sum() > _MOSTLY * others else "text"
 
 
-def _sentinels(it: _Feature, columns: Columns) -> Iterator[Finding]:
-    """Numbers such as -999 that lie apart from all others, and may stand for none."""
-    declared = {text.strip() for text in columns.missing}
-    texts = it.cells.texts
-    values = np.array([number(text.replace(",", ".")) for text in texts])
-    for text, count in zip(texts, it.cells.counts.tolist(), strict=True):
-        if count == 1 or text in declared or not _SENTINEL.fullmatch(text):
-            continue
-        value = float(text)
-        others = values[np.isfinite(values) & (values != value)]
-        if others.size and (value < 0 <= others.min() or value > _APART * others.max() > 0):
-            doubt = f"holds {text} apart from all other numbers: does it mean none?"
-            yield it.finding("holes", DOUBT, doubt, *_missing_option(text))
-
-
-def _joined(label: Cells) -> Cells:
-    """Labels that are equal but for case and spaces as one."""
-    groups = _alike(label.texts)
-    place = {text: k for k, group in enumerate(groups) for text in group}
-    codes = np.array([place[text] for text in label.texts])[label.codes]
-    return Cells([group[0] for group in groups], np.bincount(codes, minlength=len(groups)), codes)
-
-
-def _quarters(numbers: np.ndarray) -> Cells:
-    """In which quarter of all each number is, where missing ones count as the smallest."""
-    values = np.where(np.isfinite(numbers), numbers, -np.inf)
-    codes = np.searchsorted(np.quantile(values, [0.25, 0.5, 0.75], method="lower"), values)
-    return Cells(["1", "2", "3", "4"], np.bincount(codes, minlength=4), codes)
-
-
-def _gives_away(table: Table, name: str, cells: Cells | None, label: Cells) -> Finding | None:
-    """A column from which the label follows."""
-    n_rows = len(table)
-    largest = label.counts.max() / max(1, n_rows)
-    if n_rows < _ENOUGH or largest > _GIVES_AWAY - 0.05:
-        return None
-    codes = None if cells is None or len(cells.texts) > _BINS else cells.codes
-    if codes is None:
-        if cells is not None and table.type_of(name)[0] != "number":
-            return None
-        values = np.nan_to_num(table.numbers(name)[0])
-        cuts = np.unique(np.quantile(values, np.linspace(0, 1, _BINS + 1)[1:-1]))
-        codes = np.searchsorted(cuts, values)
-    counts = np.zeros((int(codes.max()) + 1, len(label.texts)), dtype=np.int64)
-    np.add.at(counts, (codes, label.codes), 1)
-    if counts.max(axis=1).sum() / n_rows < _GIVES_AWAY:
-        return None
-    text = "says the label nearly always: is it known when the model is used?"
-    return remark("gives the label away", DOUBT, text, "--drop", name, column=name)
-
-
 def _public(public: Table, features: Sequence[str], columns: Columns) -> Iterator[Finding]:
     """What is wrong with the public table, column by column."""
     for name in features:
         if name in public.names and name not in columns.as_text and public.type_of(name)[0] == "text":
             it = _Feature.of(public, name, Cells.of(public, name))
             if not it.absent.all() and _kind(public, name, it.cells, it.absent, None) == "number":
-                yield from _public_holes(it)
+                # public numbers with other texts among them, for which the column would be taken for kinds
+                strange = public.numbers(name)[1] & ~it.hole[it.cells.codes]
+                options = [word for text in it.holes for word in _missing_option(text)]
+                if public.form.decimal != "," and any(map(_COMMA.fullmatch, it.cells.texts)):
+                    options += ["--decimal", ","]
+                what = "has spellings that are read as text"
+                if not options:
+                    what = (
+                        f"a text in data row {public.row(strange)}: mend it, type --missing with what stands "
+                        f"for no number, or --text {shlex.quote(name)}"
+                    )
+                if options or strange.any():
+                    yield Finding(
+                        kind="holes" if options else "numbers as text",
+                        weight=REFUSED,
+                        text=f"{public.path}: column {name!r} holds numbers, but {what}",
+                        column=name,
+                        options=tuple(options),
+                        values=tuple(it.holes) if options else (),
+                        private=False,
+                    )
                 continue
         try:
             encoding.understood(public, (name,), as_text=columns.as_text, fill=True)
@@ -686,60 +676,6 @@ def _public(public: Table, features: Sequence[str], columns: Columns) -> Iterato
                 column=name,
                 options=("--drop", name),
                 private=False,
-            )
-
-
-def _public_holes(it: _Feature) -> Iterator[Finding]:
-    """A column of public numbers with other texts among them, for which it would be taken for kinds."""
-    strange = it.table.numbers(it.name)[1] & ~it.hole[it.cells.codes]
-    commas = it.table.form.decimal != "," and any(map(_COMMA.fullmatch, it.cells.texts))
-    options = [word for text in it.holes for word in _missing_option(text)]
-    if commas:
-        options += ["--decimal", ","]
-    where = f"{it.table.path}: column {it.name!r}"
-    if options:
-        yield Finding(
-            kind="holes",
-            weight=REFUSED,
-            text=f"{where} holds numbers, but has spellings that are read as text",
-            column=it.name,
-            options=tuple(options),
-            values=tuple(it.holes),
-            private=False,
-        )
-    elif strange.any():
-        yield Finding(
-            kind="numbers as text",
-            weight=REFUSED,
-            text=f"{where} holds numbers, but a text in data row {it.table.row(strange)}: mend it, type "
-            f"--missing with what stands for no number, or --text {shlex.quote(it.name)}",
-            column=it.name,
-            private=False,
-        )
-
-
-def _fill(table: Table, public: Table | None, features: Sequence[str], columns: Columns) -> Iterator[Finding]:
-    """Public numbers that are missing, where nothing is put instead."""
-    source = table if public is None else public
-    if columns.fill:
-        return
-    for name in features:
-        if name not in source.names or name in columns.as_text:
-            continue
-        kind, form = source.type_of(name)
-        if kind == "text":
-            continue
-        values = source.days(name, form)[0] if kind == "date" else source.numbers(name)[0]
-        if np.isnan(values).any():
-            row = "some rows" if public is None else f"data row {source.row(np.isnan(values))}"
-            yield Finding(
-                kind="missing numbers",
-                weight=DOUBT if public is None else REFUSED,
-                text=f"{source.path}: column {name!r} has no number in {row}: type --fill to put the public "
-                f"median there, or --drop {shlex.quote(name)}",
-                column=name,
-                options=("--fill",),
-                private=public is None,
             )
 
 

@@ -62,8 +62,25 @@ def require_apart(private: np.ndarray, others: np.ndarray, *, what: str, way_out
     ValueError
         Some are copies; the message says how many, and ``way_out``.
     """
-    pooled = _pooled(private, others)
-    if not (_pairs_beyond_chance(*pooled) or _balanced_beyond_chance(*pooled)):
+    from scipy.stats import binom
+
+    totals, mine = _pooled(private, others)
+    # more of the values that occur twice are in both tables than chance explains
+    twice, n, m = totals == 2, mine.sum(), totals.sum() - mine.sum()
+    apart = int((mine[twice] == 1).sum())
+    beyond_chance = binom.sf(apart - 1, twice.sum(), 2 * n * m / (n + m) ** 2) < _FALSE_ALARM
+    if not beyond_chance:
+        # the tables share more rows, each value counted as in the table with fewer, than by chance
+        mean = variance = 0.0
+        for kind, times in zip(*map(np.ndarray.tolist, _counts(np.sort(totals))), strict=True):
+            counts = np.arange(kind + 1)
+            chance, shared = binom.pmf(counts, kind, n / (n + m)), np.minimum(counts, kind - counts)
+            expected = float(chance @ shared)
+            mean += times * expected
+            variance += times * (float(chance @ shared**2) - expected**2)
+        excess = float(np.minimum(mine, totals - mine).sum()) - mean
+        beyond_chance = excess > _Z * np.sqrt(variance) > 0
+    if not beyond_chance:
         return
     copies = int(np.isin(others, private).sum())
     raise ValueError(f"{copies:,} of the {len(others):,} {what} are private rows, too: {way_out}")
@@ -88,7 +105,14 @@ def require_safe_pipeline(model: Any, *, public_given: bool) -> None:
     ValueError
         Such a step, or public rows that do not pass through the steps.
     """
-    pipeline = _pipeline_of(model)
+    # the Pipeline that is fitting this estimator as its last step, if there is one, stands up the stack
+    frame = inspect.currentframe()
+    pipeline: Any = None
+    while frame is not None and pipeline is None:
+        caller = frame.f_locals.get("self")
+        if isinstance(caller, Pipeline) and caller.steps[-1][1] is model:
+            pipeline = caller
+        frame = frame.f_back
     if pipeline is None:
         return
     before = [step for _, step in pipeline.steps[:-1] if step is not None and step != "passthrough"]
@@ -116,42 +140,6 @@ def warn_of_refits(digests: np.ndarray) -> None:
     _seen.append(sketch)
 
 
-def _pipeline_of(model: Any) -> Pipeline | None:
-    """The Pipeline that is fitting this estimator as its last step, if one is."""
-    frame = inspect.currentframe()
-    while frame is not None:
-        caller = frame.f_locals.get("self")
-        if isinstance(caller, Pipeline) and caller.steps[-1][1] is model:
-            return caller
-        frame = frame.f_back
-    return None
-
-
-def _pairs_beyond_chance(totals: np.ndarray, mine: np.ndarray) -> bool:
-    """Test whether more of the values that occur twice are in both tables than chance explains."""
-    from scipy.stats import binom
-
-    twice = totals == 2
-    n, m = mine.sum(), totals.sum() - mine.sum()
-    apart = int((mine[twice] == 1).sum())
-    return bool(binom.sf(apart - 1, twice.sum(), 2 * n * m / (n + m) ** 2) < _FALSE_ALARM)
-
-
-def _balanced_beyond_chance(totals: np.ndarray, mine: np.ndarray) -> bool:
-    """Whether the tables share more rows, each value counted as in the table with fewer, than by chance."""
-    from scipy.stats import binom
-
-    rate = mine.sum() / totals.sum()
-    mean = variance = 0.0
-    for kind, n in zip(*map(np.ndarray.tolist, _counts(np.sort(totals))), strict=True):
-        counts = np.arange(kind + 1)
-        chance, shared = binom.pmf(counts, kind, rate), np.minimum(counts, kind - counts)
-        expected = float(chance @ shared)
-        mean, variance = mean + n * expected, variance + n * (float(chance @ shared**2) - expected**2)
-    excess = float(np.minimum(mine, totals - mine).sum()) - mean
-    return bool(excess > _Z * np.sqrt(variance) > 0)
-
-
 def _pooled(private: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return how often each different row occurs in both tables together, and in the private one."""
     # the rows of both tables come first, then those of the other table alone
@@ -172,7 +160,14 @@ def block_digests(key: bytes, block: np.ndarray) -> np.ndarray:
 def _digests(columns: list[np.ndarray], *, key: bytes = KEY) -> np.ndarray:
     """Return a digest of each row, made block by block: a block fits a processor's cache."""
     digests = np.full(len(columns[0]), int.from_bytes(key[:8]), dtype=np.uint64)
-    keyed = [column if column.dtype.kind in "biuf" else _keyed(column) for column in columns]
+    keyed = []
+    for column in columns:
+        if column.dtype.kind in "biuf":
+            keyed.append(column)
+            continue
+        texts, codes = np.unique([str(value) for value in column.tolist()], return_inverse=True)
+        keys = [hashlib.blake2b(text.encode(), key=KEY, digest_size=8).digest() for text in texts.tolist()]
+        keyed.append(np.frombuffer(b"".join(keys), dtype=np.uint64)[codes])
     for start in range(0, len(digests), _BLOCK):
         digest = digests[start : start + _BLOCK]
         for column, words in zip(columns, keyed, strict=True):
@@ -212,13 +207,6 @@ def bits(numbers: np.ndarray) -> np.ndarray:
     floats = numbers.astype(np.float64) + 0.0  # -0.0 is 0.0
     floats[np.isnan(floats)] = np.nan
     return floats.view(np.uint64)
-
-
-def _keyed(column: np.ndarray) -> np.ndarray:
-    """Return keyed digests of texts and other values."""
-    texts, codes = np.unique([str(value) for value in column.tolist()], return_inverse=True)
-    keys = [hashlib.blake2b(text.encode(), key=KEY, digest_size=8).digest() for text in texts.tolist()]
-    return np.frombuffer(b"".join(keys), dtype=np.uint64)[codes]
 
 
 def mixed_in(digests: np.ndarray, words: np.ndarray) -> None:

@@ -290,12 +290,46 @@ class Schema:
                     f"dictionary must name columns of the public rows and fields of {', '.join(_FIELDS)}, "
                     f"got {name!r} with {', '.join(unknown) or 'no such column'}"
                 )
-        return cls(
-            tuple(
-                _public_column(name, values, n_bins, most_categories, facts.get(name, {}))
-                for name, values in cells.items()
+        columns: list[Column] = []
+        for name, values in cells.items():
+            fields, absent = facts.get(name, {}), _absent(values)
+            missing = bool(fields.get("missing", absent.any()))
+            if "categories" in fields or "edges" in fields:
+                columns += cls.from_dict({name: {"missing": missing} | dict(fields)}).columns
+                continue
+            finite, date = numbers(values[~absent]), False
+            if not np.isfinite(finite).all():
+                finite, date = _days(values[~absent]), True
+            if not np.isfinite(finite).all():
+                # words: all of them are categories, or the most frequent ones and the rest as other
+                words = [text for text in map(word, values.tolist()) if text]
+                kinds, counts = np.unique(words, return_counts=True)
+                others = [OTHER] if len(kinds) > _FEW and OTHER not in kinds else []
+                if len(kinds) > most_categories:
+                    if len(kinds) > _UNIQUE * len(words):
+                        raise ValueError(
+                            f"column {name!r} must have at most {most_categories} categories, got "
+                            f"{len(kinds)} in the public rows, most of them once. A column that names rows "
+                            "is none for a copy: leave it out, or raise most_categories"
+                        )
+                    kinds = kinds[np.sort(np.argsort(-counts, kind="stable")[: most_categories - 1])]
+                columns.append(Column(name=name, categories=(*kinds.tolist(), *others), missing=missing))
+                continue
+            integral = bool(fields.get("whole", (finite == np.floor(finite)).all()))
+            edges = _edges(finite, n_bins, whole=integral)
+            if "range" in fields:
+                low, high = (float(end) for end in fields["range"])
+                if not low < high:
+                    raise ValueError(
+                        f"range of column {name!r} must be two increasing numbers, got {fields['range']!r}"
+                    )
+                inner = edges[1:-1]
+                edges = np.concatenate([[low], inner[(inner > low) & (inner < high)], [high + integral]])
+            whole = integral and not date
+            columns.append(
+                Column(name=name, edges=tuple(edges.tolist()), missing=missing, whole=whole, date=date)
             )
-        )
+        return cls(tuple(columns))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -465,50 +499,6 @@ def _days(cells: np.ndarray) -> np.ndarray:
     return np.asarray(days[places])
 
 
-def _public_column(
-    name: str, values: np.ndarray, n_bins: int, most_categories: int, facts: Mapping[str, Any]
-) -> Column:
-    absent = _absent(values)
-    missing = bool(facts.get("missing", absent.any()))
-    if "categories" in facts or "edges" in facts:
-        return Schema.from_dict({name: {"missing": missing} | dict(facts)}).columns[0]
-    finite = numbers(values[~absent])
-    days = np.zeros(0) if np.isfinite(finite).all() else _days(values[~absent])
-    date = bool(days.size and np.isfinite(days).all())
-    if not date and not np.isfinite(finite).all():
-        return _of_words(name, values, most_categories, missing=missing)
-    finite = days if date else finite
-    integral = bool(facts.get("whole", (finite == np.floor(finite)).all()))
-    edges = _edges(finite, n_bins, whole=integral)
-    if "range" in facts:
-        low, high = (float(end) for end in facts["range"])
-        if not low < high:
-            raise ValueError(
-                f"range of column {name!r} must be two increasing numbers, got {facts['range']!r}"
-            )
-        inner = edges[1:-1]
-        edges = np.concatenate([[low], inner[(inner > low) & (inner < high)], [high + integral]])
-    return Column(
-        name=name, edges=tuple(edges.tolist()), missing=missing, whole=integral and not date, date=date
-    )
-
-
-def _of_words(name: str, values: np.ndarray, most_categories: int, *, missing: bool) -> Column:
-    """Categories of public words: all of them, or the most frequent ones and the rest as other."""
-    words = [text for text in map(word, values.tolist()) if text]
-    kinds, counts = np.unique(words, return_counts=True)
-    several = len(kinds) > _FEW and OTHER not in kinds
-    if len(kinds) > most_categories:
-        if len(kinds) > _UNIQUE * len(words):
-            raise ValueError(
-                f"column {name!r} must have at most {most_categories} categories, got {len(kinds)} in the "
-                "public rows, most of them once. A column that names rows is none for a copy: leave it out, "
-                "or raise most_categories"
-            )
-        kinds = kinds[np.sort(np.argsort(-counts, kind="stable")[: most_categories - 1])]
-    return Column(name=name, categories=(*kinds.tolist(), *([OTHER] * several)), missing=missing)
-
-
 def _edges(values: np.ndarray, n_bins: int, *, whole: bool) -> np.ndarray:
     """Edges of bins: values that very many rows have alone, the others by quantiles."""
     if not values.size:
@@ -562,106 +552,86 @@ def read_dictionary(path: Path) -> Dictionary:
         It is of no known format, or describes no column.
     """
     text = path.read_text(encoding="utf-8-sig")
+    columns: dict[str, Any] = {}
+    missing: tuple[str, ...] = ()
     try:
         if text.lstrip().startswith("<"):
             # the user's own file; expat itself refuses entities that grow without bounds
-            facts = _of_xml(ET.fromstring(text))  # noqa: S314
+            root = ET.fromstring(text)  # noqa: S314
+            variables = list(_named(root, "var"))
+            missing = tuple(sorted({value for node in variables for value in _values(node, missing=True)}))
+            for variable in variables:  # of a DDI codebook
+                bounds, form = (next(_named(variable, part), None) for part in ("range", "varFormat"))
+                columns[variable.get("name", "")] = _fields(
+                    categories=_values(variable, missing=False),
+                    low=None if bounds is None else bounds.get("min"),
+                    high=None if bounds is None else bounds.get("max"),
+                    missing=True,
+                    whole=variable.get("dcml") == "0" and form is not None and form.get("type") == "numeric",
+                )
+            if not variables:  # an SDMX structure
+                lists = {
+                    node.get("id", ""): [code.get("id", "") for code in _named(node, "Code")]
+                    for node in _named(root, "Codelist")
+                }
+                codes_of: dict[str, list[str]] = {}
+                for node in (*_named(root, "Dimension"), *_named(root, "Attribute")):
+                    enumeration = next(_named(node, "Enumeration"), None)
+                    if enumeration is not None:
+                        name = next((ref.get("id", "") for ref in _named(enumeration, "Ref")), "")
+                        codes_of[node.get("id", "")] = lists.get(name, [])
+                if not codes_of:  # lists alone, which are named after what they are of
+                    codes_of = {name.removeprefix("CL_"): codes for name, codes in lists.items()}
+                columns = {
+                    name: _fields(categories=codes, missing=True) for name, codes in codes_of.items() if codes
+                }
         elif text.lstrip().startswith("{"):
-            facts = _of_json(json.loads(text))
+            record = json.loads(text)
+            if several := record.get("resources", record.get("tables")):  # of which the first is described
+                record = several[0]
+            if "tableSchema" in record:  # CSV on the Web
+                nulls = record.get("null", record["tableSchema"].get("null", []))
+                missing = tuple([nulls] if isinstance(nulls, str) else nulls)
+                for column in record["tableSchema"]["columns"]:
+                    titles = column.get("titles", "")
+                    titles = next(iter(titles.values())) if isinstance(titles, dict) else titles
+                    title = titles[0] if isinstance(titles, list) else titles
+                    kind = column.get("datatype", "string")
+                    kind = {"base": kind} if isinstance(kind, str) else kind
+                    pattern = kind.get("format", "")
+                    listed = isinstance(pattern, str) and "|" in pattern
+                    columns[title or column.get("name", "")] = _fields(
+                        categories=pattern.strip("^$()").split("|") if listed else [],
+                        low=kind.get("minimum", kind.get("minInclusive")),
+                        high=kind.get("maximum", kind.get("maxInclusive")),
+                        missing=not column.get("required", False),
+                        whole=kind.get("base") in _WHOLE,
+                    )
+            else:  # Frictionless
+                described = record.get("schema", record)
+                missing = tuple(_bare(described.get("missingValues", [""])))
+                for field in described["fields"]:
+                    rules = field.get("constraints", {})
+                    columns[field["name"]] = _fields(
+                        categories=_bare(rules.get("enum") or field.get("categories") or []),
+                        low=rules.get("minimum"),
+                        high=rules.get("maximum"),
+                        missing=not rules.get("required", False),
+                        whole=field.get("type") in _WHOLE,
+                    )
         else:
-            facts = Dictionary(tomllib.loads(text), ())
+            columns = tomllib.loads(text)
     except (ET.ParseError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is no data dictionary that can be read ({error}): take {_KNOWN}") from error
-    columns = {name: fields for name, fields in facts.columns.items() if name and isinstance(fields, dict)}
+    columns = {name: fields for name, fields in columns.items() if name and isinstance(fields, dict)}
     if not columns:
         raise ValueError(f"{path} describes no columns: take {_KNOWN}")
-    return Dictionary(columns, tuple(text for text in facts.missing if text))
+    return Dictionary(columns, tuple(text for text in missing if text))
 
 
-def _of_json(record: dict[str, Any]) -> Dictionary:
-    """Of a Frictionless schema or package, or of a table or a group of tables of CSV on the Web."""
-    for key in ("resources", "tables"):
-        if key in record:
-            record = record[key][0]
-            break
-    if "tableSchema" in record:
-        nulls = record.get("null", record["tableSchema"].get("null", []))
-        described = [_of_csvw(column) for column in record["tableSchema"]["columns"]]
-        return Dictionary(dict(described), tuple([nulls] if isinstance(nulls, str) else nulls))
-    schema = record.get("schema", record)
-    return Dictionary(
-        {field["name"]: _of_frictionless(field) for field in schema["fields"]},
-        tuple(
-            value["value"] if isinstance(value, dict) else value
-            for value in schema.get("missingValues", [""])
-        ),
-    )
-
-
-def _of_frictionless(field: dict[str, Any]) -> dict[str, Any]:
-    rules = field.get("constraints", {})
-    listed = rules.get("enum") or field.get("categories") or []
-    return _fields(
-        categories=[value["value"] if isinstance(value, dict) else value for value in listed],
-        low=rules.get("minimum"),
-        high=rules.get("maximum"),
-        missing=not rules.get("required", False),
-        whole=field.get("type") in _WHOLE,
-    )
-
-
-def _of_csvw(column: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    titles = column.get("titles", "")
-    if isinstance(titles, dict):
-        titles = next(iter(titles.values()))
-    title = titles[0] if isinstance(titles, list) else titles
-    kind = column.get("datatype", "string")
-    kind = {"base": kind} if isinstance(kind, str) else kind
-    form = kind.get("format", "")
-    listed = form.strip("^$()").split("|") if isinstance(form, str) and "|" in form else []
-    return title or column.get("name", ""), _fields(
-        categories=listed,
-        low=kind.get("minimum", kind.get("minInclusive")),
-        high=kind.get("maximum", kind.get("maxInclusive")),
-        missing=not column.get("required", False),
-        whole=kind.get("base") in _WHOLE,
-    )
-
-
-def _of_xml(root: ET.Element) -> Dictionary:
-    """Of a DDI codebook, or of an SDMX structure."""
-    variables = list(_named(root, "var"))
-    if variables:
-        gone = {value for node in variables for value in _values(node, missing=True)}
-        return Dictionary({node.get("name", ""): _of_ddi(node) for node in variables}, tuple(sorted(gone)))
-    lists = {
-        node.get("id", ""): [code.get("id", "") for code in _named(node, "Code")]
-        for node in _named(root, "Codelist")
-    }
-    dimensions = [*_named(root, "Dimension"), *_named(root, "Attribute")]
-    enumerations = {node.get("id", ""): next(_named(node, "Enumeration"), None) for node in dimensions}
-    columns = {
-        name: lists.get(next((ref.get("id", "") for ref in _named(of, "Ref")), ""), [])
-        for name, of in enumerations.items()
-        if of is not None
-    }
-    if not columns:  # lists alone, which are named after what they are of
-        columns = {name.removeprefix("CL_"): codes for name, codes in lists.items()}
-    return Dictionary(
-        {name: _fields(categories=codes, missing=True) for name, codes in columns.items() if codes}, ()
-    )
-
-
-def _of_ddi(variable: ET.Element) -> dict[str, Any]:
-    bounds = next(_named(variable, "range"), None)
-    form = next(_named(variable, "varFormat"), None)
-    return _fields(
-        categories=_values(variable, missing=False),
-        low=None if bounds is None else bounds.get("min"),
-        high=None if bounds is None else bounds.get("max"),
-        missing=True,
-        whole=variable.get("dcml") == "0" and form is not None and form.get("type") == "numeric",
-    )
+def _bare(values: list[Any]) -> list[Any]:
+    """Values of Frictionless, without their labels."""
+    return [value["value"] if isinstance(value, dict) else value for value in values]
 
 
 def _values(variable: ET.Element, *, missing: bool) -> list[str]:

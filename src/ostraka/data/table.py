@@ -451,11 +451,60 @@ def read(
     note = ""
     none = (*MISSING, *(text.strip().lower() for text in missing))
     if path.suffix.lower() in {".parquet", ".pq"}:
-        frame = _parquet(path)
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        from ostraka.data.parquet import schema_of
+
+        schema_of([path])  # refuses two columns of one name, of which read_table would lose one
+        try:
+            frame = parquet.read_table(path)
+        except (pa.ArrowException, OSError):
+            raise ValueError(f"{path} cannot be read as Parquet: is it complete?") from None
     elif path.suffix.lower() in EXCEL:
-        frame = _excel(path, form.checked())
+        # a sheet as text; the first row below its title lines holds the column names
+        import pyarrow as pa
+
+        sheet_names = sheets(path)
+        if form.checked().sheet is not None and form.sheet not in sheet_names:
+            raise ValueError(f"{path} has no sheet {form.sheet!r} (--sheet); it has {', '.join(sheet_names)}")
+        header, *rows = sheet_rows(path, form.sheet or sheet_names[0])[form.skip or 0 :] or [[]]
+        names = _heads(header)
+        check_header(path, names)
+        rows = [row for row in rows if any(cell is not None for cell in row)]
+        frame = pa.table(
+            {
+                name: pa.array([row[place] if place < len(row) else None for row in rows], pa.string())
+                for place, name in enumerate(names)
+            }
+        )
     else:
-        form, names = _format(path, form.checked(), like=None if like is None else like.form, public=public)
+        usual = _USUAL if like is None else like.form
+        delimiter, encoding, decimal, *_ = form.checked()
+        with opened(path) as file:
+            head = file.read(_HEAD)
+        encoding = encoding or mark_of(head)
+        if encoding is None:
+            encoding = (usual.encoding if not public or is_utf8(path) else "cp1252") or "utf8"
+        text = codecs.getincrementaldecoder(encoding)(errors="replace").decode(head).lstrip("\ufeff")
+        lines = [line.rstrip("\r") for line in text.split("\n")[form.skip or 0 :] if line.strip()]
+        lines = lines[: _LINES if public and len(lines) > 1 else 1]
+        if len(lines) > 1 and len(head) == _HEAD:
+            lines = lines[:-1]  # cut somewhere
+        if delimiter is None:
+            # the sign that splits all lines into equally many cells, the most of them; of equals the first
+            first = usual.delimiter or ","
+            counts = {
+                sign: [len(cells_of_line(line, sign)) for line in lines] for sign in (first, *_DELIMITERS)
+            }
+            equal = {sign: n[0] for sign, n in counts.items() if lines and n[0] > 1 and len({*n}) == 1}
+            most = equal or {sign: n[0] for sign, n in counts.items() if n}
+            delimiter = max(most, key=most.__getitem__, default=first)
+        if decimal is None:
+            decimal = usual.decimal if usual.delimiter == delimiter else "." if delimiter == "," else ","
+        names = cells_of_line(lines[0], delimiter) if lines else []
+        check_header(path, without_trailing(names) if len(names) > _FEW else names)
+        form = Format(delimiter, encoding, decimal, form.skip)
         frame = _csv(path, form, names, public=public, numbers=numbers, missing={*_SPELLINGS, *missing})
         note = form.said
     if not frame.num_rows:
@@ -465,29 +514,6 @@ def read(
     )
     notes = (f"{path} {note}",) if note else ()
     return Table(path, frame, np.arange(1, frame.num_rows + 1), none, notes, form, public)
-
-
-def _format(path: Path, form: Format, *, like: Format | None, public: bool) -> tuple[Format, list[str]]:
-    """How a CSV file is read, and the names in its first line."""
-    with opened(path) as file:
-        head = file.read(_HEAD)
-    delimiter, encoding, decimal, *_ = form
-    like = like or _USUAL
-    encoding = encoding or mark_of(head)
-    if encoding is None:
-        encoding = (like.encoding if not public or is_utf8(path) else "cp1252") or "utf8"
-    text = codecs.getincrementaldecoder(encoding)(errors="replace").decode(head).lstrip("\ufeff")
-    lines = [line.rstrip("\r") for line in text.split("\n")[form.skip or 0 :] if line.strip()]
-    lines = lines[: _LINES if public and len(lines) > 1 else 1]
-    if len(lines) > 1 and len(head) == _HEAD:
-        lines = lines[:-1]  # cut somewhere
-    if delimiter is None:
-        delimiter = _delimiter(lines, first=like.delimiter or ",")
-    if decimal is None:
-        decimal = like.decimal if like.delimiter == delimiter else "." if delimiter == "," else ","
-    names = cells_of_line(lines[0], delimiter) if lines else []
-    check_header(path, without_trailing(names) if len(names) > _FEW else names)
-    return Format(delimiter, encoding, decimal, form.skip), names
 
 
 def _csv(
@@ -577,25 +603,24 @@ class _Lines(io.RawIOBase):
             if not good.all():
                 lines = block.split(b"\n")
                 for place in np.flatnonzero(~good).tolist():
-                    lines[place] = self._line_of(lines[place], self._line + place + 1)
+                    # as Arrow reads it: with the right number of cells, in quotes where needed, or blank
+                    line = lines[place]
+                    if not line.strip():
+                        lines[place] = b""
+                        continue
+                    cells = cells_of_line(line.decode(), self._delimiter) if len(line) <= self._limit else []
+                    if len(cells) == self._n + 1:
+                        cells = without_trailing(cells)
+                    if len(cells) != self._n:
+                        self.wrong = self.wrong or self._line + place + 1
+                        cells = [_BAD] * self._n
+                    quoted = io.StringIO()
+                    csv.writer(quoted, delimiter=self._delimiter, lineterminator="").writerow(cells)
+                    lines[place] = quoted.getvalue().encode()
                 block = b"\n".join(lines)
             self.n_rows += int(np.count_nonzero(sizes))
             self._line += len(ends)
             yield block
-
-    def _line_of(self, line: bytes, place: int) -> bytes:
-        """A line as Arrow reads it: with the right number of cells, in quotes where needed, or blank."""
-        if not line.strip():
-            return b""
-        cells = cells_of_line(line.decode(), self._delimiter) if len(line) <= self._limit else []
-        if len(cells) == self._n + 1:
-            cells = without_trailing(cells)
-        if len(cells) != self._n:
-            self.wrong = self.wrong or place
-            cells = [_BAD] * self._n
-        text = io.StringIO()
-        csv.writer(text, delimiter=self._delimiter, lineterminator="").writerow(cells)
-        return text.getvalue().encode()
 
 
 def _decoded(file: Any, encoding: str, limit: int) -> Iterator[str]:
@@ -626,16 +651,6 @@ def cells_of_line(line: str, delimiter: str) -> list[str]:
 def without_trailing(cells: list[str]) -> list[str]:
     """The cells of a line without the empty one that a delimiter at its end makes."""
     return cells[:-1] if len(cells) > 1 and not cells[-1].strip() else cells
-
-
-def _delimiter(lines: list[str], *, first: str) -> str:
-    """The sign that splits all lines into equally many cells, the most there can be; ``first`` of equals."""
-    counts = {sign: [len(cells_of_line(line, sign)) for line in lines] for sign in (first, *_DELIMITERS)}
-    equal = {
-        sign: sizes[0] for sign, sizes in counts.items() if lines and sizes[0] > 1 and len({*sizes}) == 1
-    }
-    candidates = equal or {sign: sizes[0] for sign, sizes in counts.items() if sizes}
-    return max(candidates, key=candidates.__getitem__) if candidates else first
 
 
 def mark_of(head: bytes) -> str | None:
@@ -693,41 +708,6 @@ def is_header(names: Sequence[str]) -> bool:
     return bool(names) and not bad and len(set(names)) == len(names)
 
 
-def _parquet(path: Path) -> Any:
-    """A Parquet file with the types that it declares."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    from ostraka.data.parquet import schema_of
-
-    schema_of([path])  # refuses two columns of one name, of which read_table would lose one
-    try:
-        return parquet.read_table(path)
-    except (pa.ArrowException, OSError):
-        raise ValueError(f"{path} cannot be read as Parquet: is it complete?") from None
-
-
-def _excel(path: Path, form: Format) -> Any:
-    """A sheet of a workbook, as text; the first row below its title lines holds the column names."""
-    import pyarrow as pa
-
-    sheet_names = sheets(path)
-    if form.sheet is not None and form.sheet not in sheet_names:
-        raise ValueError(f"{path} has no sheet {form.sheet!r} (--sheet); it has {', '.join(sheet_names)}")
-    header, *lines = sheet_rows(path, form.sheet or sheet_names[0])[form.skip or 0 :] or [[]]
-    names = [name or "" for name in header]
-    while len(names) > 1 and not names[-1]:  # columns which are formatted, and empty
-        names.pop()
-    check_header(path, names)
-    lines = [line for line in lines if any(cell is not None for cell in line)]
-    return pa.table(
-        {
-            name: pa.array([line[place] if place < len(line) else None for line in lines], pa.string())
-            for place, name in enumerate(names)
-        }
-    )
-
-
 def sheets(path: Path) -> list[str]:
     """Names of the sheets of a workbook."""
     try:
@@ -746,19 +726,27 @@ def sheet_rows(path: Path, name: str, *, most: int | None = None) -> list[list[s
 
     try:
         sheet = openpyxl.load_workbook(path, read_only=True, data_only=True)[name]
-        return [[_sheet_cell(value) for value in line] for line in itertools.islice(sheet.values, most)]
+        return [
+            [
+                None if cell is None else str(cell.isoformat()) if hasattr(cell, "isoformat") else word(cell)
+                for cell in line
+            ]
+            for line in itertools.islice(sheet.values, most)
+        ]
     except Exception:  # noqa: BLE001
         raise _no_workbook(path) from None
 
 
+def _heads(row: list[str | None]) -> list[str]:
+    """The names in a row of a sheet, without those of columns which are formatted, and empty."""
+    names = [cell or "" for cell in row]
+    while len(names) > 1 and not names[-1]:
+        names.pop()
+    return names
+
+
 def _no_workbook(path: Path) -> ValueError:
     return ValueError(f"{path} cannot be read as Excel: is it complete, and is that its format?")
-
-
-def _sheet_cell(value: Any) -> str | None:
-    if value is None:
-        return None
-    return str(value.isoformat()) if hasattr(value, "isoformat") else word(value)
 
 
 def _days(stamps: Any) -> np.ndarray:
@@ -868,7 +856,30 @@ def look(path: Path, declared: Format, *, like: Format | None = None) -> Look:
     if len(head) == _LOOKED:
         lines.pop()  # cut somewhere
     lines = lines[:_LOOKED_LINES]
-    delimiter, titles = _shape(lines, declared)
+    # the delimiter and the number of title lines with which most lines have the same number of cells
+    best: tuple[tuple[bool, float, int], str, int] = ((False, -1.0, 0), declared.delimiter or ",", 0)
+    for sign in declared.delimiter or _DELIMITERS:
+        sizes = [len(without_trailing(cells_of_line(line, sign))) if line.strip() else 0 for line in lines]
+        filled = Counter(size for size in sizes if size)
+        if not filled:
+            continue
+        common = max(filled, key=lambda size: (filled[size], size))
+        first = next(place for place, size in enumerate(sizes) if size)
+        titles = declared.skip if declared.skip is not None else first
+        if declared.skip is None and sizes[first] != common and common > 1:
+            places = [place for place, size in enumerate(sizes) if size == common][:_TITLES]
+            headers = (
+                place for place in places if is_header(without_trailing(cells_of_line(lines[place], sign)))
+            )
+            titles = next(headers, first)
+        filled_sizes = [size for size in sizes[titles:] if size]
+        share = sum(size == common for size in filled_sizes) / len(filled_sizes)
+        score = (common > 1, share if share < _ALIKE else 1.0, common)
+        if score > best[0]:
+            best = score, sign, titles if titles <= _TITLES else 0
+    _, delimiter, titles = best
+    if not any(line.strip() for line in lines[:titles]):
+        titles = 0  # blank lines above a header are left out without being asked to
     rows = [cells_of_line(line, delimiter) for line in lines[titles:] if line.strip()]
     names = without_trailing(rows[0]) if rows else []
     trailing = len(rows) > 1 and sum(not row[-1].strip() for row in rows if len(row) > 1) > _ALIKE * len(rows)
@@ -896,56 +907,24 @@ def titles_of(path: Path, declared: Format) -> int:
     return look(path, declared._replace(skip=None)).form.skip or 0
 
 
-def _shape(lines: list[str], declared: Format) -> tuple[str, int]:
-    """The delimiter and the number of title lines with which most lines have the same number of cells."""
-    best: tuple[tuple[bool, float, int], str, int] = ((False, -1.0, 0), declared.delimiter or ",", 0)
-    for sign in declared.delimiter or _DELIMITERS:
-        sizes = [len(without_trailing(cells_of_line(line, sign))) if line.strip() else 0 for line in lines]
-        filled = Counter(size for size in sizes if size)
-        if not filled:
-            continue
-        usual = max(filled, key=lambda size: (filled[size], size))
-        first = next(place for place, size in enumerate(sizes) if size)
-        titles = declared.skip if declared.skip is not None else first
-        if declared.skip is None and sizes[first] != usual and usual > 1:
-            places = [place for place, size in enumerate(sizes) if size == usual][:_TITLES]
-            headers = [
-                place for place in places if is_header(without_trailing(cells_of_line(lines[place], sign)))
-            ]
-            titles = headers[0] if headers else first
-        filled_sizes = [size for size in sizes[titles:] if size]
-        share = sum(size == usual for size in filled_sizes) / len(filled_sizes)
-        score = (usual > 1, share if share < _ALIKE else 1.0, usual)
-        if score > best[0]:
-            best = score, sign, titles if titles <= _TITLES else 0
-    blank = best[2] and not any(line.strip() for line in lines[: best[2]])
-    return best[1], 0 if blank else best[2]  # blank lines above a header are left out without being asked to
-
-
 def _of_workbook(path: Path, declared: Format) -> Look:
     """The sheet that looks like a table, and the rows above its header."""
     sheet_names = sheets(path)
     usual = declared._replace(sheet=declared.sheet or sheet_names[0])
     if declared.sheet is not None and declared.sheet not in sheet_names:
         return Look(usual, usual, False, tuple(sheet_names))
-    looks = [(name, *_of_sheet(path, name)) for name in ([declared.sheet] if declared.sheet else sheet_names)]
-    name, titles, names, _ = max(looks, key=lambda sheet: sheet[3])  # the first of equals
+    most, sheet, titles, names = -1, "", 0, tuple[str, ...]()
+    for name in [declared.sheet] if declared.sheet else sheet_names:
+        rows = sheet_rows(path, name, most=_LOOKED_LINES)
+        sizes = [sum(cell is not None for cell in row) for row in rows]
+        if sum(sizes) <= most:  # the sheet of which most cells are filled, the first of equals
+            continue
+        most, sheet, titles, names = sum(sizes), name, 0, ()
+        filled = Counter(size for size in sizes if size > 1)
+        common = max(filled, key=lambda size: (filled[size], size), default=0)
+        for place, heads in enumerate(map(_heads, rows[:_TITLES] if common else [])):
+            if len(heads) >= common and is_header(heads):
+                titles, names = place, tuple(heads)
+                break
     titles = titles if declared.skip is None else declared.skip
-    return Look(usual._replace(skip=titles, sheet=name), usual, False, tuple(sheet_names), names)
-
-
-def _of_sheet(path: Path, name: str) -> tuple[int, tuple[str, ...], int]:
-    """Rows above the header of a sheet, its names, and how many cells of its first rows are filled."""
-    rows = sheet_rows(path, name, most=_LOOKED_LINES)
-    sizes = [sum(cell is not None for cell in row) for row in rows]
-    filled = Counter(size for size in sizes if size > 1)
-    if not filled:
-        return 0, (), sum(sizes)
-    usual = max(filled, key=lambda size: (filled[size], size))
-    for place, row in enumerate(rows[:_TITLES]):
-        names = [cell or "" for cell in row]
-        while len(names) > 1 and not names[-1]:
-            names.pop()
-        if len(names) >= usual and is_header(names):
-            return place, tuple(names), sum(sizes)
-    return 0, (), sum(sizes)
+    return Look(usual._replace(skip=titles, sheet=sheet), usual, False, tuple(sheet_names), names)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from ostraka.data.columns import Features, Shown
     from ostraka.data.findings import Finding
-    from ostraka.data.parquet import ParquetRows, Piece
+    from ostraka.data.parquet import Piece
     from ostraka.data.schema import Dictionary
 
 _TEST = 0.2  # of the public rows, where their labels are known
@@ -316,15 +316,45 @@ def tables(
             texts=texts,
         )
     questions = read(public, public=True, form=public_form(public, columns.form), missing=columns.missing)
+    if private.is_dir():
+        # labels and people of all rows; other columns are there by name, and empty
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        from ostraka.data.parquet import files_of, pieces_of, schema_of
+
+        files = files_of(private)
+        names = schema_of(files).names
+        pieces_of(files)  # refuses files without rows
+        columns_read = [name for name in dict.fromkeys((columns.label, columns.person)) if name in names]
+        frame = pa.concat_tables([parquet.ParquetFile(path).read(columns=columns_read) for path in files])
+        cells = {name: frame[name] if name in columns_read else pa.nulls(frame.num_rows) for name in names}
+        notes = [
+            f"{private} holds files which are not Parquet and are left out, such as {name}"
+            for name in sorted({entry.name for entry in private.iterdir()} - {path.name for path in files})
+        ]
+        rows = np.arange(1, frame.num_rows + 1)
+        return of_tables(
+            Table(private, pa.table(cells), rows, said=tuple(notes[:1])),
+            questions,
+            columns=columns,
+            holdout=None,
+            seed=seed,
+            texts=texts,
+        )
     return of_tables(
-        _head(private, columns)
-        if private.is_dir()
-        else read(
+        read(
             private,
             public=False,
             form=columns.form,
             like=questions,
-            numbers=_likely_numbers(questions, columns),
+            # likely numbers in the private rows, too; dates are left out here
+            numbers=[
+                name
+                for name in questions.names
+                if name not in {columns.label, columns.person, *columns.drop, *columns.as_text}
+                and questions.type_of(name)[0] == "number"
+            ],
             missing=columns.missing,
         ),
         questions,
@@ -376,13 +406,19 @@ def of_tables(
     shown = (_written(table, names), _written(questions.split(~test)[1], names)) if texts else None
     held_table = [table]
     del table  # so that its memory is free again while it is transformed
+    X_private: Any
+    if private.is_dir():
+        # the features of all rows, which workers compute from the files as public rows have decided
+        from ostraka.data.parquet import ParquetRows
+
+        missing = (*MISSING, *(text.strip().lower() for text in columns.missing))
+        work = partial(_piece_features, features=features, encoder=encoder, missing=missing)
+        X_private = ParquetRows.of(private, columns=features.names, features=work, n_features=X.shape[1])
+    else:
+        X_private = encoding.matrix(held_table.pop(), features, encoder, unread=facts["unread"])
     return Task(
         **facts,
-        X_private=(
-            _stored(private, features, encoder, columns=columns, width=X.shape[1])
-            if private.is_dir()
-            else encoding.matrix(held_table.pop(), features, encoder, unread=facts["unread"])
-        ),
+        X_private=X_private,
         groups=groups,
         X_public=X[~test],
         public_rows=questions.numbering[~test] - 1,
@@ -418,13 +454,55 @@ def labelled(
         The tables cannot be used: the message says what, where, and what to type.
     """
     if private.suffix.lower() == ".npz":
-        return _labelled_arrays(private, known, columns=columns, holdout=holdout, seed=seed)
+        arrays = _arrays(private, columns, private=True)
+        others: Rows | None = None
+        if holdout is not None:
+            chosen = _held_out(arrays.X.shape[0], None, share=holdout, seed=seed)
+            arrays, others = arrays.part(~chosen), arrays.part(chosen)
+        elif known is not None:
+            others = _arrays(known, columns, private=False)
+            if others.labels is None:
+                raise ValueError(f"{known} has no array {columns.label!r}: no accuracy can be measured")
+        _checked(private, arrays.name, arrays.X, private=False)  # features are public
+        X_test, X, step = _dense(arrays if others is None else others, arrays)
+        labels, strange, doubts = _of_array(arrays, columns)
+        y = None if others is None or others.labels is None else others.labels.astype(labels.dtype)
+        return Task(
+            **_facts(private, columns, labels, strange, doubts),
+            X_private=X,
+            groups=None,
+            X_public=X,
+            public_rows=np.arange(len(X)),
+            X_test=None if others is None else X_test,
+            y_test=y,
+            encoder=step,
+            columns=tuple(f"{arrays.name}_{place}" for place in range(arrays.X.shape[1])),
+            not_protected=(LABELS_HELD_OUT,) if holdout is not None else (),
+            said=_unknown_classes(y, labels, columns, where=known),
+            array=arrays.name,
+            image_shape=arrays.image_shape,
+            of_labels=True,
+        )
     if private.is_dir():
         raise ValueError(f"{private} is a folder: type one file")
     table = read(private, public=False, form=columns.form, missing=columns.missing)
     names = _features(table, columns)
     table, n_unlabelled = _labelled(table, columns)
-    remarks = _one_label_each(_found(table, columns, questions=None), columns)
+    remarks = _found(table, columns, questions=None)
+    if not columns.rows_are_people:
+        # in words for labels: who owns several of them pays for each
+        remarks = [
+            replace(
+                remark,
+                text=f"column {remark.column!r} looks like an identifier that repeats: epsilon is for one "
+                "label, and whoever owns several pays it for each. Keep one row of each person, or "
+                "accept that by --rows-are-people",
+                options=("--rows-are-people",),
+            )
+            if remark.kind == "unit"
+            else remark
+            for remark in remarks
+        ]
     require_settled(remarks)
     measured = None
     if holdout is not None:
@@ -461,40 +539,6 @@ def labelled(
     )
 
 
-def _labelled_arrays(
-    private: Path, known: Path | None, *, columns: Columns, holdout: float | None, seed: int
-) -> Task:
-    """As :func:`labelled`, of ``.npz`` files."""
-    rows, measured = _arrays(private, columns, private=True), None
-    if holdout is not None:
-        chosen = _held_out(rows.X.shape[0], None, share=holdout, seed=seed)
-        rows, measured = rows.part(~chosen), rows.part(chosen)
-    elif known is not None:
-        measured = _arrays(known, columns, private=False)
-        if measured.labels is None:
-            raise ValueError(f"{known} has no array {columns.label!r}: no accuracy can be measured")
-    _checked(private, rows.name, rows.X, private=False)  # features are public
-    other, X, step = _dense(rows if measured is None else measured, rows)
-    labels, strange, remarks = _of_array(rows, columns)
-    y = None if measured is None or measured.labels is None else measured.labels.astype(labels.dtype)
-    return Task(
-        **_facts(private, columns, labels, strange, remarks),
-        X_private=X,
-        groups=None,
-        X_public=X,
-        public_rows=np.arange(len(X)),
-        X_test=None if measured is None else other,
-        y_test=y,
-        encoder=step,
-        columns=tuple(f"{rows.name}_{place}" for place in range(rows.X.shape[1])),
-        not_protected=(LABELS_HELD_OUT,) if holdout is not None else (),
-        said=_unknown_classes(y, labels, columns, where=known),
-        array=rows.name,
-        image_shape=rows.image_shape,
-        of_labels=True,
-    )
-
-
 def _facts(
     private: Path, columns: Columns, labels: np.ndarray, strange: np.ndarray, remarks: Sequence[Finding]
 ) -> dict[str, Any]:
@@ -507,22 +551,6 @@ def _facts(
         "unread": {columns.label: int(strange.sum())} if strange.any() else {},
         "findings": tuple(remarks),
     }
-
-
-def _one_label_each(remarks: list[Finding], columns: Columns) -> list[Finding]:
-    """Findings with words for labels: who owns several of them pays for each."""
-    return [
-        replace(
-            remark,
-            text=f"column {remark.column!r} looks like an identifier that repeats: epsilon is for one label, "
-            "and whoever owns several pays it for each. Keep one row of each person, or accept that by "
-            "--rows-are-people",
-            options=("--rows-are-people",),
-        )
-        if remark.kind == "unit" and not columns.rows_are_people
-        else remark
-        for remark in remarks
-    ]
 
 
 def _learned(
@@ -602,12 +630,6 @@ def _found(table: Table, columns: Columns, *, questions: Table | None) -> list[F
         table.form if table.form.sheet or not shape.sheets else table.form._replace(sheet=shape.usual.sheet)
     )
     return form_findings(shape, declared) + remarks
-
-
-def _likely_numbers(public: Table, columns: Columns) -> list[str]:
-    """Return the columns that hold numbers in the public rows; dates are left out here."""
-    aside = {columns.label, columns.person, *columns.drop, *columns.as_text}
-    return [name for name in public.names if name not in aside and public.type_of(name)[0] == "number"]
 
 
 def _features(table: Table, columns: Columns) -> tuple[str, ...]:
@@ -773,7 +795,23 @@ def _arrays(path: Path, columns: Columns, *, private: bool) -> Rows:
             )
     for name in columns.drop:
         arrays.pop(name, None)
-    name, X = _sparse(path, arrays) if set(arrays) >= _SPARSE else _rows(path, arrays)
+    if set(arrays) >= _SPARSE:
+        from scipy import sparse
+
+        kinds = {b"csr": sparse.csr_array, b"csc": sparse.csc_array}
+        kind = kinds.get(arrays["format"].item())
+        if kind is None:
+            raise ValueError(f"{path} holds a sparse matrix of another kind than CSR or CSC: write X.tocsr()")
+        parts = arrays["data"], arrays["indices"], arrays["indptr"]
+        rows_name, X = "X", kind(parts, shape=tuple(arrays["shape"].tolist())).tocsr()
+    else:
+        tables_of = {name: array for name, array in arrays.items() if array.ndim >= 2}
+        if len(tables_of) != 1:
+            raise ValueError(
+                f"{path} must have one array of rows beside the labels, has {', '.join(tables_of) or 'none'}"
+                f": leave others out by --drop, or write it by {_SAVE}"
+            )
+        ((rows_name, X),) = tables_of.items()
     for column, option in ((columns.label, columns.option), (columns.person or "", "--person")):
         values = aside.get(column)
         if values is not None and values.shape != (X.shape[0],):
@@ -784,7 +822,7 @@ def _arrays(path: Path, columns: Columns, *, private: bool) -> Rows:
     shape = X.shape[1:3] if X.ndim == 3 or (X.ndim == 4 and X.shape[3] == 1) else None
     labels, people = aside[columns.label], aside.get(columns.person or "")
     flat = X if X.ndim == 2 else X.reshape(len(X), -1)
-    return Rows(path, _checked(path, name, flat, private=private), labels, people, name, shape)
+    return Rows(path, _checked(path, rows_name, flat, private=private), labels, people, rows_name, shape)
 
 
 def _dense(private: Rows, public: Rows) -> tuple[np.ndarray, np.ndarray, Any]:
@@ -815,28 +853,6 @@ def _dense(private: Rows, public: Rows) -> tuple[np.ndarray, np.ndarray, Any]:
     return step.transform(private.X), step.transform(public.X), step
 
 
-def _rows(path: Path, arrays: dict[str, Any]) -> tuple[str, Any]:
-    tables = {name: array for name, array in arrays.items() if array.ndim >= 2}
-    if len(tables) != 1:
-        raise ValueError(
-            f"{path} must have one array of rows beside the labels, has {', '.join(tables) or 'none'}: leave "
-            f"others out by --drop, or write it by {_SAVE}"
-        )
-    ((name, array),) = tables.items()
-    return name, array
-
-
-def _sparse(path: Path, arrays: dict[str, Any]) -> tuple[str, Any]:
-    from scipy import sparse
-
-    kinds = {b"csr": sparse.csr_array, b"csc": sparse.csc_array}
-    kind = kinds.get(arrays["format"].item())
-    if kind is None:
-        raise ValueError(f"{path} holds a sparse matrix of another kind than CSR or CSC: write X.tocsr()")
-    parts = arrays["data"], arrays["indices"], arrays["indptr"]
-    return "X", kind(parts, shape=tuple(arrays["shape"].tolist())).tocsr()
-
-
 def _checked(path: Path, name: str, X: Any, *, private: bool) -> Any:
     values = X.data if hasattr(X, "toarray") else X
     if values.dtype.kind not in "biuf":
@@ -849,35 +865,6 @@ def _checked(path: Path, name: str, X: Any, *, private: bool) -> Any:
             "as the public median"
         )
     return X.astype(np.float64)
-
-
-def _head(folder: Path, columns: Columns) -> Table:
-    """Labels and people of all rows. Other columns are there by name, and empty."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    from ostraka.data.parquet import files_of, pieces_of, schema_of
-
-    files = files_of(folder)
-    names = schema_of(files).names
-    pieces_of(files)  # refuses files without rows
-    columns_read = [name for name in dict.fromkeys((columns.label, columns.person)) if name in names]
-    frame = pa.concat_tables([parquet.ParquetFile(path).read(columns=columns_read) for path in files])
-    cells = {name: frame[name] if name in columns_read else pa.nulls(frame.num_rows) for name in names}
-    others = sorted({entry.name for entry in folder.iterdir()} - {path.name for path in files})
-    notes = [
-        f"{folder} holds files which are not Parquet and are left out, such as {name}" for name in others
-    ]
-    return Table(folder, pa.table(cells), np.arange(1, frame.num_rows + 1), said=tuple(notes[:1]))
-
-
-def _stored(folder: Path, features: Features, encoder: Any, *, columns: Columns, width: int) -> ParquetRows:
-    """The features of all rows, which workers compute from the files as public rows have decided."""
-    from ostraka.data.parquet import ParquetRows
-
-    missing = (*MISSING, *(text.strip().lower() for text in columns.missing))
-    work = partial(_piece_features, features=features, encoder=encoder, missing=missing)
-    return ParquetRows.of(folder, columns=features.names, features=work, n_features=width)
 
 
 def _piece_features(
