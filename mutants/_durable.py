@@ -193,8 +193,8 @@ MUTANTS = [
     Mutant(
         "a server beyond this machine may be reached in the open",
         "core/ledger/postgres.py",
-        '    if mode != "verify-full" or',
-        '    if mode == "disable" or',
+        'verified = mode == "verify-full" and (',
+        'verified = mode != "disable" and (',
         BY_WITNESSES
         + "test_a_server_beyond_this_machine_is_reached_with_its_certificate_verified_or_not_at_all",
     ),

@@ -134,14 +134,12 @@ class RenyiFilter:
         if not (1 + math.exp(min(self.epsilon, 700.0))) * total.slack <= _FOR_SLACK * self.delta:
             return False
         pure = total.rdp[-1] if total.orders[-1] == math.inf else math.inf
-        return pure <= self.epsilon or self._fits_gaussians(total) or self._fits_orders(total)
-
-    def _fits_gaussians(self, total: Curve) -> bool:
+        if pure <= self.epsilon:
+            return True
         gaussian = Curve((2.0,), (math.inf,), mu_squared=total.mu_squared)
-        return gaussian.delta(epsilon=self.epsilon) <= _FOR_GAUSSIANS * self.delta
-
-    def _fits_orders(self, total: Curve) -> bool:
-        """Return whether the minimum of a convex function of t = l - epsilon > 0 is not negative."""
+        if gaussian.delta(epsilon=self.epsilon) <= _FOR_GAUSSIANS * self.delta:
+            return True
+        # by orders: whether the minimum of a convex function of t = l - epsilon > 0 is not negative
         rdp = dict(zip(total.orders, total.rdp, strict=True))
         log_weights = _log_weights(self.epsilon, self.delta, self.orders)
         rows = [

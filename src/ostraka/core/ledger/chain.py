@@ -520,8 +520,15 @@ class Anchor:
             The file is not empty and holds no anchor made with this ledger's secret.
         """
         written = os.pread(self._handle, 2 * _SLOT, 0)
-        slots = [self._parsed(written[at : at + _SLOT]) for at in (0, _SLOT)]
-        valid = [(slot, at) for at, slot in enumerate(slots) if slot]
+        valid = []
+        for at in (0, 1):
+            line, _, padding = written[at * _SLOT : (at + 1) * _SLOT].partition(b"\n")
+            text, _, seal = line.rpartition(b" ")
+            words = text.split(b" ")
+            if padding.strip(b"\0") or len(words) != 3 or words[0] != _MARK:
+                continue
+            if self._seal(text).hex().encode() == seal:
+                valid.append(((int(words[1]), bytes.fromhex(words[2].decode())), at))
         if not valid:
             if written.strip(b"\0"):
                 raise LedgerError(
@@ -561,16 +568,6 @@ class Anchor:
         if self._handle >= 0:
             self._close_handle()
         self._handle = -1
-
-    def _parsed(self, slot: bytes) -> tuple[int, bytes] | None:
-        line, _, padding = slot.partition(b"\n")
-        text, _, seal = line.rpartition(b" ")
-        words = text.split(b" ")
-        if padding.strip(b"\0") or len(words) != 3 or words[0] != _MARK:
-            return None
-        if self._seal(text).hex().encode() != seal:
-            return None
-        return int(words[1]), bytes.fromhex(words[2].decode())
 
 
 def check_anchored(anchor: Anchor, history: History, store: Store) -> None:

@@ -87,7 +87,12 @@ class Group(Generic[Asks, Gets]):
             if ticket.leads:
                 self._lead()
         except BaseException:  # an interrupt: no other caller may wait for this one
-            self._leave(ticket)
+            with self._lock:
+                waits = ticket in self._waiting  # else it is being served, or was served
+                if waits:
+                    self._waiting.remove(ticket)
+            if waits and ticket.leads:
+                self._hand_over()
             raise
         if ticket.error is not None:
             raise ticket.error
@@ -119,14 +124,6 @@ class Group(Generic[Asks, Gets]):
             if self._waiting:
                 self._waiting[0].leads = True
                 self._waiting[0].turn.release()
-
-    def _leave(self, ticket: _Ticket[Asks, Gets]) -> None:
-        with self._lock:
-            if ticket not in self._waiting:  # it is being served, or was served
-                return
-            self._waiting.remove(ticket)
-        if ticket.leads:
-            self._hand_over()
 
 
 Outcome = Receipt | BudgetExceeded | KeyConflict
@@ -194,7 +191,11 @@ class PriceList:
             asked = b""
         if not asked:
             raise ValueError(f"digest must be hexadecimal and not empty, got {request.digest!r}")
-        cost, reserve = self._pair(request.cost, request.reserve)
+        try:
+            cost, reserve = self._pairs[request.cost, request.reserve]
+        except (KeyError, TypeError):  # new, or not hashable
+            with self._new:  # else every thread of a service would compute the first price
+                cost, reserve = self._fresh(request.cost, request.reserve)
         return PricedRequest(
             request.account,
             request.key,
@@ -207,13 +208,6 @@ class PriceList:
             protection(unit, cost[0]),
             int(simulation),
         )
-
-    def _pair(self, cost: Priced, reserve: Priced) -> tuple[Quote, Quote]:
-        try:
-            return self._pairs[cost, reserve]
-        except (KeyError, TypeError):  # new, or not hashable
-            with self._new:  # else every thread of a service would compute the first price
-                return self._fresh(cost, reserve)
 
     def _fresh(self, cost: Priced, reserve: Priced) -> tuple[Quote, Quote]:
         with contextlib.suppress(KeyError, TypeError):
@@ -294,7 +288,16 @@ def decide(
     written = {}
     if drafts:
         written = {row.seq: row for row in history.write(drafts, store)}
-    return [_outcome(history, written.get(row.seq, row)) if isinstance(row, Row) else row for row in outcomes]
+    answered: list[Outcome] = []
+    for row in outcomes:
+        if isinstance(row, Row):
+            balance, entry = history.accounts[row.account], written.get(row.seq, row)
+            remainder = max(0.0, balance.budget.epsilon - balance.at_most)
+            digest = entry.digest.hex()
+            answered.append(Receipt(seq=row.seq, head=digest, answer=row.answer or 0, left=remainder))
+        else:
+            answered.append(row)
+    return answered
 
 
 def _granted(history: History, question: PricedRequest, first: Row | None, seq: int) -> Row | BudgetExceeded:
@@ -327,12 +330,6 @@ def _granted(history: History, question: PricedRequest, first: Row | None, seq: 
         asked=question.asked,
         answer=first.answer if first else question.answer,
     )
-
-
-def _outcome(history: History, row: Row) -> Receipt:
-    balance = history.accounts[row.account]
-    remainder = max(0.0, balance.budget.epsilon - balance.at_most)
-    return Receipt(seq=row.seq, head=row.digest.hex(), answer=row.answer or 0, left=remainder)
 
 
 def check_text(**named: str) -> None:
@@ -386,7 +383,17 @@ class CommittedState:
             if self._writes:
                 self._store.own(alone=owner)
             if anchor is not None:
-                self._start_from(Anchor(anchor, self._seal, read_only=read_only))
+                # check against it, and read the entries after the last snapshot of totals
+                self._anchor = Anchor(anchor, self._seal, read_only=read_only)
+                with _damage_reported(self.path), self._store.reading() as store:
+                    self._resume(store)
+                    newest = self._anchor.read()
+                    if newest is None or newest[0] < self._history.seq:  # it is older than the snapshot
+                        self.verify()
+                    else:
+                        self._history.follow(store)
+                    check_anchored(self._anchor, self._history, store)
+                self._remember()
             elif verify:
                 self.verify()
             else:
@@ -399,19 +406,6 @@ class CommittedState:
         except BaseException:
             self.close()
             raise
-
-    def _start_from(self, anchor: Anchor) -> None:
-        """Check the ledger against its anchor, and read the entries after the last snapshot of totals."""
-        self._anchor = anchor
-        with _damage_reported(self.path), self._store.reading() as store:
-            self._resume(store)
-            newest = anchor.read()
-            if newest is None or newest[0] < self._history.seq:  # the anchor is older than the snapshot
-                self.verify()
-            else:
-                self._history.follow(store)
-            check_anchored(anchor, self._history, store)
-        self._remember()
 
     def _resume(self, store: Store) -> None:
         self._history.resume(store)

@@ -104,7 +104,14 @@ class Balance:
             return False
         before = self.at_most
         self._width = max(uses, self._width)
-        while not self._reaches(price, before, least=uses):
+        while True:
+            # whether so many uses are allowed, and stay within one step's share of the cap
+            total = self.curve(price, uses=self._width)
+            if self.allows(total, price):
+                then = self._near(total)
+                if self._width == uses or then - before <= _STEP * self.budget.epsilon:
+                    self._for, self._ahead, self._then = price, self._width, then
+                    break
             if self._width == uses:
                 if uses == 1:
                     self._refused.add(price)
@@ -133,17 +140,6 @@ class Balance:
             return self.budget.allows(total)
         began = self._deciding(price) if self._deciding else price
         return self.budget.allows(total, first=to_curve(began.cost, began.unit, began.orders))
-
-    def _reaches(self, price: Price, before: float, *, least: int) -> bool:
-        """Whether ``_width`` uses are allowed, and stay within one step's share of the cap."""
-        total = self.curve(price, uses=self._width)
-        if not self.allows(total, price):
-            return False
-        then = self._near(total)
-        if self._width > least and then - before > _STEP * self.budget.epsilon:
-            return False
-        self._for, self._ahead, self._then = price, self._width, then
-        return True
 
     def uses_left(self, price: Price, *, most: int) -> int:
         """The number of further uses of a price that are allowed, up to ``most``, by bisection; exact."""
@@ -294,11 +290,29 @@ class History:
             start = 0
             for end in (*others, n_sound):
                 self._tally(block[start:end], tally, bound)
-                if end < n_sound:
-                    self._take_other(block[end], tally, bound, store)
                 start = end + 1
+                if end == n_sound:
+                    break
+                # a grant, a note, or an entry with a snapshot of all totals
+                row = Row._make(block[end])
+                if row.kind == CHARGE and row.price is not None:
+                    self._tally([block[end]], tally, bound)
+                elif row.kind == GRANT:
+                    self._granted(row)
+                elif row.kind != NOTE:
+                    raise self.damaged(row.seq, "it is neither a charge nor a grant nor a note")
+                self.seq, self.head = row.seq, row.digest
+                if row.state is not None:
+                    self._count(tally)
+                    totals, self._snapshot = self._totals(row.seq), row.seq
+                    if row.state != self._digest_of(totals) or store.totals(row.seq) != totals:
+                        raise self.damaged(row.seq, "its totals are not the totals of the entries up to it")
             if n_sound < len(block):
-                raise self._fault(block[n_sound], store)
+                fields = block[n_sound]
+                if fields[0] != self.seq + 1:
+                    raise self.damaged(self.seq + 1, "it is missing")
+                self._priced(Row._make(fields), store)  # or it has no price
+                raise self.damaged(fields[0], "its fields do not match its digest, or do not follow")
         self._count(tally)
         self.settle()
 
@@ -321,13 +335,6 @@ class History:
         )
         return next((n for n, sound in enumerate(follows) if not sound), len(block))
 
-    def _fault(self, fields: Fields, store: Store) -> LedgerError:
-        """What is wrong with the first entry that is not sound."""
-        if fields[0] != self.seq + 1:
-            return self.damaged(self.seq + 1, "it is missing")
-        self._priced(Row._make(fields), store)
-        return self.damaged(fields[0], "its fields do not match its digest, or do not follow")
-
     def _tally(
         self, charges: Sequence[Fields], tally: Counter[tuple[str, Price, int]], bound: set[tuple[Any, ...]]
     ) -> None:
@@ -346,26 +353,6 @@ class History:
             tally[account, priced, uses] += times
         if charges:
             self.seq, self.head = charges[-1][0], charges[-1][-1]
-
-    def _take_other(
-        self,
-        fields: Fields,
-        tally: Counter[tuple[str, Price, int]],
-        bound: set[tuple[Any, ...]],
-        store: Store,
-    ) -> None:
-        """Follow a grant, a note, or an entry with a snapshot of all totals."""
-        row = Row._make(fields)
-        if row.kind == CHARGE and row.price is not None:
-            self._tally([fields], tally, bound)
-        elif row.kind == GRANT:
-            self._granted(row)
-        elif row.kind != NOTE:
-            raise self.damaged(row.seq, "it is neither a charge nor a grant nor a note")
-        self.seq, self.head = row.seq, row.digest
-        if row.state is not None:
-            self._count(tally)
-            self._compare(row, store)
 
     def _bind(self, seq: int, priced: Price, protects: str) -> None:
         if (priced, protects) == self._like:
@@ -388,11 +375,6 @@ class History:
                 self._touched.add(self.accounts[account])
         tally.clear()
 
-    def _compare(self, row: Row, store: Store) -> None:
-        totals, self._snapshot = self._totals(row.seq), row.seq
-        if row.state != self._digest_of(totals) or store.totals(row.seq) != totals:
-            raise self.damaged(row.seq, "its totals are not the totals of the entries up to it")
-
     def resume(self, store: Store) -> None:
         """Start from the last snapshot of all totals instead of the first entry."""
         row = store.last_snapshot()
@@ -400,8 +382,19 @@ class History:
             return
         totals = [Total(*total) for total in store.totals(row.seq)]
         self.read_prices(store)
-        if self.budget.adaptive:
-            self._read_first(store)
+        head = b""
+        # the entries up to the first charge that is not free decide the rule of an adaptive budget
+        for fields in store.rows(0) if self.budget.adaptive else ():
+            paid = self._priced(Row._make(fields), store)
+            if not head:
+                self._note_rule(fields, paid)
+                head = self.genesis
+            if fields[-1] != self._seal.entry(fields, head, _digest(paid)):
+                raise self.damaged(fields[0], "its fields do not match its digest, or do not follow")
+            self._note_first(paid)
+            if self._first is not None:
+                break
+            head = fields[-1]
         if self.checked(row, store).state != self._digest_of(totals):
             raise self.damaged(row.seq, "its totals are not those recorded")
         bound = next(iter(self.prices.values()), None)
@@ -415,21 +408,6 @@ class History:
                 balance.resume(bound, total.total)
             self.simulation |= bool(total.simulation)
         self.seq, self.head, self._snapshot = row.seq, row.digest, row.seq
-
-    def _read_first(self, store: Store) -> None:
-        """Read and check the entries up to the first charge that is not free."""
-        head = b""
-        for fields in store.rows(0):
-            priced = self._priced(Row._make(fields), store)
-            if not head:
-                self._note_rule(fields, priced)
-                head = self.genesis
-            if fields[-1] != self._seal.entry(fields, head, _digest(priced)):
-                raise self.damaged(fields[0], "its fields do not match its digest, or do not follow")
-            self._note_first(priced)
-            if self._first is not None:
-                return
-            head = fields[-1]
 
     def checked(self, row: Row, store: Store) -> Row:
         """Check the digest of an entry that was read on its own; return the entry."""

@@ -379,7 +379,10 @@ class Ledger(CommittedState):
         with self._store.reading():
             where = self._store.own_for_adoption()
             self._writes = True
-        gone = self._gone()
+        gone: list[Head] = []  # what the witnesses, all of them, know and this copy lacks, by number
+        if self._quorum is not None:
+            heads = self._quorum.ask(everyone=True, least=self._quorum.size)
+            gone = sorted(head for head in heads if not self._is_on_record(head))
         with self._writing() as history:
             if gone:
                 lost, self._instead = max(1, gone[-1].seq - history.seq), tuple(head.digest for head in gone)
@@ -391,7 +394,29 @@ class Ledger(CommittedState):
             if history.bound is None:
                 self._store.adopt()
                 return history.seq
-            quote, uses = self._price_of(gone, history) if gone else self._reserved(reserve, history, lost)
+            protects, unit, orders = history.bound
+            quote, uses = ("Adopted()", unit, orders, bytes(len(orders) + 16)), int(lost)  # free
+            if gone:  # the price of all charges that were told to witnesses and are not on record
+                newest = bytes.fromhex(gone[-1].total)
+                try:
+                    for head in gone:
+                        beyond(newest, bytes.fromhex(head.total))
+                    quote, uses = ("Lost()", unit, orders, beyond(newest, history.dataset.after())), 1
+                except ValueError:
+                    raise LedgerError(
+                        f"{self.path} is no beginning of what its witnesses know, so it is not known what "
+                        "was lost: count its whole budget as spent"
+                    ) from None
+            elif reserve is not None:  # what lost answers may have cost at most, by what the owner says
+                name, *_, cost = self._prices.quote(reserve)
+                for paid in history.prices.values():
+                    if not covers(cost, paid.cost):
+                        raise ValueError(
+                            f"reserve must cost at least what {paid.mechanism} on record did, got {reserve!r}"
+                        )
+                    cost = cost if is_free(paid.cost) else comparable(cost, paid.cost)
+                _check_bound(history, self._prices.quote(reserve), protects)
+                quote = (name, unit, orders, cost)
             total = history.dataset.curve(history.reserve(*quote), uses=uses)
             if not history.dataset.allows(total, history.reserve(*quote)):
                 raise self._refusal(history, quote[0], uses, total)
@@ -405,51 +430,13 @@ class Ledger(CommittedState):
                 key=f"{seq}: {where} adopted by {by}, {int(lost)} lost",
                 price=priced.id,
                 uses=uses,
-                protects=history.bound[0],
+                protects=protects,
                 simulation=0,
                 epsilon=total.epsilon(self.budget.delta),
             )
             history.write([row], self._store)
             self._store.adopt()
         return seq
-
-    def _reserved(self, reserve: Priced | None, history: History, lost: int) -> tuple[Quote, int]:
-        """What lost answers may have cost at most, by what the owner says."""
-        assert history.bound is not None  # noqa: S101  (for the type checker)
-        protects, unit, orders = history.bound
-        if reserve is None:
-            return ("Adopted()", unit, orders, bytes(len(orders) + 16)), int(lost)  # free
-        name, *_, cost = self._prices.quote(reserve)
-        for paid in history.prices.values():
-            if not covers(cost, paid.cost):
-                raise ValueError(
-                    f"reserve must cost at least what {paid.mechanism} on record did, got {reserve!r}"
-                )
-            cost = cost if is_free(paid.cost) else comparable(cost, paid.cost)
-        _check_bound(history, self._prices.quote(reserve), protects)
-        return (name, unit, orders, cost), int(lost)
-
-    def _gone(self) -> list[Head]:
-        """What the witnesses, all of them, know and this copy lacks, by number."""
-        if self._quorum is None:
-            return []
-        heads = self._quorum.ask(everyone=True, least=self._quorum.size)
-        return sorted(head for head in heads if not self._is_on_record(head))
-
-    def _price_of(self, gone: Sequence[Head], history: History) -> tuple[Quote, int]:
-        """The price of all charges that were told to witnesses and are not on record."""
-        assert history.bound is not None  # noqa: S101  (for the type checker)
-        _, unit, orders = history.bound
-        newest = bytes.fromhex(gone[-1].total)
-        try:
-            for head in gone:
-                beyond(newest, bytes.fromhex(head.total))
-            return ("Lost()", unit, orders, beyond(newest, history.dataset.after())), 1
-        except ValueError:
-            raise LedgerError(
-                f"{self.path} is no beginning of what its witnesses know, so it is not known what was lost: "
-                "count its whole budget as spent"
-            ) from None
 
     def _refusal(self, history: History, mechanism: str, uses: int, total: Curve) -> BudgetExceeded:
         before, remainder = history.dataset.epsilon, history.dataset.left

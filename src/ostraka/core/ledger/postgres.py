@@ -152,23 +152,16 @@ def require_tls(pg: Any, where: str, db: Any = None) -> None:
     if db is None:
         hosts = hosts or os.environ.get("PGHOSTADDR") or os.environ.get("PGHOST")
     mode = parameters.get("sslmode") or os.environ.get("PGSSLMODE")
-    if all(_is_here(host) for host in str(hosts or "").split(",")):
-        return
-    if mode != "verify-full" or (db is not None and not db.pgconn.ssl_in_use):
-        raise LedgerError(
-            f"{shown(pg, where)} is another machine, and its certificate would not be verified: add "
-            "sslmode=verify-full and sslrootcert=FILE to the address, or name a tunnel on 127.0.0.1"
-        )
-
-
-def _is_here(host: str) -> bool:
-    """Whether a host is a socket or an address of this machine."""
-    if host in ("", "localhost") or host.startswith(("/", "@")):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    verified = mode == "verify-full" and (db is None or db.pgconn.ssl_in_use)
+    for host in str(hosts or "").split(","):
+        here = host in ("", "localhost") or host.startswith(("/", "@"))
+        with suppress(ValueError):
+            here = here or ipaddress.ip_address(host).is_loopback
+        if not (here or verified):
+            raise LedgerError(
+                f"{shown(pg, where)} is another machine, and its certificate would not be verified: add "
+                "sslmode=verify-full and sslrootcert=FILE to the address, or name a tunnel on 127.0.0.1"
+            )
 
 
 class _Watch:
@@ -236,7 +229,7 @@ class PostgresStore(Store):
                 require_tls(self._pg, self._where, db)
                 with _WATCH.over(db):  # a process that is frozen may hold what all others wait for
                     self._make_durable()
-                    stored, name = self._found(budget, secret)
+                    stored, name = self._stored(db, budget, secret)
                 self.budget, self.secret = agreed(
                     self.path, found=stored, expected=budget, name=name, secret=secret
                 )
@@ -244,28 +237,6 @@ class PostgresStore(Store):
                 db.close()
                 raise
         return db
-
-    def _reconnect(self) -> None:
-        """Replace a lost connection, and take the writer lock again."""
-        self._release()
-        budget = self.budget
-        try:
-            self._db = self._connected(None, self.secret)
-        except LedgerUnavailable:
-            raise
-        except LedgerError as error:
-            raise LedgerMoved(f"{error} (after a lost connection)") from error
-        if self.budget != budget:
-            raise LedgerMoved(f"{self.path} has another budget since a lost connection: stop, and restore it")
-        self._release = weakref.finalize(self, _release, self._db, self._process)
-        if self._writes:
-            try:
-                self.own(alone=self._alone)
-            except LedgerMoved:
-                raise
-            except LedgerError as error:
-                self._db.close()
-                raise LedgerUnavailable(f"{error} (after a lost connection)") from error
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
@@ -360,8 +331,28 @@ class PostgresStore(Store):
     def reading(self) -> Iterator[Self]:
         """Hold the connection for this thread; make a lost one again."""
         with super().reading():
-            if self._db.closed:
-                self._reconnect()
+            if self._db.closed:  # replace it, and take the writer lock again
+                self._release()
+                budget = self.budget
+                try:
+                    self._db = self._connected(None, self.secret)
+                except LedgerUnavailable:
+                    raise
+                except LedgerError as error:
+                    raise LedgerMoved(f"{error} (after a lost connection)") from error
+                if self.budget != budget:
+                    raise LedgerMoved(
+                        f"{self.path} has another budget since a lost connection: stop, and restore it"
+                    )
+                self._release = weakref.finalize(self, _release, self._db, self._process)
+                if self._writes:
+                    try:
+                        self.own(alone=self._alone)
+                    except LedgerMoved:
+                        raise
+                    except LedgerError as error:
+                        self._db.close()
+                        raise LedgerUnavailable(f"{error} (after a lost connection)") from error
             yield self
 
     @contextmanager
@@ -378,18 +369,15 @@ class PostgresStore(Store):
                     raise LedgerUnavailable(standby)  # noqa: TRY301  (it rolls back)
                 yield self
             except BaseException:
-                self._roll_back()
+                trouble, self._trouble = self._trouble, _UNKNOWN
+                status, statuses = self._db.info.transaction_status, self._pg.pq.TransactionStatus
+                if status == statuses.UNKNOWN:  # the connection is lost, and the server rolls back
+                    self._db.close()
+                elif status != statuses.IDLE:
+                    self._execute("ROLLBACK")
+                self._trouble = trouble
                 raise
             self._commit()
-
-    def _roll_back(self) -> None:
-        trouble, self._trouble = self._trouble, _UNKNOWN
-        status, statuses = self._db.info.transaction_status, self._pg.pq.TransactionStatus
-        if status == statuses.UNKNOWN:  # the connection is lost, and the server rolls back
-            self._db.close()
-        elif status != statuses.IDLE:
-            self._execute("ROLLBACK")
-        self._trouble = trouble
 
     def _commit(self) -> None:
         self._trouble = _UNKNOWN
@@ -480,21 +468,21 @@ class PostgresStore(Store):
         if settings != dict.fromkeys(settings, "on"):
             raise LedgerError(f"{self.path} does not write durably ({settings}): turn all of these on")
 
-    def _found(self, budget: Budget | None, secret: str) -> tuple[Budget, str]:
+    def _stored(self, db: Any, budget: Budget | None, secret: str) -> tuple[Budget, str]:
         """Return the stored budget and name of the secret; create missing tables."""
-        with self._db.transaction():
-            self._db.execute("SELECT pg_advisory_xact_lock(hashtext('ostraka' || current_schema()))")
-            (table,) = self._db.execute("SELECT to_regclass('ostraka_budget')").fetchone()
+        with db.transaction():
+            db.execute("SELECT pg_advisory_xact_lock(hashtext('ostraka' || current_schema()))")
+            (table,) = db.execute("SELECT to_regclass('ostraka_budget')").fetchone()
             if table is None:
                 if budget is None:
                     raise LedgerError(
                         f"no ledger at {self.path}: to begin one, add budget=Budget(epsilon=…, delta=…)"
                     )
-                fill(self._db, budget, secret)
-            (version,) = self._db.execute("SELECT version FROM ostraka_budget").fetchone() or (VERSION,)
+                fill(db, budget, secret)
+            (version,) = db.execute("SELECT version FROM ostraka_budget").fetchone() or (VERSION,)
             if version in sqlite.UPGRADES:
-                upgrade(self._db, version, self.path)
-        row = self._db.execute(
+                upgrade(db, version, self.path)
+        row = db.execute(
             "SELECT version, epsilon, delta, adaptive, secret FROM ostraka_budget", binary=True
         ).fetchone()
         if row is None:

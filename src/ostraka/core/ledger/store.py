@@ -350,8 +350,17 @@ class SQLiteStore(Store):
             db = self._db
             self._roll_back()  # left over if an interrupt hit between two of the lines below
             self._check_unchanged(log=True)
-            if self._log_is_long():
-                self._checkpoint()
+            log = Path(f"{self.path}-wal")
+            many = self._commits >= CHECKPOINT_EVERY
+            if many or (
+                not self._commits % 16 and log.exists() and log.stat().st_size > CHECKPOINT_BYTES
+            ):  # the log is long
+                try:
+                    sqlite.checkpoint(db)
+                    self._commits = 0
+                finally:
+                    if self._unchanged:
+                        self._unchanged.note_checkpoint()
             self._begun = time.monotonic()
             try:
                 db.execute("BEGIN IMMEDIATE")
@@ -368,14 +377,6 @@ class SQLiteStore(Store):
                     self._unchanged.note_commit()
             self._check_unchanged(log=False)
 
-    def _checkpoint(self) -> None:
-        try:
-            sqlite.checkpoint(self._db)
-            self._commits = 0
-        finally:
-            if self._unchanged:
-                self._unchanged.note_checkpoint()
-
     def _check_unchanged(self, *, log: bool) -> None:
         if self._file_lock is None:
             return
@@ -389,12 +390,6 @@ class SQLiteStore(Store):
             trouble, self._trouble = self._trouble, _UNKNOWN
             self._db.execute("ROLLBACK")
             self._trouble = trouble
-
-    def _log_is_long(self) -> bool:
-        if self._commits < CHECKPOINT_EVERY and self._commits % 16:
-            return False
-        log = Path(f"{self.path}-wal")
-        return self._commits >= CHECKPOINT_EVERY or (log.exists() and log.stat().st_size > CHECKPOINT_BYTES)
 
     def _commit(self) -> None:
         self._trouble = _UNKNOWN
