@@ -6,17 +6,11 @@ import enum
 import math
 from dataclasses import dataclass
 from pathlib import Path  # noqa: TC003  (a verb reads the types of its options)
-from typing import TYPE_CHECKING, Any
 
 import click
 
 from ostraka import console
 from ostraka.console import argument, option, verb
-
-if TYPE_CHECKING:
-    from ostraka.cli.record import Votes
-    from ostraka.core.mechanisms.law import BallotMechanism
-    from ostraka.core.result import Result
 
 
 class Kind(enum.StrEnum):
@@ -66,6 +60,10 @@ def account(typed: AccountOptions) -> None:
     from ostraka.audit.cli import make_mechanism
     from ostraka.cli import record
     from ostraka.core import check
+    from ostraka.core.mechanisms.guesses import AgainstGuesses
+    from ostraka.core.mechanisms.law import payments
+    from ostraka.core.mechanisms.screen import Confident
+    from ostraka.report import folder
 
     name: str = Kind.CONFIDENT if typed.mechanism is Kind.INTERACTIVE else typed.mechanism
     ballot = make_mechanism(name, sigma=typed.sigma, scale=typed.scale, screen=typed.screen)
@@ -79,7 +77,14 @@ def account(typed: AccountOptions) -> None:
         if value is not None and value < 1:
             raise click.UsageError(f"{name} must be an integer >= 1, got {value}")
     cast = record.read(typed.votes, array=typed.array, n_classes=typed.classes).first(typed.first)
-    ballot = _against_guesses(ballot, typed.mechanism, typed.guesses, cast)
+    if (typed.guesses is not None) != (typed.mechanism is Kind.INTERACTIVE):
+        raise click.UsageError("--guesses FILE and --mechanism interactive need each other")
+    if typed.guesses is not None:  # Interactive-GNMax asks its screen of votes less guesses
+        guesses = record.read_guesses(typed.guesses, shape=cast.counts.shape)
+        screen, argmax = payments(ballot)
+        n_teachers = math.ceil(cast.counts.sum(axis=1).max(initial=1))
+        gate = AgainstGuesses(mechanism=screen, guesses=guesses, n_teachers=n_teachers)
+        ballot = Confident(screen=gate, argmax=argmax)
     result = record.record(
         ballot,
         cast,
@@ -88,43 +93,18 @@ def account(typed: AccountOptions) -> None:
         data=str(typed.votes),
     )
     if typed.out is not None:
-        _write(typed.out, result)
+        out = typed.out
+        if (out / folder.RESULT).exists() or (out.exists() and not out.is_dir()):
+            raise click.UsageError(f"{out} holds something already: type --out with another folder")
+        out.mkdir(parents=True, exist_ok=True)
+        page = folder.write_reports(out, result)
+        folder.write(out / folder.RESULT, result.to_json())
+        click.echo(
+            f"written to {out}: {page.name} is for the owner; 'ostraka report {out} --public' "
+            "writes a page that may be passed on",
+            err=True,
+        )
     if typed.as_json:
         click.echo((result if typed.owner else result.public()).to_json())
     else:
         record.show(result, cast.queries, costliest=typed.costliest)
-
-
-def _against_guesses(
-    ballot: BallotMechanism, kind: Kind, guesses: Path | None, cast: Votes
-) -> BallotMechanism:
-    """Return the mechanism with its screen asked of votes less guesses, for Interactive-GNMax."""
-    from ostraka.cli import record
-    from ostraka.core.mechanisms.guesses import AgainstGuesses
-    from ostraka.core.mechanisms.law import payments
-    from ostraka.core.mechanisms.screen import Confident
-
-    if (guesses is not None) != (kind is Kind.INTERACTIVE):
-        raise click.UsageError("--guesses FILE and --mechanism interactive need each other")
-    if guesses is None:
-        return ballot
-    guess = record.read_guesses(guesses, shape=cast.counts.shape)
-    screen, argmax = payments(ballot)
-    n_teachers = math.ceil(cast.counts.sum(axis=1).max(initial=1))
-    gate = AgainstGuesses(mechanism=screen, guesses=guess, n_teachers=n_teachers)
-    return Confident(screen=gate, argmax=argmax)
-
-
-def _write(folder: Path, result: Result) -> None:
-    from ostraka.report import folder as _folder
-
-    if (folder / _folder.RESULT).exists() or (folder.exists() and not folder.is_dir()):
-        raise click.UsageError(f"{folder} holds something already: type --out with another folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    page: Any = _folder.write_reports(folder, result)
-    _folder.write(folder / _folder.RESULT, result.to_json())
-    click.echo(
-        f"written to {folder}: {page.name} is for the owner; 'ostraka report {folder} --public' "
-        "writes a page that may be passed on",
-        err=True,
-    )

@@ -75,6 +75,8 @@ def show(
 
     Example: ostraka ledger show run/ledger.sqlite --last 20
     """
+    from ostraka.report.page import at_most
+
     with _opened(file, secret, read_only=True, verify=False) as ledger:
         entries = ledger.entries(after=max(0, ledger.count() - last) if last else 0)
         if as_json:
@@ -86,7 +88,43 @@ def show(
             }
             click.echo(json.dumps(record, indent=2))
             return
-        _print(ledger, entries)
+        rows = []
+        for entry in entries:
+            day = "" if entry.at is None else f"{datetime.fromtimestamp(entry.at, UTC):%Y-%m-%d}"
+            what = entry.mechanism if entry.cap is None else f"may spend {entry.cap:g}"
+            cells = (str(entry.seq), day, entry.account or "", entry.key or "", what)
+            rows.append((*cells, f"{entry.uses:,}", at_most(entry.epsilon_after)))
+        if older := ledger.count() - len(entries):
+            click.echo(
+                f"{older:,} older entries are not printed: --last 0 prints all, ostraka ledger export too"
+            )
+        console.table(("entry", "day", "client", "key", "what", "uses", "epsilon so far"), rows)
+        clients = [
+            (
+                account.name,
+                f"{account.cap:g}",
+                at_most(account.spent),
+                f"{math.floor(account.left * 1e4) / 1e4:g}",
+            )
+            for account in ledger.accounts()
+        ]
+        if clients:
+            console.table(("client", "may spend", "spent", "left"), clients)
+        unit = f"for one {ledger.unit}" if ledger.unit else "nothing is charged yet"
+        budget = f"{ledger.budget.epsilon:g} at delta {ledger.budget.delta:g}"
+        click.echo(f"spent {at_most(ledger.epsilon())} of epsilon {budget}, {unit}")
+        outlook = ledger.outlook()
+        lasts = "so it lasts"
+        if outlook.seconds_to_empty is not None:
+            lasts = f"which the budget pays for {outlook.seconds_to_empty / 86_400:,.1f} days more"
+        click.echo(
+            f"left: {outlook.answers_left:,} more of {outlook.mechanism}; {outlook.in_a_day:,} charged in "
+            f"the last day, {lasts}"
+            if outlook.mechanism
+            else "no answer was charged yet"
+        )
+        if ledger.simulation:
+            click.echo("simulation, no privacy: noise came from a reproducible generator")
 
 
 @verb(app)
@@ -336,7 +374,7 @@ def _secret(file: Path | None) -> bytes | None:
 
 
 def _totals(ledger: Ledger) -> dict[str, object]:
-    outlook = ledger.outlook()
+    outlook, kinds = ledger.outlook(), ledger.kinds()
     return {
         "answers_left": outlook.answers_left,
         "charged_in_a_day": outlook.in_a_day,
@@ -346,15 +384,10 @@ def _totals(ledger: Ledger) -> dict[str, object]:
         "budget": {"epsilon": ledger.budget.epsilon, "delta": ledger.budget.delta},
         "unit": ledger.unit,
         "simulation": ledger.simulation,
-        **_counted(ledger),
+        "charges": kinds["charge"],
+        "grants": kinds["grant"],
         "head": ledger.head,
     }
-
-
-def _counted(ledger: Ledger) -> dict[str, int]:
-    """How many entries are charges, and how many grants."""
-    kinds = ledger.kinds()
-    return {"charges": kinds["charge"], "grants": kinds["grant"]}
 
 
 def _account(account: Account) -> dict[str, object]:
@@ -378,50 +411,3 @@ def _plain(entry: Entry) -> dict[str, object]:
         "at": entry.at,
         "head": entry.head,
     }
-
-
-def _day(at: int | None) -> str:
-    """The day of an entry in UTC; nothing for entries without one."""
-    return "" if at is None else f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d}"
-
-
-def _outlook(ledger: Ledger) -> str:
-    """Print how many answers and how many days are left."""
-    outlook = ledger.outlook()
-    if not outlook.mechanism:
-        return "no answer was charged yet"
-    sentence = f"left: {outlook.answers_left:,} more of {outlook.mechanism}; "
-    sentence += f"{outlook.in_a_day:,} charged in the last day"
-    if outlook.seconds_to_empty is None:
-        return f"{sentence}, so it lasts"
-    return f"{sentence}, which the budget pays for {outlook.seconds_to_empty / 86_400:,.1f} days more"
-
-
-def _print(ledger: Ledger, entries: tuple[Entry, ...]) -> None:
-    from ostraka.report.page import at_most
-
-    rows = []
-    for entry in entries:
-        what = entry.mechanism if entry.cap is None else f"may spend {entry.cap:g}"
-        cells = (str(entry.seq), _day(entry.at), entry.account or "", entry.key or "", what)
-        rows.append((*cells, f"{entry.uses:,}", at_most(entry.epsilon_after)))
-    if older := ledger.count() - len(entries):
-        click.echo(f"{older:,} older entries are not printed: --last 0 prints all, ostraka ledger export too")
-    console.table(("entry", "day", "client", "key", "what", "uses", "epsilon so far"), rows)
-    clients = [
-        (
-            account.name,
-            f"{account.cap:g}",
-            at_most(account.spent),
-            f"{math.floor(account.left * 1e4) / 1e4:g}",
-        )
-        for account in ledger.accounts()
-    ]
-    if clients:
-        console.table(("client", "may spend", "spent", "left"), clients)
-    unit = f"for one {ledger.unit}" if ledger.unit else "nothing is charged yet"
-    budget = f"{ledger.budget.epsilon:g} at delta {ledger.budget.delta:g}"
-    click.echo(f"spent {at_most(ledger.epsilon())} of epsilon {budget}, {unit}")
-    click.echo(_outlook(ledger))
-    if ledger.simulation:
-        click.echo("simulation, no privacy: noise came from a reproducible generator")

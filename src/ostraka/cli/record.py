@@ -5,6 +5,7 @@ Votes are counts, or every teacher's predictions. Messages never quote a vote.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ import click
 import numpy as np
 
 from ostraka import console
+from ostraka.core.curve import Curve
 from ostraka.core.result import Result
 from ostraka.data import table as tables
 
@@ -20,8 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ostraka.core.accounting.bounds import Bound
-    from ostraka.core.curve import Curve
     from ostraka.core.mechanisms.law import BallotMechanism
 
 
@@ -65,7 +65,20 @@ def read(path: Path, *, array: str | None, n_classes: int | None) -> Votes:
     if path.suffix.lower() == _SUFFIX:
         name, values = _array(path, array)
         if name.endswith(_COUNTS):
-            return _named(_counts(values, f"{path}: array {name!r}", n_classes=n_classes))
+            where = f"{path}: array {name!r}"
+            if values.ndim != 2 or values.shape[1] < 2 or values.dtype.kind not in "iuf" or not len(values):
+                raise ValueError(
+                    f"{where} must be numbers of shape (n_queries, n_classes), got shape {values.shape}"
+                )
+            if not (np.isfinite(values).all() and (values >= 0).all()):
+                raise ValueError(f"{where} must hold finite counts, none below 0")
+            if not (values == np.rint(values)).all():
+                raise ValueError(f"{where} must hold whole numbers of votes; shares are no counts")
+            if n_classes is not None and n_classes != values.shape[1]:
+                raise ValueError(
+                    f"{where} has {values.shape[1]} classes, and --classes says {n_classes}: leave it out"
+                )
+            return _named(values)
         return _named(_counted(values, n_classes, f"{path}: array {name!r}"))
     if array is not None:
         raise ValueError(f"--array is for .npz files, and {path} is a table")
@@ -109,20 +122,6 @@ def _array(path: Path, name: str | None, *, wanted: str = _COUNTS) -> tuple[str,
         how = "rename one" if wanted == _GUESSES else "type --array NAME"
         raise ValueError(f"{path} holds {names}, and none of it is called {' or '.join(wanted_names)}: {how}")
     return name, arrays[name]
-
-
-def _counts(values: Any, where: str, *, n_classes: int | None) -> np.ndarray:
-    if values.ndim != 2 or values.shape[1] < 2 or values.dtype.kind not in "iuf" or not len(values):
-        raise ValueError(f"{where} must be numbers of shape (n_queries, n_classes), got shape {values.shape}")
-    if not (np.isfinite(values).all() and (values >= 0).all()):
-        raise ValueError(f"{where} must hold finite counts, none below 0")
-    if not (values == np.rint(values)).all():
-        raise ValueError(f"{where} must hold whole numbers of votes; shares are no counts")
-    if n_classes is not None and n_classes != values.shape[1]:
-        raise ValueError(
-            f"{where} has {values.shape[1]} classes, and --classes says {n_classes}: leave it out"
-        )
-    return np.asarray(values, dtype=float)
 
 
 def _counted(predictions: Any, n_classes: int | None, where: str) -> np.ndarray:
@@ -170,7 +169,9 @@ def record(
     n = len(cast.counts)
     at = np.unique(np.rint(np.geomspace(1, n, _POINTS)).astype(int)) if n > _POINTS else np.arange(1, n + 1)
     bounds = every_bound(ballot, cast.counts, answers_per_query=answers_per_query, at=at.tolist())
-    best = _publishable(bounds)
+    # the smallest of the bounds that hold for any votes, as one curve
+    curves = [curve for bound in bounds for curve in bound.curves[-1:] if isinstance(curve, Curve)]
+    best = functools.reduce(Curve.smaller, (curve for curve in curves if curve.publishable))
     order = (answers_per_query * exact_curve(ballot, cast.counts)).best_order(delta)
     cost = exact_rdp(ballot, cast.counts, orders=(order,))[:, 0] * answers_per_query
     price = dict(zip(best.orders, best.rdp, strict=True))[order] / n
@@ -261,31 +262,14 @@ def show(result: Result, queries: Sequence[str], *, costliest: int) -> None:
         click.echo(f"note: {note}")
     if costliest:
         click.echo("\ncostliest questions (owner only)")
-        _show_costliest(owner, queries, costliest)
-
-
-def _show_costliest(owner: dict[str, Any], queries: Sequence[str], n: int) -> None:
-    """Print the questions that cost most, with the teachers' agreement on each."""
-    cost, consensus = np.array(owner["cost"]), np.array(owner["consensus"])
-    rows = [
-        (
-            queries[place],
-            f"{100 * cost[place] / max(cost.sum(), 1e-300):.1f} %",
-            f"{100 * cost[place] / owner['price']:.0f} %",
-            f"{100 * consensus[place]:.0f} %",
-        )
-        for place in np.argsort(-cost, kind="stable")[:n]
-    ]
-    console.table(("question", "share of the cost", "of its price", "teachers who agreed"), rows)
-
-
-def _publishable(bounds: Sequence[Bound]) -> Curve:
-    """Return the smallest of the bounds that hold for any votes, as one curve."""
-    from ostraka.core.curve import Curve
-
-    curves = [curve for bound in bounds for curve in bound.curves[-1:] if isinstance(curve, Curve)]
-    curves = [curve for curve in curves if curve.publishable]
-    best = curves[0]
-    for curve in curves[1:]:
-        best = best.smaller(curve)
-    return best
+        cost, consensus = np.array(owner["cost"]), np.array(owner["consensus"])
+        rows = [
+            (
+                queries[place],
+                f"{100 * cost[place] / max(cost.sum(), 1e-300):.1f} %",
+                f"{100 * cost[place] / owner['price']:.0f} %",
+                f"{100 * consensus[place]:.0f} %",
+            )
+            for place in np.argsort(-cost, kind="stable")[:costliest]
+        ]
+        console.table(("question", "share of the cost", "of its price", "teachers who agreed"), rows)

@@ -40,20 +40,12 @@ VERBS = {
 
 
 def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001  (click's form)
-    if wanted:
-        click.echo(f"ostraka {ostraka.__version__}{_commit()}")
-        context.exit()
+    """With the commit of a checkout, or of the repository it was installed from."""
+    import json
+    from importlib.metadata import PackageNotFoundError, distribution
 
-
-def _print_completion(context: click.Context, _: click.Parameter, shell: str | None) -> None:
-    if shell is not None:
-        kind: Any = shell_completion.get_completion_class(shell)
-        click.echo(kind(context.command, {}, "ostraka", COMPLETING).source())
-        context.exit()
-
-
-def _commit() -> str:
-    """The commit of a checkout, or of the repository it was installed from, in parentheses; else empty."""
+    if not wanted:
+        return
     checkout = Path(ostraka.__file__).parents[2]
     head = checkout / ".git"
     if head.is_file():  # a worktree: the file names its folder
@@ -65,20 +57,21 @@ def _commit() -> str:
             root = head / common.read_text(encoding="utf8").strip() if common.exists() else head
             name = (root / name.removeprefix("ref: ")).read_text(encoding="utf8").strip()
     except OSError:
-        name = _installed_commit()
-    return f" (commit {name[:12]})" if name else ""
+        # what pip wrote down when it installed from a repository; nothing for a released archive
+        try:
+            source = json.loads(distribution("ostraka").read_text("direct_url.json") or "{}")
+        except PackageNotFoundError:
+            source = {}
+        name = str(source.get("vcs_info", {}).get("commit_id", ""))
+    click.echo(f"ostraka {ostraka.__version__}" + (f" (commit {name[:12]})" if name else ""))
+    context.exit()
 
 
-def _installed_commit() -> str:
-    """The commit that pip wrote down when it installed from a repository; empty for a released archive."""
-    import json
-    from importlib.metadata import PackageNotFoundError, distribution
-
-    try:
-        source = json.loads(distribution("ostraka").read_text("direct_url.json") or "{}")
-    except PackageNotFoundError:
-        return ""
-    return str(source.get("vcs_info", {}).get("commit_id", ""))
+def _print_completion(context: click.Context, _: click.Parameter, shell: str | None) -> None:
+    if shell is not None:
+        kind: Any = shell_completion.get_completion_class(shell)
+        click.echo(kind(context.command, {}, "ostraka", COMPLETING).source())
+        context.exit()
 
 
 @functools.cache

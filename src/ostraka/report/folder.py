@@ -42,7 +42,20 @@ def open_run(folder: Path, plan: dict[str, Any], *, tables: dict[str, Path | Non
     if (folder / RESULT).exists():
         raise finished(folder)
     if (folder / PLAN).exists():
-        _same(folder, json.loads((folder / PLAN).read_text()), plan | _fingerprints(folder, tables))
+        # not with other settings or data: the ledger there has paid for the first ones
+        before = json.loads((folder / PLAN).read_text())
+        plan |= _fingerprints(folder, tables)
+        if before.get("format") != plan.get("format"):
+            raise click.UsageError(
+                f"{folder} holds an unfinished run of another version of ostraka, which this one cannot go "
+                "on with; what it spent is in its ledger and stays spent: type --out with another folder"
+            )
+        changed = sorted(name for name in before.keys() | plan.keys() if before.get(name) != plan.get(name))
+        if changed:
+            raise click.UsageError(
+                f"{folder} holds an unfinished run with other {', '.join(changed)}: type the command that "
+                "began it to go on, or --out with another folder"
+            )
         return True
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise click.UsageError(f"{folder} is not empty and not a run: type --out with another folder")
@@ -77,21 +90,6 @@ def finished(folder: Path) -> click.UsageError:
         f"{folder} holds a finished run, which is not overwritten: type --out with another folder "
         f"to learn again, or 'ostraka report {folder}' to make its pages again"
     )
-
-
-def _same(folder: Path, before: dict[str, Any], plan: dict[str, Any]) -> None:
-    """Refuse to go on with other settings or data: the ledger there has paid for the first ones."""
-    if before.get("format") != plan.get("format"):
-        raise click.UsageError(
-            f"{folder} holds an unfinished run of another version of ostraka, which this one cannot go on "
-            "with; what it spent is in its ledger and stays spent: type --out with another folder"
-        )
-    changed = sorted(name for name in before.keys() | plan.keys() if before.get(name) != plan.get(name))
-    if changed:
-        raise click.UsageError(
-            f"{folder} holds an unfinished run with other {', '.join(changed)}: type the command that "
-            "began it to go on, or --out with another folder"
-        )
 
 
 def _fingerprints(folder: Path, tables: dict[str, Path | None]) -> dict[str, str | None]:
@@ -137,21 +135,17 @@ def write_reports(
     folder: Path, result: Result, *, public: bool = False, controller: str = "", purpose: str = ""
 ) -> Path:
     """Write the label, the page and the public page from the record alone."""
+    from ostraka.report.figures import figures
     from ostraka.report.page import privacy_label, render_html
 
     write(folder / LABEL, json.dumps(privacy_label(result), indent=2, ensure_ascii=False) + "\n")
     record = result.public() if public else result
     page = folder / (PUBLIC_REPORT if public else REPORT)
-    html = render_html(record, figures=_figures(record), controller=controller, purpose=purpose)
-    write(page, html)
-    return page
-
-
-def _figures(result: Result) -> tuple[Figure, ...]:
-    from ostraka.report.figures import figures
-
+    drawings: tuple[Figure, ...] = ()
     try:
-        return figures(result)
+        drawings = figures(record)
     except ImportError as error:
         click.echo(f"note: the report has no figures: {error}", err=True)
-        return ()
+    html = render_html(record, figures=drawings, controller=controller, purpose=purpose)
+    write(page, html)
+    return page

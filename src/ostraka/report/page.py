@@ -63,10 +63,14 @@ def sentence(*, epsilon: float, delta: float, unit: str, relation: str | None = 
     versions = f"any two versions of that {unit}{_possessive(unit)}"
     if relation != "replace-one":
         versions = f"any version of that {unit}{_possessive(unit)} and none at all"
+    factor = math.exp(min(epsilon, 700.0))
+    times = rounded(factor, ROUND_CEILING, "0.01") if factor < 10 else f"{math.ceil(factor):,}"
+    if factor > _BIG:
+        times = "more than a million, which is no protection to speak of"
     return (
         f"Whatever anyone believed about one {unit} beforehand, and even knowing {others}, what was released "
         f"can multiply the odds between {versions} by at most "
-        f"{_factor(epsilon)} (e to the power of epsilon = {at_most(epsilon)})"
+        f"{times} (e to the power of epsilon = {at_most(epsilon)})"
         + (f", but for a chance of {_chance(delta)} (delta) in which nothing is promised." if delta else ".")
     )
 
@@ -116,13 +120,6 @@ def delta_text(value: float | None) -> str:
 def _chance(delta: float) -> str:
     # a tenth of 1 / 10**6 is a little more than 1e-7 in floating point, and 1 in 9,999,999 helps nobody
     return f"1 in {math.floor(1 / Decimal(repr(delta)) * (1 + _HAIR)):,}" if delta else "0"
-
-
-def _factor(epsilon: float) -> str:
-    factor = math.exp(min(epsilon, 700.0))
-    if factor > _BIG:
-        return "more than a million, which is no protection to speak of"
-    return rounded(factor, ROUND_CEILING, "0.01") if factor < 10 else f"{math.ceil(factor):,}"
 
 
 def _possessive(unit: str) -> str:
@@ -359,7 +356,66 @@ def summary_table(result: Result) -> tuple[Row, ...]:
     Epsilon, lower bound | not audited yet | False
     Epsilon for these votes, at most | 1.5 | True
     """
-    return (*_accuracies(result), *_bounds(result), *_scope(result))
+    settings, upper = result.settings, result.upper
+    # how good the model is
+    utility = {**result.utility, **result.owner.get("utility", {})}
+    rows = [
+        Row(name=text, value=percent(utility[name]), heading=_GOOD, owner_only=name not in result.utility)
+        for name, text in _UTILITY.items()
+        if name in utility
+    ]
+    utility = result.utility
+    lines = [
+        (text, f"{utility[name]:,.4g}" if utility[name] is not None else "not known")
+        for name, text in _NUMBERS.items()
+        if name in utility
+    ]
+    for share, half in utility.get("half_widths", {}).items():
+        interval = utility.get("intervals", {}).get(share)
+        held = (
+            ""
+            if interval is None
+            else f", which held {percent(interval['coverage'])} of the rows measured with"
+        )
+        width = f"the prediction ± {half:,.4g}{held}"
+        lines.append((f"Interval for {percent(float(share))} of new rows, at least", width))
+    recall, auc, gap = (utility.get(name) for name in ("recall", "auc", "calibration_error"))
+    if recall:
+        many = f" and {len(recall) - _SHOWN} more" if len(recall) > _SHOWN else ""
+        values = ", ".join(f"{name} {percent(value)}" for name, value in list(recall.items())[:_SHOWN])
+        lines.append(("Recall of each class", values + many))
+    if auc is not None:
+        lines.append(("AUC", f"{auc:.3f}"))
+    if gap is not None:
+        lines.append(("Calibration error", f"{percent(gap)} (mean gap between confidence and accuracy)"))
+    rows += [Row(name=name, value=value, heading=_GOOD) for name, value in lines]
+    # bounds
+    simulated = f" ({_SIMULATION})" if upper.get("simulation") else ""
+    publishable = at_most(number(upper.get("epsilon"))) + simulated
+    rows += [
+        Row(name="Epsilon, publishable, at most", value=publishable, heading=_UPPER),
+        Row(name="Delta", value=delta_text(upper.get("delta")), heading=_UPPER),
+        Row(name="Epsilon, lower bound", value=_lower(result), heading=_LOWER),
+    ]
+    if "epsilon_these_votes" in result.owner:
+        these = at_most(number(result.owner["epsilon_these_votes"])) + simulated
+        rows.append(
+            Row(name="Epsilon for these votes, at most", value=these, heading=_THESE, owner_only=True)
+        )
+    # what is protected
+    lines = []
+    if "unit" in settings:
+        lines.append(("Protected unit", f"one {settings['unit']}"))
+    if "relation" in settings:
+        lines.append(("Neighbouring relation", neighbours(settings)))
+    lines += [
+        (f"Questions {name}", f"{utility[name]:,}") for name in ("answered", "abstained") if name in utility
+    ]
+    if table := upper.get("table"):
+        lines.append(("All releases from this table", of_table(table)))
+    if "answers_left" in upper:
+        lines.append(("Answers left in the budget", f"{upper['answers_left']:,}, of the same kind"))
+    return (*rows, *(Row(name=name, value=value, heading=_SCOPE) for name, value in lines))
 
 
 def privacy_label(result: Result) -> dict[str, Any]:
@@ -418,9 +474,37 @@ def render_html(
     >>> "not audited yet" in page
     True
     """
-    rows, label = summary_table(result), privacy_label(result)
+    rows, label, epsilon = summary_table(result), privacy_label(result), number(result.upper.get("epsilon"))
     detected = most_detected(result.upper)
     recall, confusion = result.utility.get("recall"), result.series.get("confusion") or []
+    lower_from = "No audit was made of this run"
+    if result.lower is not None:
+        trials = result.lower.get("trials")
+        words = "An audit" if trials is None else f"An audit: {trials:,} simulated runs in each of two worlds"
+        lower_from = ". ".join([words, *(text.rstrip(".") for text in [result.lower.get("note")] if text)])
+    # what to do after reading the page
+    steps = []
+    if result.lower is None:
+        steps.append(
+            "Have the run attacked: a lower bound shows that nothing is grossly wrong (ostraka audit)."
+        )
+    if not result.upper.get("simulation") and epsilon > _WEAK:
+        steps.append(
+            f"Epsilon is above {_WEAK:g}. Decide whether that protects enough: a run with a smaller budget "
+            "has more noise, and 'ostraka plan' says what teachers learn then."
+        )
+    if result.utility.get("student") is None and result.utility.get("r2") is None:
+        steps.append("Measure the model on public rows with known labels before it is used.")
+    elif "r2" in result.utility:
+        steps.append("Look at errors by group: the model may be further off for some groups than for others.")
+    else:
+        steps.append(
+            "Look at the recall of each class above: the model may serve some groups worse than others."
+        )
+    steps.append(
+        "Keep the ledger and the teachers' partition with the data; pass on only what is named public."
+    )
+    steps.append("Any further release from the same data adds to epsilon: charge it to the same ledger.")
     figures_shown = [figure for figure in figures if result.owner or not figure.owner_only]
     return (
         environment()
@@ -434,15 +518,15 @@ def render_html(
             figures=[figure for figure in figures_shown if not figure.owner_only],
             owner_figures=[figure for figure in figures_shown if figure.owner_only],
             relation=neighbours(result.settings),
-            epsilon=at_most(number(result.upper.get("epsilon"))),
+            epsilon=at_most(epsilon),
             delta=delta_text(result.upper.get("delta")),
             lower=_lower(result),
-            lower_from=_lower_from(result),
+            lower_from=lower_from,
             attack=None if detected is None else f"{math.ceil(100 * detected - 1e-9)} of 100",
             drawing=attack_drawing(result.upper, what=guess(result.settings), detected=detected),
             guess=guess(result.settings),
             confusion=(list(recall), confusion) if recall and 0 < len(confusion) <= _SHOWN else None,
-            steps=_next_steps(result),
+            steps=steps,
             controller=controller,
             purpose=purpose,
             settings=[
@@ -465,69 +549,6 @@ def _side_by_side(part: dict[str, Any]) -> list[tuple[str, str, str, bool]]:
     ]
 
 
-def _accuracies(result: Result) -> list[Row]:
-    utility = {**result.utility, **result.owner.get("utility", {})}
-    rows = [
-        Row(name=text, value=percent(utility[name]), heading=_GOOD, owner_only=name not in result.utility)
-        for name, text in _UTILITY.items()
-        if name in utility
-    ]
-    recall, auc, gap = (result.utility.get(name) for name in ("recall", "auc", "calibration_error"))
-    lines = [
-        (text, f"{result.utility[name]:,.4g}" if result.utility[name] is not None else "not known")
-        for name, text in _NUMBERS.items()
-        if name in result.utility
-    ]
-    for share, half in result.utility.get("half_widths", {}).items():
-        seen = result.utility.get("intervals", {}).get(share)
-        held = "" if seen is None else f", which held {percent(seen['coverage'])} of the rows measured with"
-        width = f"the prediction ± {half:,.4g}{held}"
-        lines.append((f"Interval for {percent(float(share))} of new rows, at least", width))
-    if recall:
-        many = f" and {len(recall) - _SHOWN} more" if len(recall) > _SHOWN else ""
-        values = ", ".join(f"{name} {percent(value)}" for name, value in list(recall.items())[:_SHOWN])
-        lines.append(("Recall of each class", values + many))
-    if auc is not None:
-        lines.append(("AUC", f"{auc:.3f}"))
-    if gap is not None:
-        lines.append(("Calibration error", f"{percent(gap)} (mean gap between confidence and accuracy)"))
-    return rows + [Row(name=name, value=value, heading=_GOOD) for name, value in lines]
-
-
-def _bounds(result: Result) -> list[Row]:
-    upper = result.upper
-    note = f" ({_SIMULATION})" if upper.get("simulation") else ""
-    publishable = at_most(number(upper.get("epsilon"))) + note
-    rows = [
-        Row(name="Epsilon, publishable, at most", value=publishable, heading=_UPPER),
-        Row(name="Delta", value=delta_text(upper.get("delta")), heading=_UPPER),
-        Row(name="Epsilon, lower bound", value=_lower(result), heading=_LOWER),
-    ]
-    if "epsilon_these_votes" in result.owner:
-        these = at_most(number(result.owner["epsilon_these_votes"])) + note
-        rows.append(
-            Row(name="Epsilon for these votes, at most", value=these, heading=_THESE, owner_only=True)
-        )
-    return rows
-
-
-def _scope(result: Result) -> list[Row]:
-    settings, utility = result.settings, result.utility
-    lines = []
-    if "unit" in settings:
-        lines.append(("Protected unit", f"one {settings['unit']}"))
-    if "relation" in settings:
-        lines.append(("Neighbouring relation", neighbours(settings)))
-    lines += [
-        (f"Questions {name}", f"{utility[name]:,}") for name in ("answered", "abstained") if name in utility
-    ]
-    if table := result.upper.get("table"):
-        lines.append(("All releases from this table", of_table(table)))
-    if "answers_left" in result.upper:
-        lines.append(("Answers left in the budget", f"{result.upper['answers_left']:,}, of the same kind"))
-    return [Row(name=name, value=value, heading=_SCOPE) for name, value in lines]
-
-
 def of_table(table: Mapping[str, Any]) -> str:
     """What all releases from a table cost a unit, from a record."""
     others = f"; and {table['others']} more, which promise nothing to this unit" if table["others"] else ""
@@ -541,42 +562,6 @@ def _lower(result: Result) -> str:
         return "not audited yet"
     epsilon, confidence = number(result.lower.get("epsilon", 0.0)), result.lower.get("confidence")
     return rounded(epsilon, ROUND_FLOOR) + (f" (confidence {percent(confidence)})" if confidence else "")
-
-
-def _lower_from(result: Result) -> str:
-    if result.lower is None:
-        return "No audit was made of this run"
-    trials = result.lower.get("trials")
-    words = "An audit" if trials is None else f"An audit: {trials:,} simulated runs in each of two worlds"
-    return ". ".join([words, *(text.rstrip(".") for text in [result.lower.get("note")] if text)])
-
-
-def _next_steps(result: Result) -> list[str]:
-    """Return advice on what to do after reading the page."""
-    steps = []
-    epsilon = number(result.upper.get("epsilon"))
-    if result.lower is None:
-        steps.append(
-            "Have the run attacked: a lower bound shows that nothing is grossly wrong (ostraka audit)."
-        )
-    if not result.upper.get("simulation") and epsilon > _WEAK:
-        steps.append(
-            f"Epsilon is above {_WEAK:g}. Decide whether that protects enough: a run with a smaller budget "
-            "has more noise, and 'ostraka plan' says what teachers learn then."
-        )
-    if result.utility.get("student") is None and result.utility.get("r2") is None:
-        steps.append("Measure the model on public rows with known labels before it is used.")
-    elif "r2" in result.utility:
-        steps.append("Look at errors by group: the model may be further off for some groups than for others.")
-    else:
-        steps.append(
-            "Look at the recall of each class above: the model may serve some groups worse than others."
-        )
-    steps.append(
-        "Keep the ledger and the teachers' partition with the data; pass on only what is named public."
-    )
-    steps.append("Any further release from the same data adds to epsilon: charge it to the same ledger.")
-    return steps
 
 
 def _text(value: Any) -> str:
