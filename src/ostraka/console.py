@@ -60,8 +60,8 @@ def failure(error: BaseException) -> tuple[int, str]:
         code, words = USAGE, error.format_message()
         if error.ctx is not None:
             words = f"{words if words[-1:] in '.?!)' else f'{words}.'} See '{error.ctx.command_path} --help'"
-    elif _over_budget(error):
-        code, words = BUDGET, str(error)
+    elif isinstance(error, getattr(sys.modules.get("ostraka.core.ledger"), "BudgetExceeded", ())):
+        code, words = BUDGET, str(error)  # the ledger is not imported for that
     elif isinstance(error, MemoryError):
         words = "there is not enough memory for numbers as large as these, or noise as small: type others"
     elif isinstance(error, OSError) and error.strerror:
@@ -69,16 +69,18 @@ def failure(error: BaseException) -> tuple[int, str]:
     elif raised_here(error.__traceback__):
         words = str(error)
     else:
-        words = _defect(error)
+        # its type and place alone
+        places = [
+            f"{Path(frame.filename).parent.name}/{Path(frame.filename).name}:{frame.lineno}"
+            for frame in traceback.extract_tb(error.__traceback__)
+        ]
+        words = (
+            f"unexpected {type(error).__name__}, please report it with this line: {' > '.join(places[-6:])}. "
+            "Its message is not shown, because it may quote private values"
+        )
     for name, option in _OPTIONS.items():
         words = words.replace(name, option)
     return code, words
-
-
-def _over_budget(error: BaseException) -> bool:
-    """Return whether the error is the ledger's BudgetExceeded, without importing the ledger."""
-    ledger = sys.modules.get("ostraka.core.ledger")
-    return ledger is not None and isinstance(error, ledger.BudgetExceeded)
 
 
 def require_consent(question: str, *, yes: bool) -> None:
@@ -130,18 +132,6 @@ def raised_here(trace: TracebackType | None) -> bool:
     frame = trace.tb_frame
     is_ours = str(frame.f_globals.get("__name__", "")).split(".")[0] == "ostraka"
     return is_ours and frame.f_code.co_code[trace.tb_lasti] == _RAISE
-
-
-def _defect(error: BaseException) -> str:
-    """Describe an error by its type and place, without its message."""
-    places = [
-        f"{Path(frame.filename).parent.name}/{Path(frame.filename).name}:{frame.lineno}"
-        for frame in traceback.extract_tb(error.__traceback__)
-    ]
-    return (
-        f"unexpected {type(error).__name__}, please report it with this line: {' > '.join(places[-6:])}. "
-        "Its message is not shown, because it may quote private values"
-    )
 
 
 def say(record: dict[str, Any], words: str, *, as_json: bool) -> None:
@@ -384,8 +374,15 @@ class Stages:
             self._show(stage)
             self._bar.length = total
             self._bar.update(done - self._bar.pos)
-        if done >= total:
-            self._finish(stage, total)
+        if done < total:
+            return
+        self._finished.add(stage)
+        later = [name for name in self._names if name not in self._finished]
+        if self._is_terminal and later:
+            self._show(later[0])
+        if not self._is_terminal:
+            name = self._names.get(stage, stage)
+            click.echo(name if total == 1 else f"{name}: {total:,}", err=True)
 
     def _show(self, stage: str) -> None:
         """Begin the bar of a stage below that of the one before."""
@@ -402,15 +399,6 @@ class Stages:
         if self._bar is not None:
             self._bar.__exit__(None, None, None)
             self._bar = None
-
-    def _finish(self, stage: str, total: int) -> None:
-        self._finished.add(stage)
-        later = [name for name in self._names if name not in self._finished]
-        if self._is_terminal and later:
-            self._show(later[0])
-        if not self._is_terminal:
-            name = self._names.get(stage, stage)
-            click.echo(name if total == 1 else f"{name}: {total:,}", err=True)
 
     def __repr__(self) -> str:
         return "Stages()"  # without an address: an estimator that holds one prints the same in every process

@@ -123,17 +123,34 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
         self.classes_, codes = labels.classes, labels.encode(y)
         if len(self.classes_) < 2:  # scikit-learn's tests expect this sentence
             raise ValueError("TorchClassifier cannot learn from one class: y must hold two or more")
+        from ostraka.nets import training
+
         if self.patience is not None:
-            return self._fit_with_early_stopping(X, codes)
+            # a stack of one network can hold rows out
+            from ostraka.nets import vectorised
+
+            plan = vectorised.plan(self, n_features=X.shape[1], n_classes=len(self.classes_))
+            [weights], [failed], self.losses_ = vectorised.train_stack(
+                plan.alone(),
+                [training.TrainingSet(rows=X, codes=codes, seed=self.seed())],
+                checkpoint=self.checkpoint,
+                on_progress=training.epoch_callback(self.progress),
+            )
+            self.module_ = plan.module
+            self.module_.load_state_dict(weights, strict=False)  # tied weights have one name only
+            self.module_.eval()
+            if failed:
+                raise TrainingDiverged(
+                    "a loss was not finite, or the module raised: try a smaller learning_rate"
+                )
+            return self
         import torch
 
-        from ostraka.nets.training import device, digest
-
-        targets = torch.as_tensor(codes, device=device(self.device))
+        targets = torch.as_tensor(codes, device=training.device(self.device))
         return self.minimise(
             X,
             lambda logits, rows: torch.nn.functional.cross_entropy(logits, targets[rows]),
-            name=digest(X, codes),
+            name=training.digest(X, codes),
         )
 
     def minimise(self, X: np.ndarray, loss: Loss, *, name: str) -> Self:
@@ -155,10 +172,10 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
 
         where, seed = device(self.device), self.seed()
         rows = torch.as_tensor(X, device=where)
-        module = self.opened(rows, seed=seed)
+        module, augment = self.opened(rows, seed=seed), self.augment or (lambda part: part)
         objective = Objective(
             optimizer=self.new_optimizer(module.parameters()),
-            loss=lambda batch: loss(module(self._augmented(rows[batch])), batch),
+            loss=lambda batch: loss(module(augment(rows[batch])), batch),
         )
         try:
             self.train_on(
@@ -239,7 +256,11 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
         with torch.random.fork_rng():
             reseed(seed)
             if isinstance(self.module, torch.nn.Module):
-                return _redrawn(copy.deepcopy(self.module))
+                redrawn = copy.deepcopy(self.module)
+                for part in redrawn.modules():  # so that the weights depend on the seed only
+                    if hasattr(part, "reset_parameters"):
+                        part.reset_parameters()  # type: ignore[operator]
+                return redrawn
             make = NAMED[self.module] if isinstance(self.module, str) else self.module
             module: nn.Module = make(n_features, n_classes)
             return module
@@ -249,7 +270,8 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
         import torch
 
         make = torch.optim.Adam if self.optimizer is None else self.optimizer
-        options: dict[str, Any] = {"fused": True} if fused and make in _fusible() else {}
+        fusible = torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad
+        options: dict[str, Any] = {"fused": True} if fused and make in fusible else {}
         return make(parameters, lr=self.learning_rate, **options)
 
     def seed(self) -> int:
@@ -284,26 +306,6 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
         ):
             raise ValueError("module must return logits, but it ends in a softmax: remove that layer")
 
-    def _fit_with_early_stopping(self, X: np.ndarray, codes: np.ndarray) -> Self:
-        """Train as a stack of one network, which can hold rows out."""
-        from ostraka.nets import training, vectorised
-        from ostraka.nets import vectorised as planning
-        from ostraka.nets.training import epoch_callback
-
-        plan = planning.plan(self, n_features=X.shape[1], n_classes=len(self.classes_))
-        [weights], [failed], self.losses_ = vectorised.train_stack(
-            plan.alone(),
-            [training.TrainingSet(rows=X, codes=codes, seed=self.seed())],
-            checkpoint=self.checkpoint,
-            on_progress=epoch_callback(self.progress),
-        )
-        self.module_ = plan.module
-        self.module_.load_state_dict(weights, strict=False)  # tied weights have one name only
-        self.module_.eval()
-        if failed:
-            raise TrainingDiverged("a loss was not finite, or the module raised: try a smaller learning_rate")
-        return self
-
     def _check(self) -> None:
         _check.integer(epochs=self.epochs, batch_size=self.batch_size, least=1)
         if self.patience is not None:
@@ -317,27 +319,10 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
                 f"module must be a name, a torch module or a callable, got {self.module!r}"
             )
 
-    def _augmented(self, rows: torch.Tensor) -> torch.Tensor:
-        return rows if self.augment is None else self.augment(rows)
-
 
 def _require_torch() -> None:
     """Raise with the install command unless torch is installed."""
     _check.require("torch", extra="torch")
-
-
-def _fusible() -> tuple[Any, ...]:
-    import torch
-
-    return torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad
-
-
-def _redrawn(module: nn.Module) -> nn.Module:
-    """Draw the weights of every layer anew, so that they depend on the seed only."""
-    for part in module.modules():
-        if hasattr(part, "reset_parameters"):
-            part.reset_parameters()  # type: ignore[operator]
-    return module
 
 
 def _batches(

@@ -271,7 +271,7 @@ class TestForgery:
                     f"SELECT {', '.join(Row._fields)} FROM entry ORDER BY seq"
                 ).fetchall():
                     row = Row._make(fields)
-                    head = row.seal(seal, head, prices[row.price])
+                    head = seal.entry(row, head, prices[row.price])
                     db.execute("UPDATE entry SET digest = ? WHERE seq = ?", (head, row.seq))
                 for _, sql in triggers:
                     db.execute(sql)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import math
 import os
@@ -145,12 +146,8 @@ def verify(
         if anchor is not None:  # else opening has read everything
             ledger.verify()
         totals = _totals(ledger)
-    if as_json:
-        click.echo(json.dumps({"intact": True, "anchored": anchor is not None, **totals}, indent=2))
-    else:
-        click.echo(
-            f"intact: {totals['charges']} charges and {totals['grants']} grants, head {totals['head']}"
-        )
+    words = f"intact: {totals['charges']} charges and {totals['grants']} grants, head {totals['head']}"
+    console.say({"intact": True, "anchored": anchor is not None, **totals}, words, as_json=as_json)
 
 
 @verb(app)
@@ -173,10 +170,8 @@ def grant(
         with console.usage():
             seq = ledger.grant(account, budget_epsilon=epsilon, by=by)
         (granted,) = (_account(entry) for entry in ledger.accounts() if entry.name == account)
-    if as_json:
-        click.echo(json.dumps({"seq": seq, **granted}, indent=2))
-    else:
-        click.echo(f"entry {seq}: {account} may spend epsilon {epsilon:g} in all")
+    words = f"entry {seq}: {account} may spend epsilon {epsilon:g} in all"
+    console.say({"seq": seq, **granted}, words, as_json=as_json)
 
 
 @verb(app)
@@ -216,7 +211,7 @@ def anchor(
     with _opened(file, secret) as ledger:
         ledger.anchor(path)
         record = {"anchor": str(path), "charges": ledger.count(), "head": ledger.head}
-    click.echo(json.dumps(record, indent=2) if as_json else f"{path} records head {record['head']}")
+    console.say(record, f"{path} records head {record['head']}", as_json=as_json)
 
 
 @verb(app)
@@ -252,20 +247,13 @@ def adopt(
         before = ledger.epsilon()
         seq = ledger.adopt(by=by, lost=lost or 0, reserve=reserve)
         charged = ledger.epsilon() - before
-        record = {
-            "seq": seq,
-            "lost": lost,
-            "charged": charged,
-            "epsilon_left": ledger.left(),
-            "head": ledger.head,
-        }
-    click.echo(
-        json.dumps(record, indent=2)
-        if as_json
-        else f"entry {seq}: adopted, {'all' if lost is None else lost} lost answers charged: epsilon "
-        f"{charged:.4g}, {record['epsilon_left']:.4g} left. "
-        "Make new anchors with ostraka ledger anchor"
+        left, head = ledger.left(), ledger.head
+    words = (
+        f"entry {seq}: adopted, {'all' if lost is None else lost} lost answers charged: epsilon "
+        f"{charged:.4g}, {left:.4g} left. Make new anchors with ostraka ledger anchor"
     )
+    record = {"seq": seq, "lost": lost, "charged": charged, "epsilon_left": left, "head": head}
+    console.say(record, words, as_json=as_json)
 
 
 @verb(app)
@@ -327,11 +315,8 @@ def restore(
 
 def _done(path: Path, copied: Copied, *, as_json: bool) -> None:
     record = {"file": str(path), "charges": copied.entries, "head": copied.head}
-    click.echo(
-        json.dumps(record, indent=2)
-        if as_json
-        else f"{path}: intact, {copied.entries} charges, head {copied.head}"
-    )
+    words = f"{path}: intact, {copied.entries} charges, head {copied.head}"
+    console.say(record, words, as_json=as_json)
 
 
 def _opened(file: str, secret: Path | None, **options: Any) -> Ledger:
@@ -395,19 +380,5 @@ def _account(account: Account) -> dict[str, object]:
 
 
 def _plain(entry: Entry) -> dict[str, object]:
-    return {
-        "seq": entry.seq,
-        "kind": entry.kind,
-        "account": entry.account,
-        "key": entry.key,
-        "mechanism": entry.mechanism,
-        "uses": entry.uses,
-        "unit": entry.unit,
-        "simulation": entry.simulation,
-        "digest": entry.digest,
-        "answer": entry.answer,
-        "cap": entry.cap,
-        "epsilon_after": entry.epsilon_after,
-        "at": entry.at,
-        "head": entry.head,
-    }
+    names = (field.name for field in dataclasses.fields(entry))
+    return {name: getattr(entry, name) for name in names if name != "curve"}

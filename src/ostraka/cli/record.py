@@ -87,11 +87,10 @@ def read(path: Path, *, array: str | None, n_classes: int | None) -> Votes:
     kinds = {text for column in columns for text in column}
     if "" in kinds:
         raise ValueError(f"{path} has empty cells: every teacher (row) must answer every query (column)")
-    if all(text.isdecimal() for text in kinds):
-        predictions = np.array([[int(text) for text in column] for column in columns]).T
-    else:
-        place = {kind: number for number, kind in enumerate(sorted(kinds))}
-        predictions = np.array([[place[text] for text in column] for column in columns]).T
+    place = {kind: number for number, kind in enumerate(sorted(kinds))}
+    if all(kind.isdecimal() for kind in kinds):
+        place = {kind: int(kind) for kind in kinds}
+    predictions = np.array([[place[text] for text in column] for column in columns]).T
     return Votes(counts=_counted(predictions, n_classes, str(path)).astype(float), queries=tuple(table.names))
 
 

@@ -13,7 +13,7 @@ import json
 import math
 import os
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -71,12 +71,7 @@ class Spent:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
-        return {
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "releases": self.releases,
-            "others": self.others,
-        }
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

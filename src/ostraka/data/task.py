@@ -306,63 +306,43 @@ def tables(
         )
     if ".npz" in {path.suffix.lower() for path in (private, public) if path is not None}:
         return _of_arrays(private, public, columns=columns, holdout=holdout, seed=seed)
-    if public is None:
-        return of_tables(
-            read(private, public=False, form=columns.form, missing=columns.missing),
-            None,
-            columns=columns,
-            holdout=holdout,
-            seed=seed,
-            texts=texts,
+    questions, numbers = None, list[str]()
+    if public is not None:
+        questions = read(public, public=True, form=public_form(public, columns.form), missing=columns.missing)
+        # what is a number there is likely one in the private rows; dates are left out here
+        aside = {columns.label, columns.person, *columns.drop, *columns.as_text}
+        names = [name for name in questions.names if name not in aside]
+        numbers = [name for name in names if questions.type_of(name)[0] == "number"]
+    learn = partial(of_tables, questions=questions, columns=columns, holdout=holdout, seed=seed, texts=texts)
+    if questions is None or not private.is_dir():
+        return learn(
+            read(
+                private,
+                public=False,
+                form=columns.form,
+                like=questions,
+                numbers=numbers,
+                missing=columns.missing,
+            )
         )
-    questions = read(public, public=True, form=public_form(public, columns.form), missing=columns.missing)
-    if private.is_dir():
-        # labels and people of all rows; other columns are there by name, and empty
-        import pyarrow as pa
-        from pyarrow import parquet
+    # labels and people of all rows; other columns are there by name, and empty
+    import pyarrow as pa
+    from pyarrow import parquet
 
-        from ostraka.data.parquet import files_of, pieces_of, schema_of
+    from ostraka.data.parquet import files_of, pieces_of, schema_of
 
-        files = files_of(private)
-        names = schema_of(files).names
-        pieces_of(files)  # refuses files without rows
-        columns_read = [name for name in dict.fromkeys((columns.label, columns.person)) if name in names]
-        frame = pa.concat_tables([parquet.ParquetFile(path).read(columns=columns_read) for path in files])
-        cells = {name: frame[name] if name in columns_read else pa.nulls(frame.num_rows) for name in names}
-        notes = [
-            f"{private} holds files which are not Parquet and are left out, such as {name}"
-            for name in sorted({entry.name for entry in private.iterdir()} - {path.name for path in files})
-        ]
-        rows = np.arange(1, frame.num_rows + 1)
-        return of_tables(
-            Table(private, pa.table(cells), rows, said=tuple(notes[:1])),
-            questions,
-            columns=columns,
-            holdout=None,
-            seed=seed,
-            texts=texts,
-        )
-    return of_tables(
-        read(
-            private,
-            public=False,
-            form=columns.form,
-            like=questions,
-            # likely numbers in the private rows, too; dates are left out here
-            numbers=[
-                name
-                for name in questions.names
-                if name not in {columns.label, columns.person, *columns.drop, *columns.as_text}
-                and questions.type_of(name)[0] == "number"
-            ],
-            missing=columns.missing,
-        ),
-        questions,
-        columns=columns,
-        holdout=None,
-        seed=seed,
-        texts=texts,
-    )
+    files = files_of(private)
+    names = schema_of(files).names
+    pieces_of(files)  # refuses files without rows
+    columns_read = [name for name in dict.fromkeys((columns.label, columns.person)) if name in names]
+    frame = pa.concat_tables([parquet.ParquetFile(path).read(columns=columns_read) for path in files])
+    cells = {name: frame[name] if name in columns_read else pa.nulls(frame.num_rows) for name in names}
+    notes = [
+        f"{private} holds files which are not Parquet and are left out, such as {name}"
+        for name in sorted({entry.name for entry in private.iterdir()} - {path.name for path in files})
+    ]
+    rows = np.arange(1, frame.num_rows + 1)
+    return learn(Table(private, pa.table(cells), rows, said=tuple(notes[:1])))
 
 
 def of_tables(

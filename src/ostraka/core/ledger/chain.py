@@ -216,10 +216,6 @@ class Row(NamedTuple):
     at: int | None = None
     digest: bytes = b""
 
-    def seal(self, seal: Seal, previous: bytes, priced: bytes) -> bytes | None:
-        """The digest over every field, the price and the previous digest."""
-        return seal.entry(self, previous, priced)
-
     def sealed(self, seal: Seal, previous: bytes, priced: bytes, *, at: int | None) -> Row:
         """The entry with its time and its digest, as it is written at the end of the chain."""
         digest = seal.entry((*self[:-2], at, b""), previous, priced)

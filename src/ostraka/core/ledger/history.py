@@ -51,21 +51,6 @@ class Balance:
     check. :meth:`fits` decides for as many uses at once as it can, down to one near the cap.
     """
 
-    __slots__ = (
-        "_ahead",
-        "_deciding",
-        "_epsilon",
-        "_for",
-        "_owed",
-        "_priced",
-        "_refused",
-        "_row",
-        "_then",
-        "_total",
-        "_width",
-        "budget",
-    )
-
     def __init__(self, budget: Budget, deciding: Callable[[Price], Price] | None = None) -> None:
         self.budget = budget
         self._deciding = deciding  # which price of the ledger decides an adaptive budget's rule
@@ -419,7 +404,7 @@ class History:
         heads = store.heads([row.seq - 1 for row in rows])
         for row in rows:
             before = heads.get(row.seq - 1, self.genesis)
-            if row.digest != row.seal(self._seal, before, _digest(self._priced(row, store))):
+            if row.digest != self._seal.entry(row, before, _digest(self._priced(row, store))):
                 raise self.damaged(row.seq, "its fields do not match its digest, or do not follow")
 
     def _priced(self, row: Row, store: Store) -> Price | None:

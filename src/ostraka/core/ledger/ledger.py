@@ -257,18 +257,8 @@ class Ledger(CommittedState):
             earlier = None if key is None else self._store.with_keys([(account, key)]).get((account, key))
             if earlier is not None:
                 return history.checked(earlier, self._store).seq
-            row = Row(
-                seq=history.seq + 1,
-                kind=GRANT,
-                account=account,
-                key=key,
-                price=None,
-                uses=0,
-                protects=history.protects or "",
-                simulation=0,
-                epsilon=history.dataset.epsilon,
-                cap=float(budget_epsilon),
-            )
+            note = _note(history, history.seq + 1, "")
+            row = note._replace(kind=GRANT, account=account, key=key, cap=float(budget_epsilon))
             history.write(
                 [row, *([_note(history, row.seq + 1, f"grant by {by}")] if by else [])], self._store
             )
