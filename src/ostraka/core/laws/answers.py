@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 _EVERY = 16  # answers after which a state is kept
 _MOST_RUNS = 4
-_MOST_BY_ONE = 64  # answers that are taken one by one where the smooth bound does not hold
+_MOST_BY_ONE = 64  # answers that are taken one by one where the smooth bound does not hold or is wide
+_LOUD = 0.095  # shift; with less noise it is wide
 _WORTHWHILE = 0.2  # shift; with less noise, other bounds are smaller
 # Up to which shift w is followed how far down. With less noise, rare outcomes cost more than they tell.
 _TAILS = ((0.07, Tail(1e-16, 3e-13)), (0.095, Tail(1e-13, 1e-10)), (0.133, Tail(1e-12, 1e-9)))
@@ -76,15 +77,15 @@ class _Run:
 
     def values(self, answers: int) -> tuple[float, np.ndarray] | None:
         """A grid spacing, and w after so many answers at 0, 1, ... of it."""
-        first = self._way.first
-        if answers > first and self._tail is not None:
+        most = _MOST_BY_ONE if self._shift <= _WORTHWHILE else self._way.first
+        if answers > (most if self._shift > _LOUD else self._way.first) and self._tail is not None:
             with contextlib.suppress(NotSmoothError):
                 return self._way.step * self._shift, self._state(answers, self._tail).values()
             self._tail = None
-        if answers > (_MOST_BY_ONE if self._shift <= _WORTHWHILE else first):
+        if answers > most:
             return None
         if answers > len(self._first):
-            self._follow(first if answers <= first else _MOST_BY_ONE)
+            self._follow(self._way.first if answers <= self._way.first else most)
         return self._way.step * self._way.finer * self._shift, self._first[answers]
 
     def _state(self, answers: int, tail: Tail) -> Smooth:

@@ -3,7 +3,8 @@
 Let w be the most that n answers of a family tell against log odds x, and G that of one Gaussian. At z
 standard deviations of the Gaussian that dominates all n answers, w(x) = G(x) for a Gaussian whose shift is a
 share of that one's. The share hardly depends on the noise: it falls from 1 for one answer to .802 for 256. A
-file of each kind of answers holds it, rounded up, for blocks of noises, numbers of answers and heights z.
+file of each kind of answers holds it, rounded up, for blocks of noises, numbers of answers and heights z. The
+largest number stands for what the recursion does not follow.
 Between them it is interpolated, and exceeds what the recursion gives for every number, at 265 heights.
 
 They do so for some noises only. A shift s between two of them is a share r of the next, s' = s / r, and
@@ -11,9 +12,7 @@ They do so for some noises only. A shift s between two of them is a share r of t
     w(x; s) <= r w(x / r; s') + r (1 - r) times the integral of exp(x - r y) w(y; s') over y > x / r.
 
 docs/composition.md has the proof. ``python -m ostraka.core.laws.equivalents`` writes both files anew, which
-takes about two minutes of processor time. The files here are, number by number, the larger of what it writes
-and of an earlier run by parts: as good bounds, a little wider. After a new run set ``_DIGESTS`` to what it
-prints.
+takes about six minutes of processor time. Then set ``_DIGESTS`` to what it prints.
 """
 
 from __future__ import annotations
@@ -35,43 +34,53 @@ from ostraka.core.laws.law import ARGMAX, SCREEN, Law
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# Octaves below the largest size: the more a family tells, the nearer to each other
+# Octaves below a size of .07: the more a family tells, the nearer to each other
 _OCTAVES = (
+    *(-k / 32 for k in range(69, 0, -1)),
     *(begin + k / per for begin, per in enumerate((32, 28, 16)) for k in range(per)),
     *(3 + k / 5 for k in range(7)),
     *(4.46, 4.73, 5.0, 5.5, 6.0, 7.0, 8.0, 9.5, 11.0, 13.0),
 )
 _SIZES = tuple(0.07 * 2.0**-octave for octave in reversed(_OCTAVES))
-_BLOCK = 10  # sizes whose shares are stored as one: the largest
-_COUNTS = np.array([*range(1, 13), 14, 16, 20, 24, 28, 29, 32, 40, 48, 64, 65, 96, 128, 192, 256])
+# Sizes whose shares are stored as one, the largest. Above .0495 it depends on the size how far tails are followed.
+_QUIET = sum(size <= 0.0495 for size in _SIZES)
+_BLOCKS = (
+    *(_SIZES[first : min(first + 10, _QUIET)] for first in range(0, _QUIET, 10)),
+    *(_SIZES[first : first + 2] for first in range(_QUIET, len(_SIZES), 2)),
+)
+_COUNTS = np.array([*range(1, 13), 14, 16, 20, 24, 28, 29, 32, 40, 48, 64, 65, 96, 128, 192, 256, 384, 512])
 _HEIGHTS = np.concatenate([np.arange(0, 4, 0.25), np.arange(4, 8.26, 0.125)])  # standard deviations
 _GRID = np.arange(265) / 32  # the same, where a table is computed
-_LEAST, _STEPS = 0.75, 65_535  # share 0 of the file, and how many it tells apart
-_MOST = 160  # answers; of more, one adds less than what the theorem costs, and would seem to cost nothing
+_LEAST, _SPAN, _STEPS = (
+    0.75,
+    0.5,
+    65_535,
+)  # share 0 of the file, how far they reach, and how many it tells apart
+_LOUD, _MOST_OF_LOUD = 0.115, 64  # a shift, and answers: with less noise, more of them are not told tightly
 _SPACING = 0.035  # shifts: the widest spacing of a table
 _OUTWARD = 1e-12
 _DIGESTS = {
-    ARGMAX: "66758a2127d09413ac33c1450c02944e95ce3afbdfebc7b36d8b2874836d264e",
-    SCREEN: "a4f93308ff1b5a4ed30743e91e4a4d09df63b6c460f3d2353f1577447d781eaf",
+    ARGMAX: "1f21a0d4df432e76e1649347b5587d6d4d408ba0aa16bb17598987e8a0b0cc14",
+    SCREEN: "f75415e2380ce7a9e71701e26f8c3f65e15642f26e11913a99accfa087aa01c4",
 }
 
 
 def table(law: Law) -> tuple[float, np.ndarray] | None:
     """A grid spacing, and w after so many answers at 0, 1, ... of it; None where it is not tabulated."""
     place = bisect.bisect_left(_SIZES, law.size)
-    if law.kind not in _DIGESTS or place == len(_SIZES) or not 1 <= law.uses <= _MOST:
+    if law.kind not in _DIGESTS or place == len(_SIZES) or not 1 <= law.uses <= _COUNTS[-1]:
         return None
-    if not limit.within_reach(law):
-        return None
-    heights = _of_block(law.kind, place // _BLOCK, law.uses)
-    if heights is None:
+    if not limit.within_reach(law) or (law.uses > _MOST_OF_LOUD and law.mu_squared > _LOUD**2):
         return None
     size = _SIZES[place]
+    heights = _of_block(law.kind, bisect.bisect_left([sizes[-1] for sizes in _BLOCKS], size), law.uses)
+    if heights is None:
+        return None
     spread = math.sqrt(law.uses * Law(law.kind, size).mu_squared)
     ratio = min(1.0, law.size / size * (1 + _OUTWARD))
     y = _GRID * spread
-    values = gaussian_delta(y, np.interp(_GRID, _HEIGHTS, heights) * spread)
-    return _finer(ratio * y, _contracted(values, y, ratio), math.sqrt(law.uses))
+    shares = np.minimum(1.0, np.interp(_GRID, _HEIGHTS, heights))
+    return _finer(ratio * y, _contracted(gaussian_delta(y, shares * spread), y, ratio), math.sqrt(law.uses))
 
 
 def _contracted(values: np.ndarray, y: np.ndarray, ratio: float) -> np.ndarray:
@@ -98,7 +107,7 @@ def _of_block(kind: str, block: int, answers: int) -> np.ndarray | None:
         return None
     at = int(np.searchsorted(_COUNTS, answers))
     low, high = shares[block, max(0, at - 1)], shares[block, at]
-    if answers > 1 and high[0] >= 1:
+    if high[0] >= _LEAST + _SPAN:
         return None
     weight = _weights(np.array([answers]))[0, max(0, at - 1)] if at else 0.0
     return np.asarray(weight * low + (1 - weight) * high)
@@ -112,7 +121,7 @@ def _shares(kind: str) -> np.ndarray | None:
     if hashlib.sha256(content).hexdigest() != _DIGESTS[kind]:
         return None
     numbers = np.frombuffer(content, dtype="<u2").reshape(-1, len(_COUNTS), len(_HEIGHTS))
-    return np.asarray(_LEAST + numbers * ((1 - _LEAST) / _STEPS))
+    return np.asarray(_LEAST + numbers * (_SPAN / _STEPS))
 
 
 def _path(kind: str) -> Path:
@@ -145,20 +154,9 @@ def tabulate(kind: str, sizes: Iterable[float]) -> np.ndarray:
     knots += np.array(
         [[lacking[np.ix_(n > 0, z > 0)].max() for z in by_height.T] for n in by_count.T]
     )  # what a point lacks is added to all knots around it
-    numbers = np.ceil((knots - _LEAST) * (_STEPS / (1 - _LEAST))) + 1  # one: far more than all rounding
-    return _settled(np.clip(numbers, 0, _STEPS).astype("<u2"))
-
-
-def _settled(numbers: np.ndarray) -> np.ndarray:
-    """Where a corner would have to be above 1, all corners of its cell are 1: the Gaussian of all answers."""
-    full = numbers == _STEPS
-    apart = np.diff(_COUNTS) > 1  # counts with numbers of answers between them
-    either = np.where(apart[:, None], full[1:] | full[:-1], False)
-    wanted = full.copy()
-    for rows, cells in ((slice(None), full), (slice(1, None), either), (slice(None, -1), either)):
-        wanted[rows, 1:] |= cells[:, 1:] | cells[:, :-1]
-        wanted[rows, :-1] |= cells[:, :-1] | cells[:, 1:]
-    return np.where(wanted, np.uint16(_STEPS), numbers).astype("<u2")
+    numbers = np.ceil((knots - _LEAST) * (_STEPS / _SPAN)) + 1  # one: far more than all rounding
+    numbers[1:][exact[_COUNTS[1:] - 1, 0] >= 1] = _STEPS
+    return np.minimum(numbers, _STEPS).astype("<u2")
 
 
 def _exact(law: Law) -> np.ndarray:
@@ -208,7 +206,6 @@ def _solved(x: np.ndarray, values: np.ndarray, start: np.ndarray) -> np.ndarray:
 
 if __name__ == "__main__":
     for table_kind in _DIGESTS:
-        blocks = [_SIZES[first : first + _BLOCK] for first in range(0, len(_SIZES), _BLOCK)]
-        shares_of_blocks = np.stack([tabulate(table_kind, sizes) for sizes in blocks])
+        shares_of_blocks = np.stack([tabulate(table_kind, sizes) for sizes in _BLOCKS])
         _path(table_kind).write_bytes(shares_of_blocks.tobytes())
         sys.stdout.write(f"{table_kind}: {hashlib.sha256(shares_of_blocks.tobytes()).hexdigest()}\n")
