@@ -42,7 +42,7 @@ _OCTAVES = (
     *(4.46, 4.73, 5.0, 5.5, 6.0, 7.0, 8.0, 9.5, 11.0, 13.0),
 )
 _SIZES = tuple(0.07 * 2.0**-octave for octave in reversed(_OCTAVES))
-# Sizes whose shares are stored as one, the largest. Above .0495 it depends on the size how far tails are followed.
+# Sizes whose shares are stored as one, the largest. Above .0495 the size decides how far tails are followed.
 _QUIET = sum(size <= 0.0495 for size in _SIZES)
 _BLOCKS = (
     *(_SIZES[first : min(first + 10, _QUIET)] for first in range(0, _QUIET, 10)),
