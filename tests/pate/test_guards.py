@@ -1,6 +1,7 @@
 """Mistakes of users that would cost privacy or an honest number are refused, or said."""
 
 import warnings
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -37,9 +38,10 @@ def apart(private: np.ndarray, others: np.ndarray) -> None:
 
 def test_equal_rows_have_equal_digests_and_others_do_not():
     rows = np.array([[1.0, -0.0], [1.0, 0.0], [0.0, 1.0], [np.nan, 1.0], [np.nan, 1.0]])
-    one, two, three, four, five = _guards.row_digests(rows).tolist()
+    one, two, three, four, five = (_guards.row_digests(row[None]).item() for row in rows)
     assert one == two != three
     assert four == five != three
+    assert _guards.row_digests(rows).tolist() == sorted([one, two, three, four, five])
     grid = np.stack(np.meshgrid(np.arange(300.0), np.arange(300.0)), axis=-1).reshape(-1, 2)
     assert len(np.unique(_guards.row_digests(grid))) == 90_000
 
@@ -286,21 +288,25 @@ def test_a_sparse_matrix_that_is_too_wide_is_refused_with_the_way_out(tmp_path):
     assert not ledger.exists()
 
 
-def test_rows_are_counted_as_numpy_counts_them():
+@pytest.mark.parametrize("at_once", [3, 1 << 20])
+def test_rows_are_counted_as_numpy_counts_them(monkeypatch, at_once):
+    monkeypatch.setattr(_guards, "_AT_ONCE", at_once)
     rng = np.random.default_rng(3)
-    private, others = (rng.integers(0, 50, size=n).astype(np.uint64) for n in (400, 60))
-    for digests in (private, others, private[:1], np.arange(3, dtype=np.uint64)):
-        for ours, theirs in zip(
-            _guards._counts(np.sort(digests)), np.unique(digests, return_counts=True), strict=True
-        ):
-            assert np.array_equal(ours, theirs)
+    private, others = (np.sort(rng.integers(0, 50, size=n).astype(np.uint64)) for n in (400, 60))
+    for digests in (private, others, private[:1], np.arange(3, dtype=np.uint64), others[:4]):
+        lengths = np.concatenate([*_guards._run_lengths(digests)])
+        np.testing.assert_array_equal(lengths, np.unique(digests, return_counts=True)[1])
+        assert _guards._twins(digests) == lengths[lengths > 1].sum()
     others = np.concatenate([others, others + np.uint64(30)])  # some that the private table lacks
-    totals, mine = _guards._pooled(private, others)
     values = np.unique(np.concatenate([private, others]))
-    expected = sorted(
-        ((private == value).sum() + (others == value).sum(), (private == value).sum()) for value in values
-    )
-    assert sorted(zip(totals.tolist(), mine.tolist(), strict=True)) == expected
+    mine, theirs = ([int((table == value).sum()) for value in values] for table in (private, others))
+    for repeats in (1, 3):  # a table that is repeated as a whole counts once
+        pooled = _guards._Pooled.of(np.repeat(private, repeats), others)
+        totals = Counter(np.add(mine, theirs).tolist())
+        assert {kind: n for kind, n in pooled.times.items() if n} == totals
+        pairs = zip(pooled.private.tolist(), pooled.others.tolist(), strict=True)
+        assert sorted(pairs) == sorted(pair for pair in zip(mine, theirs, strict=True) if pair[1])
+        assert pooled.n_private == len(private)
 
 
 def test_digests_do_not_depend_on_the_size_of_blocks(monkeypatch):

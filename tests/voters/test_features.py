@@ -156,7 +156,7 @@ class TestSensitivity:
             counted(cells, PRIVATE[:40], LABELS[:40], np.repeat(np.arange(10), 4))
 
     def test_a_planted_second_ballot_is_seen(self, cells, monkeypatch):
-        monkeypatch.setattr(RowVoter, "_weights", lambda self: np.full(len(self._people), 2))
+        monkeypatch.setattr(RowVoter, "_weights", lambda self: np.full(len(self._labels), 2))
         base = counted(cells, PRIVATE[:20], LABELS[:20])
         others = (DIGITS[:10] + 1) % 10
         moved = [

@@ -1,6 +1,5 @@
 """Shards: dealt by a keyed hash, equal, disjoint, complete, whole; and the written deal shows any change."""
 
-import dataclasses
 import datetime as dt
 import hashlib
 import json
@@ -128,6 +127,32 @@ def test_json_and_back_is_the_same_manifest():
     np.testing.assert_array_equal(back.shards, manifest.shards)
 
 
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("units", [PEOPLE, 57])
+def test_the_deal_is_that_of_earlier_versions_however_it_is_written(units, version):
+    before, now = (partition(units, n_teachers=3, key=KEY, version=k) for k in (version, 4))
+    np.testing.assert_array_equal(now.units, before.units)
+    np.testing.assert_array_equal(now.shards, before.shards)
+    np.testing.assert_array_equal(Manifest.from_json(before.to_json()).units, now.units)
+    assert {"shards", "units"} <= json.loads(before.to_json()).keys()
+    assert now.sha256 != before.sha256
+
+
+def test_rows_take_as_little_room_however_many_they_are():
+    small, large = (partition(n_rows, n_teachers=3, key=KEY) for n_rows in (5, 10**9))
+    assert len(large.to_json()) - len(small.to_json()) == 2 * (len(str(10**9)) - 1)
+    Manifest.from_json(large.to_json()).check(10**9)
+
+
+def test_equal_halves_of_hashes_are_ordered_by_the_other_half(monkeypatch):
+    want = partition(300, n_teachers=7, key=KEY).units
+    halves = np.random.default_rng(0).integers(0, 2, size=(300, 2), dtype=np.uint64)
+    order = _order(halves)
+    np.testing.assert_array_equal(order, np.lexsort((halves[:, 1], halves[:, 0])))
+    monkeypatch.setattr("ostraka.data.units._BLOCK", 64)
+    np.testing.assert_array_equal(partition(300, n_teachers=7, key=KEY).units, want)
+
+
 def test_neither_names_nor_the_key_are_written_or_shown():
     manifest = partition(PEOPLE, n_teachers=3, key=KEY)
     for text in (manifest.to_json(), repr(manifest)):
@@ -136,17 +161,25 @@ def test_neither_names_nor_the_key_are_written_or_shown():
     assert repr(manifest) == "Manifest(n_teachers=3, n_rows=8, n_units=5, unit='person')"
 
 
+HEADER = ["n_teachers", "n_rows", "n_units", "unit", "commitment", "sha256", "version"]
+
+
 @pytest.mark.parametrize(
-    "field", ["n_teachers", "n_rows", "n_units", "unit", "commitment", "sha256", "shards", "units", "version"]
+    ("units", "version", "field"),
+    [
+        *((8, 3, field) for field in (*HEADER, "shards", "units")),
+        *((8, 4, field) for field in (*HEADER, "seed")),
+        *((PEOPLE, 4, field) for field in (*HEADER, "units")),
+    ],
 )
-def test_any_change_of_the_written_manifest_is_seen(field):
-    record = json.loads(partition(8, n_teachers=4, key=KEY).to_json())
+def test_any_change_of_the_written_manifest_is_seen(units, version, field):
+    record = json.loads(partition(units, n_teachers=4, key=KEY, version=version).to_json())
     value = record[field]
     record[field] = {
         "n_teachers": 2,
         "n_rows": 9,
         "n_units": 7,
-        "unit": "person",
+        "unit": "person" if units == 8 else "row",
         "version": 1,
         "shards": [3 - shard for shard in value] if field == "shards" else None,
         "units": value[::-1] if field == "units" else None,
@@ -163,7 +196,8 @@ def test_what_is_no_manifest_is_refused(text):
 
 def broken(**changes):
     good = partition(6, n_teachers=3, key=KEY)
-    fields = {field.name: getattr(good, field.name) for field in dataclasses.fields(good)}
+    names = ("n_teachers", "unit", "commitment", "shards", "units")
+    fields = {name: getattr(good, name) for name in names}
     return Manifest(**{**fields, **changes})
 
 
@@ -181,6 +215,9 @@ def broken(**changes):
         ({"units": [0, 1, 2, 3, 4, -1]}, "without gaps"),
         ({"n_teachers": 0}, "n_teachers must be"),
         ({"unit": "party of one"}, "unit must be"),
+        ({"seed": b"short", "n_rows": 6}, "a seed of 32 bytes"),
+        ({"seed": b"x" * 32, "n_rows": 2}, "a seed of 32 bytes"),
+        ({"seed": b"x" * 32, "n_rows": 6, "unit": "person"}, "a seed of 32 bytes"),
     ],
 )
 def test_a_partition_that_is_none_cannot_be_made(changes, match):

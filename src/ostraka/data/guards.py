@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import math
 import os
 import warnings
-from typing import Any
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from sklearn.frozen import FrozenEstimator
@@ -17,6 +19,9 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
 from ostraka.data.parquet import ParquetRows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 REPEATED = (
     "most private rows occur several times. If equal rows are one person's, only one of them is protected: "
@@ -31,6 +36,7 @@ _FALSE_ALARM = 1e-4  # that equal rows of two independent samples of one populat
 _Z = 4.5  # standard deviations, for the same reason: a chance of 3e-6
 _SKETCH = 512  # smallest digests of a table: two tables that share a few per cent of their rows share some
 _BLOCK = 1 << 14  # rows whose digests are made at a time
+_AT_ONCE = 1 << 20  # digests that are compared at a time
 _REFIT = (
     "these private rows were learned from before in this process, under another ledger: each result states "
     "its own epsilon only, and together they cost about the sum. Pass one ledger=PATH to all of them"
@@ -40,7 +46,7 @@ _warned: list[bool] = []
 
 
 def row_digests(X: Any, *, columns: Any = None) -> np.ndarray:
-    """Return a 64-bit digest of each row; different rows collide with a chance of 2⁻⁶⁴.
+    """Return a 64-bit digest of each row, in rising order; different rows collide with a chance of 2⁻⁶⁴.
 
     Parameters
     ----------
@@ -48,11 +54,13 @@ def row_digests(X: Any, *, columns: Any = None) -> np.ndarray:
     columns : sequence of str, optional
         Names in the order to read them in. None: as they come.
     """
-    return _digests(_columns(X, names=columns))
+    digests = _digests(_columns(X, names=columns))
+    digests.sort()
+    return digests
 
 
 def require_apart(private: np.ndarray, others: np.ndarray, *, what: str, way_out: str) -> None:
-    """Refuse public rows that seem to be copies of private ones.
+    """Refuse public rows that seem to be copies of private ones, by digests in rising order.
 
     Rows of coarse tables are often equal by chance. If both tables were samples of one population, then of
     all rows of one value, each would stand in either table by chance. Copies balance the tables more.
@@ -64,36 +72,36 @@ def require_apart(private: np.ndarray, others: np.ndarray, *, what: str, way_out
     """
     from scipy.stats import binom
 
-    totals, mine = _pooled(private, others)
-    # more of the values that occur twice are in both tables than chance explains
-    twice, n, m = totals == 2, mine.sum(), totals.sum() - mine.sum()
-    apart = int((mine[twice] == 1).sum())
-    beyond_chance = binom.sf(apart - 1, twice.sum(), 2 * n * m / (n + m) ** 2) < _FALSE_ALARM
+    pooled = _Pooled.of(private, others)
+    n, m = pooled.n_private, int(pooled.others.sum())
+    # more of the rows that occur twice are in both tables than chance explains
+    apart = int(((pooled.private == 1) & (pooled.others == 1)).sum())
+    beyond_chance = binom.sf(apart - 1, pooled.times.get(2, 0), 2 * n * m / (n + m) ** 2) < _FALSE_ALARM
     if not beyond_chance:
-        # the tables share more rows, each value counted as in the table with fewer, than by chance
+        # the tables share more rows, each counted as in the table with fewer, than by chance
         mean = variance = 0.0
-        for kind, times in zip(*map(np.ndarray.tolist, _counts(np.sort(totals))), strict=True):
+        for kind, times in pooled.times.items():
             counts = np.arange(kind + 1)
             chance, shared = binom.pmf(counts, kind, n / (n + m)), np.minimum(counts, kind - counts)
             expected = float(chance @ shared)
             mean += times * expected
             variance += times * (float(chance @ shared**2) - expected**2)
-        excess = float(np.minimum(mine, totals - mine).sum()) - mean
+        excess = float(np.minimum(pooled.private, pooled.others).sum()) - mean
         beyond_chance = excess > _Z * np.sqrt(variance) > 0
     if not beyond_chance:
         return
-    copies = int(np.isin(others, private).sum())
+    copies = int(np.count_nonzero(_occurrences(private, others)))
     raise ValueError(f"{copies:,} of the {len(others):,} {what} are private rows, too: {way_out}")
 
 
 def seems_repeated(X: Any, digests: np.ndarray) -> bool:
-    """Return whether most rows occur twice, although few would if the columns were independent."""
+    """Whether most rows occur twice, by sorted digests, although few would if columns were independent."""
     if _twins(digests) <= len(digests) / 2:
         return False
     shuffle = np.random.default_rng(0)  # decides about a warning only
     if isinstance(X, ParquetRows):  # rows of one group are enough to see it
         X = next(block for _, block in X.blocks(X.pieces))
-    shuffled = _digests([shuffle.permutation(column) for column in _columns(X)])
+    shuffled = np.sort(_digests([shuffle.permutation(column) for column in _columns(X)]))
     return _twins(shuffled) < len(shuffled) / 10
 
 
@@ -133,23 +141,50 @@ def require_safe_pipeline(model: Any, *, public_given: bool) -> None:
 
 def warn_of_refits(digests: np.ndarray) -> None:
     """Warn once in a process that the same rows were learned from under two ledgers in memory."""
-    sketch = _counts(np.sort(digests))[0][:_SKETCH].copy()  # not a view of all digests
+    size = _SKETCH
+    sketch = np.unique(digests[:size])
+    while len(sketch) < _SKETCH and size < len(digests):
+        size *= 2
+        sketch = np.unique(digests[:size])[:_SKETCH].copy()
     if not _warned and any(np.isin(sketch, earlier).any() for earlier in _seen):
         _warned.append(True)
         warnings.warn(_REFIT, stacklevel=2)
     _seen.append(sketch)
 
 
-def _pooled(private: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return how often each different row occurs in both tables together, and in the private one."""
-    # the rows of both tables come first, then those of the other table alone
-    (values, counts), (other_values, other_counts) = _counted(private), _counted(others)
-    places = np.minimum(np.searchsorted(values, other_values), len(values) - 1)
-    shared = values[places] == other_values
-    totals = counts.copy()
-    totals[places[shared]] += other_counts[shared]
-    alone = other_counts[~shared]
-    return np.concatenate([totals, alone]), np.concatenate([counts, np.zeros_like(alone)])
+class _Pooled(NamedTuple):
+    """Rows of two tables together.
+
+    ``times`` says how many different rows occur how often; ``private`` and ``others``, how often each
+    different row of the other table occurs in either. A table that is repeated as a whole counts once.
+    """
+
+    times: dict[int, int]
+    private: np.ndarray
+    others: np.ndarray
+    n_private: int
+
+    @classmethod
+    def of(cls, private: np.ndarray, others: np.ndarray) -> Self:
+        """Count the rows of two tables, whose digests are in rising order."""
+        lengths = Counter[int]()
+        for some in _run_lengths(private):
+            kinds, numbers = np.unique(some, return_counts=True)
+            lengths.update(dict(zip(kinds.tolist(), numbers.tolist(), strict=True)))
+        repeats = math.gcd(*lengths)
+        values, counts = np.unique(others, return_counts=True)
+        counts = counts // np.gcd.reduce(counts)
+        mine = _occurrences(private, values) // repeats
+        times = Counter({kind // repeats: number for kind, number in lengths.items()})
+        times.subtract(Counter(mine[mine > 0].tolist()))
+        times.update((mine + counts).tolist())
+        return cls(times, mine, counts, len(private) // repeats)
+
+
+def _occurrences(ordered: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """How often each of some numbers occurs in a sorted array."""
+    ends = [np.searchsorted(ordered, values, side=side) for side in ("left", "right")]
+    return np.asarray(ends[1] - ends[0])
 
 
 def block_digests(key: bytes, block: np.ndarray) -> np.ndarray:
@@ -183,23 +218,20 @@ def _columns(X: Any, *, names: Any = None) -> list[np.ndarray]:
     return [np.asarray(X[name]) for name in (X.columns if names is None else names)]
 
 
-def _twins(digests: np.ndarray) -> int:
+def _twins(ordered: np.ndarray) -> int:
     """Return the number of rows that are equal to another one."""
-    counts = _counts(np.sort(digests))[1]
-    return int(counts[counts > 1].sum())
+    return sum(int(lengths[lengths > 1].sum()) for lengths in _run_lengths(ordered))
 
 
-def _counted(digests: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Count the different rows; a table that is repeated k times as a whole counts once."""
-    values, counts = _counts(np.sort(digests))
-    return values, counts // np.gcd.reduce(counts)
-
-
-def _counts(ordered: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the different numbers of a sorted array, and how often each occurs."""
-    # NumPy's unique looks each number up in a table of all, which takes ten times as long for a million
-    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-    return ordered[starts], np.diff(np.append(starts, len(ordered)))
+def _run_lengths(ordered: np.ndarray) -> Iterator[np.ndarray]:
+    """How often each different number of a sorted array occurs, block by block."""
+    begun = 0
+    for start in range(1, len(ordered), _AT_ONCE):
+        stop = min(start + _AT_ONCE, len(ordered))
+        starts = start + np.flatnonzero(ordered[start:stop] != ordered[start - 1 : stop - 1])
+        yield np.diff(starts, prepend=begun)
+        begun = int(starts[-1]) if len(starts) else begun
+    yield np.array([len(ordered) - begun])
 
 
 def bits(numbers: np.ndarray) -> np.ndarray:

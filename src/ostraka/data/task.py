@@ -36,7 +36,7 @@ from ostraka.data.table import (
     titles_of,
     word,
 )
-from ostraka.data.units import numbered
+from ostraka.data.units import count, numbered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -231,7 +231,7 @@ class Task:
     @property
     def n_units(self) -> int:
         """The number of rows, or of people."""
-        return numbered(len(self.y_private) if self.groups is None else self.groups)[1]
+        return count(len(self.y_private) if self.groups is None else self.groups)
 
     @property
     def n_classes(self) -> int:

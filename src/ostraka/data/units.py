@@ -5,13 +5,13 @@ The partition of the private rows into shards, made once by a keyed hash and sto
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import hashlib
 import json
 import os
 import re
 import unicodedata
-from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, InvalidOperation
 from math import isnan
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,8 @@ from ostraka.core import check
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-LATEST = 3  # version of the spelling of identifiers
+LATEST = 4  # version of the spelling of identifiers, which is that of 3, and of how a manifest is written
+_STATED = 4  # version from which rows are stated by a seed, and people by their places alone
 _DIGITS = 400  # of an identifier that is written out; a larger number is written with an exponent
 _LARGEST = 2.0**53  # of floats: above, whole numbers that differ are one float
 _TIME = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?([+-]\d\d:?\d\d|Z)?)?", re.ASCII)
@@ -35,6 +36,11 @@ def numbered(units: Any) -> tuple[np.ndarray, int, str]:
         return np.arange(units), int(units), "row"
     codes, names = named(units, version=LATEST)
     return codes, len(names), "person"
+
+
+def count(units: Any) -> int:
+    """How many units there are."""
+    return int(units) if are_rows(units) else len(named(units, version=LATEST)[1])
 
 
 def are_rows(units: Any) -> bool:
@@ -76,7 +82,7 @@ def named(units: Any, *, version: int) -> tuple[np.ndarray, list[str]]:
 
 
 def _one_form(value: Any) -> str:
-    """The one spelling of version 3: no invisible characters, and a date is the same as its midnight."""
+    """The one spelling since version 3: no invisible characters, and a date is the same as its midnight."""
     if isinstance(value, bool | np.bool_) or (isinstance(value, float) and abs(value) >= _LARGEST):
         raise ValueError(
             "identifiers of people must be text or whole numbers, but some are truth values, or floats of "
@@ -125,32 +131,47 @@ def _spelled(value: Any) -> str:
     return (value.decode(errors="surrogateescape") if isinstance(value, bytes) else str(value)).strip()
 
 
-_VERSIONS = range(1, LATEST + 1)  # of the order in partition and of the spelling of identifiers
+_VERSIONS = range(1, LATEST + 1)  # of the order in partition, of the spelling of identifiers and of JSON
+_SEED_BYTES = 32
+_BLOCK = 1 << 20  # rows that are hashed at a time
 _KEY_BYTES = (16, 64)  # a shorter key can be guessed from its commitment; BLAKE2b takes no longer one
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Manifest:
     """The partition of the private rows into one shard for each teacher, written once.
 
     It holds neither identifiers nor the key. But it tells which rows belong together and which teacher
     saw them, so it is private. Its :attr:`sha256` may be published.
 
-    Attributes
+    Where each row is a unit, a seed that is derived from the key states all of it, for any number of rows.
+
+    Parameters
     ----------
     n_teachers : int
     unit : str
         ``"row"``, or ``"person"`` when rows were grouped. What the privacy claim protects.
+    commitment : str
+        SHA-256 of the key. The key proves that the partition was not chosen by hand:
+        ``partition(units, n_teachers=…, key=key).sha256`` is the same again.
+    version : int
+        Which order :func:`partition` used, and how the manifest is written: less than 4 if an earlier version
+        of this library made it.
+    shards, units : integer arrays, shape (n_rows,), optional
+        As the attributes.
+    n_rows : int, optional
+        Number of rows that ``seed`` states instead.
+    seed : bytes, optional
+        Private.
+
+    Attributes
+    ----------
+    n_teachers, unit, commitment, version
+        As given.
     shards : int32 array, shape (n_rows,)
         The teacher that sees each row.
     units : int32 array, shape (n_rows,)
         Place of each row's unit in the keyed order. Two rows have the same place if and only if they
         have the same unit.
-    commitment : str
-        SHA-256 of the key. The key proves that the partition was not chosen by hand:
-        ``partition(units, n_teachers=…, key=key).sha256`` is the same again.
-    version : int
-        Which order :func:`partition` used: 2, or 1 for a manifest written before.
 
     Raises
     ------
@@ -173,50 +194,71 @@ class Manifest:
     Manifest(n_teachers=2, n_rows=5, n_units=4, unit='person')
     >>> Manifest.from_json(manifest.to_json()).sha256 == manifest.sha256
     True
+    >>> len(partition(10**8, n_teachers=250).to_json())
+    327
     """
 
-    n_teachers: int
-    unit: str
-    shards: np.ndarray
-    units: np.ndarray
-    commitment: str
-    version: int = LATEST
-
-    def __post_init__(self) -> None:
-        check.integer(n_teachers=self.n_teachers, least=1)
-        if self.version not in _VERSIONS:
-            raise ValueError(f"version must be one of {[*_VERSIONS]}, got {self.version!r}")
-        if self.unit not in {"row", "person"}:
-            raise ValueError(f"unit must be 'row' or 'person', got {self.unit!r}")
-        for name in ("shards", "units"):
-            array = np.array(getattr(self, name), dtype=np.int32)
-            array.setflags(write=False)
-            object.__setattr__(self, name, array)
+    def __init__(
+        self,
+        *,
+        n_teachers: int,
+        unit: str,
+        commitment: str,
+        version: int = LATEST,
+        shards: Any = None,
+        units: Any = None,
+        n_rows: int = 0,
+        seed: bytes | None = None,
+    ) -> None:
+        check.integer(n_teachers=n_teachers, least=1)
+        if version not in _VERSIONS:
+            raise ValueError(f"version must be one of {[*_VERSIONS]}, got {version!r}")
+        if unit not in {"row", "person"}:
+            raise ValueError(f"unit must be 'row' or 'person', got {unit!r}")
+        self.n_teachers, self.unit, self.commitment, self.version = n_teachers, unit, commitment, version
+        self._seed, self._arrays = seed, None
+        if seed is None:
+            self._arrays = _fixed(shards), _fixed(units)
+            self.n_rows = len(self._arrays[0])
+        elif unit != "row" or len(seed) != _SEED_BYTES or not are_rows(n_rows) or n_rows < n_teachers:
+            raise ValueError(
+                f"a seed of {_SEED_BYTES} bytes states how rows are dealt, one or more a teacher"
+            )
+        else:
+            self.n_rows = n_rows
         self.check()
 
     @property
-    def n_rows(self) -> int:
-        """Number of private rows."""
-        return len(self.shards)
+    def units(self) -> np.ndarray:
+        """Place of each row's unit in the keyed order."""
+        return _fixed(_ranks(self.n_rows, self._seed)) if self._arrays is None else self._arrays[1]
+
+    @property
+    def shards(self) -> np.ndarray:
+        """The teacher that sees each row."""
+        return _fixed(self.units % self.n_teachers) if self._arrays is None else self._arrays[0]
 
     @property
     def n_units(self) -> int:
         """Number of protected units."""
-        return int(self.units.max()) + 1
+        return self.n_rows if self._arrays is None else int(self.units.max()) + 1
 
     @property
     def sha256(self) -> str:
         """Hash of the whole manifest, in hex. Public."""
         digest = hashlib.sha256(json.dumps(self._header(), sort_keys=True).encode())
-        digest.update(self.shards.astype("<i4").tobytes())
-        digest.update(self.units.astype("<i4").tobytes())
+        if self._seed is not None:
+            digest.update(self._seed)
+        else:
+            digest.update(self.shards.astype("<i4").tobytes())
+            digest.update(self.units.astype("<i4").tobytes())
         return digest.hexdigest()
 
     def rows(self) -> list[np.ndarray]:
         """The rows of each teacher, in the order of the data: ``n_teachers`` integer arrays."""
         narrow = self.shards.astype(np.min_scalar_type(self.n_teachers))  # 16 bits are sorted by counting
         order = np.argsort(narrow, kind="stable")
-        return np.split(order, np.cumsum(np.bincount(self.shards, minlength=self.n_teachers))[:-1])
+        return np.split(order, np.cumsum(np.bincount(narrow, minlength=self.n_teachers))[:-1])
 
     def check(self, units: Any = None) -> None:
         """Check that this is a partition, and that it is one of these rows.
@@ -232,6 +274,30 @@ class Manifest:
             A row without a shard, an empty shard, shards whose numbers of units differ by more
             than one, a unit in two shards; or ``units`` are other rows or other people.
         """
+        if self._arrays is not None:
+            self._check_arrays()
+        if units is None:
+            return
+        if are_rows(units):
+            n_rows, unit = int(units), "row"
+        else:
+            codes, _, unit = numbered(units)
+            n_rows = len(codes)
+        if n_rows != self.n_rows or unit != self.unit:
+            raise ValueError(
+                f"the manifest is for {self.n_rows} rows by {self.unit}, not for {n_rows} by {unit}: "
+                "it belongs to other data; start in a new folder, or without a manifest"
+            )
+        if unit == "row":
+            return
+        first = np.full(int(codes.max()) + 1, -1, dtype=np.int32)
+        first[codes] = self.units
+        if len(first) != self.n_units or (first[codes] != self.units).any():
+            raise ValueError(
+                "the manifest groups the rows into other people than the data does: it belongs to other data"
+            )
+
+    def _check_arrays(self) -> None:
         if self.shards.ndim != 1 or self.shards.shape != self.units.shape or not len(self.shards):
             raise ValueError(f"a manifest must hold one shard and one unit a row, got {self.shards.shape}")
         if self.units.min() < 0 or (np.bincount(self.units) == 0).any():
@@ -245,29 +311,20 @@ class Manifest:
         sizes = np.bincount(shard_of, minlength=self.n_teachers)
         if sizes.min() == 0 or sizes.max() - sizes.min() > 1:
             raise ValueError(f"{self.n_teachers} shards must share the units equally, and none may be empty")
-        if units is None:
-            return
-        codes, _, unit = numbered(units)
-        if len(codes) != self.n_rows or unit != self.unit:
-            raise ValueError(
-                f"the manifest is for {self.n_rows} rows by {self.unit}, not for {len(codes)} by {unit}: "
-                "it belongs to other data; start in a new folder, or without a manifest"
-            )
-        first = np.full(int(codes.max()) + 1, -1, dtype=np.int32)
-        first[codes] = self.units
-        if len(first) != self.n_units or (first[codes] != self.units).any():
-            raise ValueError(
-                "the manifest groups the rows into other people than the data does: it belongs to other data"
-            )
 
     def to_json(self) -> str:
         """The manifest with its hash, as JSON."""
-        arrays = {"shards": self.shards.tolist(), "units": self.units.tolist()}
-        return json.dumps({**self._header(), "sha256": self.sha256, **arrays})
+        if self._seed is not None:
+            stated: dict[str, Any] = {"seed": self._seed.hex()}
+        elif self.version < _STATED:
+            stated = {"shards": self.shards.tolist(), "units": self.units.tolist()}
+        else:
+            stated = {"units": base64.b64encode(self.units.astype("<i4").tobytes()).decode()}
+        return json.dumps({**self._header(), "sha256": self.sha256, **stated})
 
     @classmethod
     def from_json(cls, text: str) -> Manifest:
-        """The inverse of :meth:`to_json`, checked.
+        """The inverse of :meth:`to_json`, checked; also of what earlier versions wrote.
 
         Raises
         ------
@@ -276,10 +333,19 @@ class Manifest:
         """
         try:
             record = json.loads(text)
-            manifest = cls(**{name: record[name] for name in cls.__slots__})
+            stated: dict[str, Any] = {}
+            if "seed" in record:
+                stated = {"seed": bytes.fromhex(record["seed"]), "n_rows": record["n_rows"]}
+            elif record["version"] < _STATED:
+                stated = {"shards": record["shards"], "units": record["units"]}
+            else:
+                units = np.frombuffer(base64.b64decode(record["units"], validate=True), dtype="<i4")
+                stated = {"shards": units % record["n_teachers"], "units": units}
+            names = ("n_teachers", "unit", "commitment", "version")
+            manifest = cls(**{name: record[name] for name in names}, **stated)
             facts = {**manifest._header(), "sha256": manifest.sha256}
             intact = all(record[name] == value for name, value in facts.items())
-        except (ValueError, TypeError, KeyError, OverflowError):
+        except (ValueError, TypeError, KeyError, OverflowError, ZeroDivisionError):
             intact = False
         if not intact:
             raise ValueError(
@@ -317,8 +383,8 @@ def partition(units: Any, *, n_teachers: int, key: bytes | None = None, version:
     key : bytes, 16 to 64, optional
         Its holder can compute a unit's shard from its name. None: 32 bytes from the operating system,
         which are not stored.
-    version : int, default 3
-        1 or 2 repeat the order of manifests of these versions, to verify one with its key.
+    version : int, default 4
+        1, 2 or 3 repeat manifests of these versions, to verify one with its key.
 
     Returns
     -------
@@ -339,31 +405,35 @@ def partition(units: Any, *, n_teachers: int, key: bytes | None = None, version:
     key = os.urandom(32) if key is None else key
     if not isinstance(key, bytes) or not _KEY_BYTES[0] <= len(key) <= _KEY_BYTES[1]:
         raise ValueError(f"key must be {_KEY_BYTES[0]} to {_KEY_BYTES[1]} bytes, or None for a new one")
-    hashes: np.ndarray
-    if are_rows(units):
-        unit, codes, n_units = "row", np.arange(units), int(units)
-        hashes = (
-            _row_hashes(n_units, key) if version > 1 else _name_hashes(map(str, range(n_units)), unit, key)
-        )
+    rows = are_rows(units)
+    if rows:
+        unit, n_units = "row", int(units)
     else:
         codes, names = named(units, version=version)
-        unit, n_units, hashes = "person", len(names), _name_hashes(names, "person", key)
+        unit, n_units = "person", len(names)
     if n_units < n_teachers:
         many = {"row": "rows", "person": "people"}[unit]
         raise ValueError(
             f"{n_teachers} teachers need at least {n_teachers} {many}, but there are {n_units}: "
             f"use n_teachers={n_units} or fewer"
         )
-    rank = np.empty(n_units, dtype=np.int32)
-    rank[_order(hashes)] = np.arange(n_units, dtype=np.int32)
-    return Manifest(
-        n_teachers=int(n_teachers),
-        unit=unit,
-        shards=rank[codes] % n_teachers,
-        units=rank[codes],
-        commitment=hashlib.sha256(b"ostraka manifest key\0" + key).hexdigest(),
-        version=version,
-    )
+    facts: dict[str, Any] = {
+        "n_teachers": int(n_teachers),
+        "unit": unit,
+        "commitment": hashlib.sha256(b"ostraka manifest key\0" + key).hexdigest(),
+        "version": version,
+    }
+    seed = hashlib.blake2b(b"ostraka rows of a manifest", digest_size=_SEED_BYTES, key=key).digest()
+    if rows and version >= _STATED:
+        return Manifest(**facts, n_rows=n_units, seed=seed)
+    if rows and version > 1:
+        places = _ranks(n_units, seed)
+    else:
+        rank = np.empty(n_units, dtype=np.int32)
+        named_units = map(str, range(n_units)) if rows else names
+        rank[_order(_name_hashes(named_units, unit, key))] = np.arange(n_units, dtype=np.int32)
+        places = rank if rows else rank[codes]
+    return Manifest(**facts, shards=places % n_teachers, units=places)
 
 
 def deal(
@@ -380,15 +450,35 @@ def deal(
     return manifest
 
 
-def _row_hashes(n_rows: int, key: bytes) -> np.ndarray:
-    """A keyed hash of each row number, shape (n_rows, 2): AES-256 of the number, under a derived key."""
+def _fixed(values: Any) -> np.ndarray:
+    """An array of int32 that cannot be written to."""
+    array = np.array(values, dtype=np.int32)
+    array.setflags(write=False)
+    return array
+
+
+def _ranks(n_rows: int, seed: bytes | None) -> np.ndarray:
+    """The place of each row in the order of AES-256 of their numbers under the seed, int32."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-    blocks = np.zeros((n_rows, 2), dtype="<u8")
-    blocks[:, 0] = np.arange(n_rows)
-    derived = hashlib.blake2b(b"ostraka rows of a manifest", digest_size=32, key=key).digest()
-    encryptor = Cipher(algorithms.AES(derived), modes.ECB()).encryptor()  # noqa: S305  (a permutation of blocks)
-    return np.frombuffer(encryptor.update(blocks.tobytes()), dtype=">u8").reshape(n_rows, 2)
+    encryptor = Cipher(algorithms.AES(seed or b""), modes.ECB()).encryptor()  # noqa: S305  (a permutation of blocks)
+
+    def hashes(start: int) -> np.ndarray:
+        blocks = np.zeros((min(_BLOCK, n_rows - start), 2), dtype="<u8")
+        blocks[:, 0] = np.arange(start, start + len(blocks))
+        return np.frombuffer(encryptor.update(blocks.tobytes()), dtype=">u8").reshape(-1, 2)
+
+    first = np.empty(n_rows, dtype=np.uint64)  # the other half decides between equal ones, which are rare
+    for start in range(0, n_rows, _BLOCK):
+        first[start : start + _BLOCK] = hashes(start)[:, 0]
+    order = np.argsort(first)
+    blocks = (first[order[start : start + _BLOCK + 1]] for start in range(0, n_rows, _BLOCK))
+    if any((block[1:] == block[:-1]).any() for block in blocks):
+        order = _order(np.concatenate([hashes(start) for start in range(0, n_rows, _BLOCK)]))
+    del first
+    rank = np.empty(n_rows, dtype=np.int32)
+    rank[order] = np.arange(n_rows, dtype=np.int32)
+    return rank
 
 
 def _name_hashes(names: Iterable[str], unit: str, key: bytes) -> np.ndarray:

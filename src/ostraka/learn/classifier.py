@@ -621,8 +621,15 @@ class PATEClassifier(FittedClassifier, FittedRows):
         return tags
 
     def _digests(self, X: Any) -> np.ndarray:
-        """Digests of rows; of rows in files, made by the engine's workers, where the files lie."""
+        """Digests of rows in rising order; of rows in files, made by workers, where the files lie."""
         if isinstance(X, ParquetRows):
             work = partial(guards.block_digests, guards.KEY)
-            return np.concatenate(applied(X, work, engine=self.engine, n_jobs=self.n_jobs))
+            parts = applied(X, work, engine=self.engine, n_jobs=self.n_jobs)
+            digests, start = np.empty(len(X), dtype=np.uint64), 0
+            while parts:  # each is free again when it is copied
+                part = parts.pop()
+                digests[start : start + len(part)] = part
+                start += len(part)
+            digests.sort()
+            return digests
         return super()._digests(X)

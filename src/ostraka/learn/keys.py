@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ostraka.data.labels import CodedLabels
+
 if TYPE_CHECKING:
     from ostraka.core.ledger.ledger import Ledger
 
@@ -106,6 +108,8 @@ def _described(value: Any) -> Any:  # noqa: PLR0911  (some lines for each kind)
         return value
     if isinstance(value, np.generic | np.ndarray) and not isinstance(value, np.ma.MaskedArray):
         return {"array": _array(np.asarray(value))}
+    if isinstance(value, CodedLabels):
+        return {"array": _array(value)}
     if kind in {list, tuple}:
         return {kind.__name__: [_described(item) for item in value]}
     if kind in {set, frozenset}:
@@ -141,13 +145,14 @@ def _items(items: dict[Any, Any]) -> list[Any]:
     return sorted(described, key=lambda item: json.dumps(item[0]))
 
 
-def _array(values: np.ndarray) -> list[Any]:
+def _array(values: np.ndarray | CodedLabels) -> list[Any]:
     """Type, shape and a hash of the bytes in the order of rows, however they lie in memory."""
     dtype = values.dtype
-    if dtype.hasobject or dtype.kind == "T":
+    if isinstance(values, np.ndarray) and (dtype.hasobject or dtype.kind == "T"):
         return [dtype.kind, list(values.shape), [_described(item) for item in values.ravel().tolist()]]
     name = str(dtype.descr) if dtype.names else dtype.str
-    rows, content = values.reshape(1) if values.ndim == 0 else values, hashlib.sha256()
+    rows: Any = values if isinstance(values, CodedLabels) or values.ndim else values.reshape(1)
+    content = hashlib.sha256()
     step = max(1, _BLOCK // max(1, rows[:1].nbytes))
     for start in range(0, len(rows), step):
         content.update(np.ascontiguousarray(rows[start : start + step]).reshape(-1).view(np.uint8).data)

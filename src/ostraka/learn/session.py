@@ -26,9 +26,9 @@ from ostraka.core.ledger.budget import Budget
 from ostraka.core.ledger.ledger import Ledger
 from ostraka.data.budgets import TableLedger, Tables
 from ostraka.data.guards import warn_of_refits
-from ostraka.data.labels import Labels, one_type
+from ostraka.data.labels import CodedLabels, Labels, one_type
 from ostraka.data.parquet import ParquetRows
-from ostraka.data.units import Manifest, numbered, partition
+from ostraka.data.units import Manifest, count, numbered, partition
 from ostraka.learn.keys import digest, key_of
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def _array(part: Any) -> Any:
     """The part of the data that is hashed; of rows in files, their hash."""
     if isinstance(part, ParquetRows):
         return part.sha256
-    return None if part is None else np.asarray(part)
+    return part if part is None or isinstance(part, CodedLabels) else np.asarray(part)
 
 
 _MOST_GIGABYTES = 2.0
@@ -140,7 +140,7 @@ class Data(NamedTuple):
     """Private rows, labels and units; public rows, and which rows of the private table these are, if any."""
 
     X: Any
-    y: np.ndarray
+    y: np.ndarray | CodedLabels
     groups: np.ndarray | None
     public: Any
     held_out: np.ndarray | None
@@ -152,7 +152,7 @@ class Data(NamedTuple):
     @property
     def n_units(self) -> int:
         """Number of units to deal to teachers."""
-        return numbered(self.units)[1]
+        return count(self.units)
 
     @property
     def public_numbers(self) -> str:
@@ -203,7 +203,9 @@ def dense(X: Any) -> Any:
     return X.toarray()
 
 
-def split(X: Any, y: np.ndarray, groups: Any, *, X_public: Any, holdout: float | None, seed: int) -> Data:
+def split(
+    X: Any, y: np.ndarray | CodedLabels, groups: Any, *, X_public: Any, holdout: float | None, seed: int
+) -> Data:
     """Take the public rows given, or hold out the rows of a share of the units."""
     if groups is not None:
         groups = np.asarray(groups)
@@ -236,8 +238,8 @@ def split(X: Any, y: np.ndarray, groups: Any, *, X_public: Any, holdout: float |
     )
 
 
-def labels_of(y: Any, *, n_rows: int, declared: Any = None) -> np.ndarray:
+def labels_of(y: Any, *, n_rows: int, declared: Any = None) -> np.ndarray | CodedLabels:
     """The private labels, checked: one for each row, and two classes or more unless classes are declared."""
-    labels: np.ndarray = one_type(y, n_rows=n_rows)
+    labels: np.ndarray | CodedLabels = one_type(y, n_rows=n_rows)
     Labels.of(labels, declared, least=2)
     return labels

@@ -220,11 +220,11 @@ def _plan(
     account: Account | None,
 ) -> None:
     """Print what will be asked and what it costs, before anything is spent."""
-    from ostraka.data.units import numbered
+    from ostraka.data.units import count
     from ostraka.report.page import of_table
 
     unit = "row" if groups is None else "person"
-    n_units = numbered(len(table) if groups is None else groups)[1]
+    n_units = count(len(table) if groups is None else groups)
     left_out = [name for name in table.names if name not in schema.names]
     lines = [
         ("private", f"{table.path.name}: {len(table):,} rows"),

@@ -504,7 +504,7 @@ def _n_bins(bins: tuple[str, np.ndarray]) -> int:
 def _codes(bins: tuple[str, np.ndarray], cells: _Column) -> np.ndarray:
     """Return the bin of each cell, which depends on that cell only."""
     if isinstance(cells, Coded):
-        return _codes(bins, cells.different)[cells.codes]
+        return np.asarray(_codes(bins, cells.different)[cells.codes])
     kind, marks = bins
     last = _n_bins(bins) - 1
     if kind == "edges":

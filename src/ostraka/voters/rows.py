@@ -26,7 +26,7 @@ from ostraka.core.randomness import os_keyed
 from ostraka.data.contribution import row_by_row
 from ostraka.data.labels import CLASSES_FROM_Y, Labels
 from ostraka.data.parquet import ParquetRows
-from ostraka.data.units import Manifest, numbered, partition
+from ostraka.data.units import Manifest, count, numbered, partition
 from ostraka.voters.cells import (
     FINEST,
     FromPublicRows,
@@ -38,7 +38,7 @@ from ostraka.voters.cells import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ostraka.voters.cells import Cells
     from ostraka.voters.spectrum import Spectrum
@@ -70,7 +70,7 @@ def contrasts(sums: np.ndarray) -> np.ndarray:
 
 
 def lines_of(cells: Any, X: Any) -> np.ndarray:
-    """Lines of private rows. Two of them, and so their sums of one ballot, are within the reach.
+    """Lines of private rows, in few bytes. Two, and so their sums of one ballot, are within the reach.
 
     Raises
     ------
@@ -83,7 +83,24 @@ def lines_of(cells: Any, X: Any) -> np.ndarray:
         raise ValueError(f"cells must give lines of int64, got {lines.dtype} of shape {lines.shape}")
     if not (2 * np.linalg.norm(lines.astype(np.float64), axis=1) <= cells.reach_).all():
         raise ValueError("cells gave a line that is longer than half of their reach")
-    return lines
+    return lines.astype(np.min_scalar_type(-int(cells.reach_ / 2)))
+
+
+def codes_of(cells: Any, X: Any) -> np.ndarray:
+    """Codes of private rows, checked against the public codebooks, in as few bytes as hold them.
+
+    Raises
+    ------
+    ValueError
+        Cells that were fitted on these very rows, or that give no codes of their codebooks.
+    """
+    require_public(cells, X)
+    codes, sizes = np.asarray(cells.codes(X)), [len(book) for book in cells.codebooks_]
+    if codes.ndim != 2 or codes.shape[1] != len(sizes) or codes.dtype.kind not in "iu":
+        raise ValueError(f"cells must give {len(sizes)} whole codes a row, got shape {codes.shape}")
+    if len(codes) and (codes.min() < 0 or (codes.max(axis=0) >= sizes).any()):
+        raise ValueError("cells gave a code outside of their codebooks")
+    return codes.astype(np.min_scalar_type(max(sizes) - 1))
 
 
 def require_public(cells: Any, X: Any) -> None:
@@ -103,11 +120,12 @@ def dealt(manifest: Manifest | None, owners: Any) -> Manifest:
     ValueError
         A manifest of other data, or with another number of teachers.
     """
-    _, n_units, unit = numbered(owners)
+    n_units = count(owners)
     if manifest is None:
         return partition(owners, n_teachers=n_units)
     manifest.check(owners)
     if manifest.n_teachers != n_units:
+        unit = manifest.unit
         raise ValueError(f"the manifest must have one teacher a {unit}: {n_units}, not {manifest.n_teachers}")
     return manifest
 
@@ -191,7 +209,8 @@ class RowVoter(BaseEstimator):
         Parameters
         ----------
         X : array or data frame of n_rows rows, as ``cells`` takes it, or ParquetRows
-            Private. Rows in Parquet files are read by row group, and their codes alone are kept.
+            Private. Rows in files are read part by part. What they add is kept where it is small, and else
+            made anew for each table.
         y : array of shape (n_rows,)
             Private.
         groups : array of shape (n_rows,), optional
@@ -210,20 +229,15 @@ class RowVoter(BaseEstimator):
         check_relation(self.relation)
         own = own_features(self.cells)
         check_is_fitted(self.cells, "reach_" if own else "codebooks_")
-        parts = []
-        for rows in (block for _, block in X.blocks(X.pieces)) if isinstance(X, ParquetRows) else (X,):
-            if own:
-                parts.append(lines_of(self.cells, rows))
-                continue
-            # codes, checked against the public codebooks, in as few bytes as hold them
-            require_public(self.cells, rows)
-            part, sizes = np.asarray(self.cells.codes(rows)), [len(book) for book in self.cells.codebooks_]
-            if part.ndim != 2 or part.shape[1] != len(sizes) or part.dtype.kind not in "iu":
-                raise ValueError(f"cells must give {len(sizes)} whole codes a row, got shape {part.shape}")
-            if len(part) and (part.min() < 0 or (part.max(axis=0) >= sizes).any()):
-                raise ValueError("cells gave a code outside of their codebooks")
-            parts.append(part.astype(np.min_scalar_type(max(sizes) - 1)))
-        codes = np.concatenate(parts)
+        work = partial(lines_of if own else codes_of, self.cells)
+        codes: np.ndarray | StoredLines
+        if isinstance(X, ParquetRows):
+            cells: Any = self.cells
+            codes = StoredLines(X, work, cells.features_.shape[1] if own else len(cells.codebooks_))
+            if math.prod(codes.shape) <= _KEPT:
+                codes = np.concatenate([block for _, block in blocks_of(codes)])
+        else:
+            codes = work(X)
         if groups is not None and len(groups) != len(codes):
             raise ValueError(f"groups must name one person a row: got {len(groups)} for {len(codes)} rows")
         if groups is not None and own and self.person != "mean":
@@ -235,7 +249,10 @@ class RowVoter(BaseEstimator):
         named = Labels.of(y, classes, n_rows=len(codes), least=2)
         self.classes_, labels = named.classes, named.encode(y)
         owners = len(codes) if groups is None else groups
-        people, self.n_units_, self.unit_ = numbered(owners)
+        people: np.ndarray | None = None
+        self.n_units_, self.unit_ = len(codes), "row"
+        if groups is not None:
+            people, self.n_units_, self.unit_ = numbered(groups)
         self.manifest_ = dealt(self.manifest, owners)
         units = self.units if groups is not None and self.person == "shared" else 1
         self.ballot_, move = ballot_of(self.cells, len(self.classes_), parts=units, relation=self.relation)
@@ -261,16 +278,23 @@ class RowVoter(BaseEstimator):
         if self.person == "mean" and self.unit_ != "row":
             raise ValueError('person="mean" is for gradient(), whose sums are bounded: votes need "shared"')
         weights = self._weights()
-        if own_features(self.cells):
-            members = [self._labels == label for label in range(len(self.classes_))]
-            sums = np.stack([self._codes[member].T @ weights[member] for member in members], axis=1)
-            return Private(contrasts(sums), self.adjacency_)
-        tables = []
-        for codes, book in zip(self._codes.T, self.cells.codebooks_, strict=True):
-            lines = np.zeros((len(book), len(self.classes_)), dtype=np.int64)
-            np.add.at(lines, (codes, self._labels), weights)
-            tables.append(book.T @ lines)
-        return Private(np.concatenate(tables), self.adjacency_)
+        own, n_classes = own_features(self.cells), len(self.classes_)
+        sizes = [self._codes.shape[1]] if own else [len(book) for book in self.cells.codebooks_]
+        tables = [np.zeros((size, n_classes), dtype=np.int64) for size in sizes]
+        for some, codes in blocks_of(self._codes):
+            labels, parts = self._labels[some], None if weights is None else weights[some]
+            if own:  # products of whole numbers below 2^53 are exact
+                ballots = np.eye(n_classes)[labels] * (1 if parts is None else parts[:, None])
+                tables[0] += (codes.T.astype(np.float64) @ ballots).astype(np.int64)
+                continue
+            for table, column in zip(tables, codes.T, strict=True):
+                cells = column.astype(np.int64) * n_classes + labels
+                counts = np.bincount(cells, weights=parts, minlength=table.size)
+                table[...] += counts.reshape(table.shape).astype(np.int64)
+        if own:
+            return Private(contrasts(tables[0]), self.adjacency_)
+        counted = [book.T @ table for book, table in zip(self.cells.codebooks_, tables, strict=True)]
+        return Private(np.concatenate(counted), self.adjacency_)
 
     def residuals(self, coef: Any, *, clip: float, parts: int) -> Private:
         """What a public model gets wrong: the sum of each row's line times its residual.
@@ -365,14 +389,13 @@ class RowVoter(BaseEstimator):
             people=people,
         )
 
-    def _weights(self) -> np.ndarray:
-        """Return each row's share of its person's ballot; the shares of a person sum to ``ballot_``."""
-        parts = np.ones(len(self._people), dtype=np.int64)
-        if self.unit_ == "row":
-            return parts
+    def _weights(self) -> np.ndarray | None:
+        """Each row's share of its person's ballot, which sum to ``ballot_``; None where a row is a unit."""
+        if self._people is None:
+            return None
+        parts = np.empty(len(self._people), dtype=np.int64)
         # no other person's rows decide them: the operating system's generator draws which rows are kept
-        sampled = self.person == "sampled"
-        draw = os_keyed().random(len(parts)) if sampled else np.zeros(len(parts))
+        draw = os_keyed().random(len(parts)) if self.person == "sampled" else np.zeros(len(parts))
         order = np.lexsort((draw, self._people))  # stable: shared remainders go to a person's first rows
         sizes = np.bincount(self._people)
         within = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
@@ -382,6 +405,54 @@ class RowVoter(BaseEstimator):
 
 
 ROWS = 8192  # at a time
+_KEPT = 2**29  # numbers of lines or codes that are kept of rows in files
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class StoredLines:
+    """Lines or codes of rows in files, made anew whenever they are asked for. Private.
+
+    Attributes
+    ----------
+    rows : ParquetRows
+    work : callable(features) -> array of shape (n_rows, width)
+        What each row becomes, whatever rows stand beside it.
+    width : int
+    """
+
+    rows: ParquetRows
+    work: Callable[[np.ndarray], np.ndarray]
+    width: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of rows and of columns."""
+        return len(self.rows), self.width
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def blocks_of(lines: np.ndarray | StoredLines) -> Iterator[tuple[slice, np.ndarray]]:
+    """Lines or codes in blocks of 8,192 rows, with the numbers of these rows.
+
+    A product of floats rounds a row by its place in a block: so blocks begin at the same rows, wherever rows
+    are read from.
+    """
+    if not isinstance(lines, StoredLines):
+        for start in range(0, len(lines), ROWS):
+            yield slice(start, start + ROWS), lines[start : start + ROWS]
+        return
+    start, waiting = 0, np.zeros((0, lines.width))
+    for _, features in lines.rows.blocks(lines.rows.pieces):
+        made = lines.work(features)
+        waiting = np.concatenate([waiting, made]) if len(waiting) else made
+        n_whole = len(waiting) // ROWS * ROWS
+        for first in range(0, n_whole, ROWS):
+            yield slice(start + first, start + first + ROWS), waiting[first : first + ROWS]
+        start, waiting = start + n_whole, waiting[n_whole:]
+    if len(waiting):
+        yield slice(start, start + ROWS), waiting
 
 
 def residual_sums(
@@ -461,7 +532,7 @@ def moved(voter: Any, sums: np.ndarray, parts: int) -> Private:
 
 def bounded_sums(
     voter: Any,
-    lines: np.ndarray,
+    lines: np.ndarray | StoredLines,
     coef: np.ndarray,
     residuals: Callable[[np.ndarray, slice], np.ndarray],
     *,
@@ -480,7 +551,7 @@ def bounded_sums(
 
 
 def summed(
-    lines: np.ndarray,
+    lines: np.ndarray | StoredLines,
     coef: np.ndarray,
     residuals: Callable[[np.ndarray, slice], np.ndarray],
     *,
@@ -490,25 +561,29 @@ def summed(
     """Sum over rows of each line times its residual, int64 of the shape of ``coef``.
 
     ``residuals`` gives whole numbers for the products of some lines with ``coef``. Of people with several
-    rows, the sum over people of the mean of their rows, each number rounded towards zero. Products and sums
-    of whole numbers in floats are exact below 2^53 (:func:`residual_sums`).
+    rows, the sum over people of the mean of their rows, each number rounded towards zero: all lines are held
+    at once for it. Products and sums of whole numbers in floats are exact below 2^53 (:func:`residual_sums`).
     """
-    residual = np.empty((len(lines), coef.shape[1]))
     sums = np.zeros(coef.shape)
-    for start in range(0, len(lines), ROWS):
-        block = slice(start, start + ROWS)
-        rows = lines[block].astype(np.float64)
+    residual = np.empty((0 if people is None else len(lines), coef.shape[1]))
+    for some, block in blocks_of(lines):
+        rows = block.astype(np.float64)
         # a warning would tell that some row overflows; such rows count nothing
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            residual[block] = residuals(rows @ coef / resolution, block)
+            wrong = residuals(rows @ coef / resolution, some)
         if people is None:
-            sums += rows.T @ residual[block]
+            sums += rows.T @ wrong
+        else:
+            residual[some] = wrong
     if people is not None:
         order = np.argsort(people, kind="stable")
         firsts = np.flatnonzero(np.diff(people[order], prepend=-1))
         sizes = np.diff(firsts, append=len(order))[:, None]
+        kept = (
+            lines if isinstance(lines, np.ndarray) else np.concatenate([rows for _, rows in blocks_of(lines)])
+        )
         for column, weights in enumerate(residual.T):
-            added = np.add.reduceat((lines * weights[:, None])[order], firsts, axis=0)
+            added = np.add.reduceat((kept * weights[:, None])[order], firsts, axis=0)
             sums[:, column] = np.trunc(added / sizes).sum(axis=0)
     return sums.astype(np.int64)
 
@@ -887,9 +962,8 @@ class ValueVoter(BaseEstimator):
         check.integer(parts=parts, least=1)
         coef = self._checked(coef)
         bins = np.empty(len(self._lines), dtype=np.int64)
-        for start in range(0, len(bins), ROWS):
-            some = slice(start, start + ROWS)
-            expected = self._lines[some].astype(np.float64) @ coef / self.cells.resolution
+        for some, lines in blocks_of(self._lines):
+            expected = lines.astype(np.float64) @ coef / self.cells.resolution
             bins[some] = distance_bins(expected, self._targets[some])
         weight, n_bins = self.weight(parts=parts), len(DISTANCES) - 1
         mine = bins >= 0  # a missing number counts nothing
