@@ -18,6 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 from ostraka import Budget, GNMax, Ledger
+from ostraka.data.labels import CodedLabels
 from ostraka.learn import keys as _keys
 from ostraka.learn.session import Seeds
 from ostraka.students import Distilled
@@ -87,6 +88,14 @@ def test_large_arrays_are_read_in_parts(monkeypatch):
     whole = _keys.digest(ROWS.T)
     monkeypatch.setattr(_keys, "_BLOCK", 40)
     assert _keys.digest(ROWS.T) == whole
+
+
+def test_codes_of_labels_have_the_digest_of_the_labels(monkeypatch):
+    codes = np.random.default_rng(0).integers(0, 3, 1000).astype(np.uint8)
+    classes = np.array(["no", "yes", "maybe"])
+    labels = np.sort(classes)[codes]
+    monkeypatch.setattr(_keys, "_BLOCK", 100)
+    assert _keys.digest(CodedLabels(np.sort(classes), codes)) == _keys.digest(labels)
 
 
 def test_a_digest_of_today_is_that_of_later():

@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from sklearn.decomposition import PCA
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
@@ -11,8 +12,13 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from ostraka import TeacherEnsemble
-from ostraka.voters import partition
+from ostraka.data.labels import CodedLabels
+from ostraka.data.parquet import ParquetRows
+from ostraka.voters import QuantileCells, RowVoter, partition
+from ostraka.voters import rows as rows_module
 from ostraka.voters import voting as _voting
+from ostraka.voters.rows import FeatureCells
+from ostraka.voters.spectrum import Spectrum
 
 KEY = b"a key of thirty-two bytes, or so"
 NAMES = ("age", "income", "visits")
@@ -160,3 +166,76 @@ def on_cluster(engine, table, folder):
 @pytest.mark.cluster
 def test_workers_of_a_cluster_read_the_files_themselves(engine, table, folder):
     on_cluster(engine, table, folder)
+
+
+def stored(folder, n_rows=9_000):
+    """Rows in one file, the same in memory, and labels of both."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(n_rows, 4))
+    X[::3500, 1], X[3, 2], X[4, 2] = np.nan, 1e300, np.inf
+    X[:, 3] = rng.integers(0, 2, n_rows)
+    path = folder / "rows.parquet"
+    parquet.write_table(pa.table({f"x{k}": X[:, k] for k in range(4)}), path, row_group_size=3001)
+    return ParquetRows.numbers(path, aside=()), X, rng.integers(0, 3, n_rows)
+
+
+PUBLIC = np.random.default_rng(2).normal(size=(300, 4)) * [1, 1, 1, 0] + [0, 0, 0, 1]
+TABLES = {
+    "counts": (QuantileCells(), lambda voter: voter.vote()),
+    "sums": (FeatureCells(PCA(3).fit(PUBLIC)), lambda voter: voter.vote()),
+    "rounds": (
+        FeatureCells(PCA(3).fit(PUBLIC), resolution=64),
+        lambda voter: voter.residuals(COEF[voter], clip=0.5, parts=8),
+    ),
+    "filter": (Spectrum(noise=0.01), lambda voter: voter.gradient(COEF[voter], parts=8)),
+}
+
+
+class COEF:
+    """Coefficients of as many features as a voter has."""
+
+    def __class_getitem__(cls, voter):
+        return np.random.default_rng(3).normal(size=(voter._codes.shape[1], 3))
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_are_those_of_the_rows_in_memory_to_the_bit(name, grouped, tmp_path, monkeypatch):
+    X, here, y = stored(tmp_path)
+    cells, table = TABLES[name]
+    groups = np.arange(len(y)) // 3 if grouped else None
+    person = "shared" if name == "counts" or not grouped else "mean"
+    cells = cells.fit(PUBLIC)
+    votes = []
+    for rows, kept, labels in (
+        (here, 0, y),
+        (X, 10**9, y),
+        (X, 0, CodedLabels(np.arange(3), y.astype(np.uint8))),
+    ):
+        monkeypatch.setattr(rows_module, "_KEPT", kept)
+        voter = RowVoter(cells=cells, person=person).fit(rows, labels, groups, classes=[0, 1, 2])
+        assert isinstance(voter._codes, rows_module.StoredLines) == (kept == 0 and rows is X)
+        if grouped and name == "sums":
+            with pytest.raises(ValueError, match="votes need"):
+                table(voter)
+            return
+        votes.append(table(voter))
+    for one in votes[1:]:
+        np.testing.assert_array_equal(one.open(), votes[0].open())
+        assert one.adjacency == votes[0].adjacency
+
+
+def test_blocks_begin_at_the_same_rows_wherever_row_groups_end(tmp_path):
+    X, *_ = stored(tmp_path, 20_000)
+    lines = rows_module.StoredLines(X, lambda block: block[:, :1], 1)
+    starts = [(some.start, len(block)) for some, block in rows_module.blocks_of(lines)]
+    assert starts == [(0, 8192), (8192, 8192), (16384, 3616)]
+
+
+def test_a_file_that_grew_while_it_was_read_is_refused(tmp_path):
+    X, here, _ = stored(tmp_path, 6000)
+    parquet.write_table(
+        pa.table({f"x{k}": here[:, k] for k in range(4)}), X.pieces[0].path, row_group_size=3500
+    )
+    with pytest.raises(ValueError, match="was changed while it was read"):
+        list(X.blocks(X.pieces))
