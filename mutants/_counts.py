@@ -23,9 +23,16 @@ MUTANTS = [
     Mutant(
         "row groups are counted in another order than their labels",
         "voters/rows.py",
-        "X.blocks(X.pieces)) if isinstance",
-        "X.blocks(X.pieces[::-1])) if isinstance",
-        "cli/test_stored.py::test_noisy_counts_are_those_of_one_file",
+        "in lines.rows.blocks(lines.rows.pieces):",
+        "in lines.rows.blocks(lines.rows.pieces[::-1]):",
+        "voters/test_parquet.py::test_tables_are_those_of_the_rows_in_memory_to_the_bit",
+    ),
+    Mutant(
+        "blocks of rows in files begin where row groups do",
+        "voters/rows.py",
+        "n_whole = len(waiting) // ROWS * ROWS",
+        "n_whole = len(waiting)",
+        "voters/test_parquet.py::test_blocks_begin_at_the_same_rows_wherever_row_groups_end",
     ),
     Mutant(
         "discrete noise is priced as continuous",
