@@ -279,6 +279,7 @@ class Counts(Way):
     )
     stages: ClassVar[dict[str, str]] = {"votes": "rows voted"}
     instead: ClassVar[str] = "--answers N to ask all the same"
+    asks: ClassVar[str] = "counts: every {unit} casts one ballot in all, for {n_public:,} public rows"
 
     @classmethod
     def planned(cls, cells: Any, public: Any, facts: Facts) -> Counts:
@@ -385,14 +386,19 @@ class Counts(Way):
                 f"{MANY[unit]}, or type a larger --epsilon, or {self.instead}"
             )
 
+    @property
+    def answers(self) -> str:
+        """What is released, in words."""
+        return f"one table of counts: {self.plan.n_cells:,} cells × classes"
+
     def words(self, *, n_units: int, n_public: int, unit: str, teacher: str) -> dict[str, str]:  # noqa: ARG002
-        """The ballot, the mechanism, who are neighbours, and the table."""
+        """What a unit adds, the mechanism, who are neighbours, and the tables."""
         mechanism = self.plan.mechanism
         return {
-            "way": f"counts: every {unit} casts one ballot in all, for {n_public:,} public rows",
+            "way": self.asks.format(unit=unit, n_public=n_public),
             "mechanism": repr(mechanism),
             "neighbours": neighbours({"relation": mechanism.relation, "unit": unit}),
-            "answers": f"one table of counts: {self.plan.n_cells:,} cells × classes",
+            "answers": self.answers,
         }
 
 

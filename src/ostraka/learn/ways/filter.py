@@ -110,6 +110,7 @@ class Filter(Tables):
     advice: ClassVar[str] = "Bring more rows, or type a larger --epsilon"
     stages: ClassVar[dict[str, str]] = {"votes": "features of rows", "answers": "rounds"}
     kind: ClassVar[type[FilterPlan]] = FilterPlan
+    asks: ClassVar[str] = "filter: in each round, every {unit} adds what the model so far gets wrong about it"
 
     @classmethod
     def planned(cls, cells: Any, public: Any, facts: Facts) -> Self:
@@ -197,13 +198,6 @@ class Filter(Tables):
         expected = getattr(run.student, "expected", None)
         return {"utility": {"expected": expected}} if expected else {}
 
-    def words(self, *, n_units: int, n_public: int, unit: str, teacher: str) -> dict[str, str]:
-        """The sums, the mechanism, who are neighbours, and the tables."""
-        words = Tables.words(self, n_units=n_units, n_public=n_public, unit=unit, teacher=teacher)
-        return words | {
-            "way": f"filter: in each round, every {unit} adds what the model so far gets wrong about it"
-        }
-
 
 _LEAST_CLIP = 0.15  # of numbers between -1 and 1
 COVERAGES = (0.5, 0.9)  # of intervals in a record
@@ -282,6 +276,9 @@ class Regression(Filter):
 
     kind: ClassVar[type[FilterPlan]] = RegressionPlan
     instead: ClassVar[str] = "fit PATERegressor in Python all the same"
+    asks: ClassVar[str] = (
+        "regression: in each round, every {unit} adds what the model so far gets wrong about it"
+    )
 
     def learn(self, model: Any, data: Data, seeds: Seeds, session: Session) -> Run:  # noqa: ARG002
         """Ask in each round what the model gets wrong, and pay for it, if the ledger can pay for all."""
@@ -331,12 +328,10 @@ class Regression(Filter):
         half = {f"{share:g}": run.student.half_width(share) * (high - low) / 2 for share in COVERAGES}
         return {"utility": {"half_widths": half}}
 
-    def words(self, *, n_units: int, n_public: int, unit: str, teacher: str) -> dict[str, str]:
-        """The sums, the mechanism, who are neighbours, and the tables."""
-        plan, sizes = self.plan, {"n_units": n_units, "n_public": n_public}
-        own = {
-            "way": f"regression: in each round, every {unit} adds what the model so far gets wrong about it",
-            "answers": f"{plan.n_answers} tables: {plan.n_cells:,} features, once a round, and how far "
-            "predictions are from numbers",
-        }
-        return Filter.words(self, **sizes, unit=unit, teacher=teacher) | own
+    @property
+    def answers(self) -> str:
+        """What is released, in words."""
+        return (
+            f"{self.plan.n_answers} tables: {self.plan.n_cells:,} features, once a round, and how far "
+            "predictions are from numbers"
+        )

@@ -155,12 +155,10 @@ class Tables(Counts):
         learner = self.learned(n_classes, noisy)
         return world.score(self.student(learner, np.arange(n_classes), trial=True))
 
-    def words(self, *, n_units: int, n_public: int, unit: str, teacher: str) -> dict[str, str]:
-        """The tables; of the others, what counts say."""
-        plan = self.plan
-        words = Counts.words(self, n_units=n_units, n_public=n_public, unit=unit, teacher=teacher)
-        answers = f"{plan.n_answers} tables, one a round: {plan.n_cells:,} features × classes"
-        return words | {"answers": answers}
+    @property
+    def answers(self) -> str:
+        """What is released, in words."""
+        return f"{self.plan.n_answers} tables, one a round: {self.plan.n_cells:,} features × classes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +168,7 @@ class Rounds(Tables):
     advice: ClassVar[str] = "Twelve rounds need many rows: type --way counts, or a larger --epsilon"
     stages: ClassVar[dict[str, str]] = {"votes": "features of rows", "answers": "rounds of votes"}
     instead: ClassVar[str] = "--way counts"
+    asks: ClassVar[str] = "rounds: in each, every {unit} votes for what the model so far gets wrong about it"
 
     @classmethod
     def planned(cls, cells: Any, public: Any, facts: Facts) -> Rounds:
@@ -261,13 +260,6 @@ class Rounds(Tables):
     def student(self, learner: GradientLogistic, classes: np.ndarray, *, trial: bool = False) -> Any:  # noqa: ARG002
         """Log odds that are linear in the features, in steps that scikit-learn has."""
         return featured(self.cells, learner.coef_, classes)
-
-    def words(self, *, n_units: int, n_public: int, unit: str, teacher: str) -> dict[str, str]:
-        """The ballots, the mechanism, who are neighbours, and the tables."""
-        words = Tables.words(self, n_units=n_units, n_public=n_public, unit=unit, teacher=teacher)
-        return words | {
-            "way": f"rounds: in each, every {unit} votes for what the model so far gets wrong about it"
-        }
 
 
 def tables_within(
