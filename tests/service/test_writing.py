@@ -172,7 +172,9 @@ def kept(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("OSTRAKA_PEPPER", PEPPER.hex())
     table, run = tmp_path / "notes.csv", tmp_path / "run"
     table.write_text("\n".join(["note", *NOTES]))
-    settings = ["--text", "note", "--model", "tiny", "--tokens", "3", "--epsilon", "10", "--out", run]
+    (tmp_path / "tiny.gguf").touch()
+    monkeypatch.chdir(tmp_path)
+    settings = ["--text", "note", "--model", "tiny.gguf", "--tokens", "3", "--epsilon", "10", "--out", run]
     typed("write", table, *settings, "--keep-documents", "--retrieve", "4", "--near", "0.6")
     assert "for the owner alone" in capsys.readouterr().out
     typed("keys", "add", run, "alice", "--epsilon", "15", "--json")
@@ -184,6 +186,8 @@ def test_kept_documents_are_served_over_http_and_what_is_refused_is_said_as_by_o
 ):
     run, key = kept
     assert (run / "documents" / saved.FILE).stat().st_mode & 0o077 == 0
+    model = json.loads((run / "documents" / saved.FILE).read_text())["model"]
+    assert model == str(run.resolve().with_name("tiny.gguf"))  # wherever the service is started
     typed("serve", run, "--epsilon", "30", "--delta", "1e-5", "--check", "--json")
     facts = json.loads(capsys.readouterr().out)
     assert (facts["documents"], facts["unit"], facts["left"]) == (len(NOTES), "document", 30.0)

@@ -24,6 +24,8 @@ def test_a_canary_that_nobody_shares_uses_the_whole_range_of_a_draw(written):
     leak = audit_canary(writer, CANARY, tokens, plan=writer.plan(2), order=2)
     assert leak.losses[1:].max() == pytest.approx(writer.plan(2).draw.range, rel=1e-3)
     assert leak.divergence > 0.05 * leak.price
+    with pytest.raises(ValueError, match="order"):
+        audit_canary(writer, CANARY, tokens, plan=writer.plan(2), order=0.5)
 
 
 def test_a_canary_that_says_what_all_say_leaks_less(written):

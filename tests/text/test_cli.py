@@ -47,7 +47,7 @@ def test_a_plan_costs_nothing_and_writes_nothing(folder, capsys):
 
 
 def test_texts_record_and_ledger_are_written_and_a_second_run_pays_nothing(folder, capsys):
-    out = folder / "run"
+    out = folder / "of today" / "run"
     for _ in range(2):
         run(folder, *CLASSES, "--out", str(out), "--json")
         summary = json.loads(capsys.readouterr().out)

@@ -80,6 +80,13 @@ def test_the_command_writes_texts_with_their_votes_and_charges_once(tmp_path, mo
     assert sum(votes) == pytest.approx(200, abs=100)  # persons, with noise
     with Ledger(out / "ledger.sqlite") as ledger:
         assert ledger.epsilon() == pytest.approx(said["epsilon"], rel=1e-6)
-    with pytest.raises(SystemExit) as left:
-        main(words)
-    assert left.value.code == 2
+    for more, code, refusal in (
+        ([], 2, "is not empty"),
+        (["--out", str(tmp_path / "b"), "--text", "nobody"], 1, "no column 'nobody' (--text)"),
+        (["--out", str(tmp_path / "b"), "--person", "nobody"], 1, "no column 'nobody' (--person)"),
+    ):
+        with pytest.raises(SystemExit) as left:
+            main([*words, *more])
+        assert left.value.code == code
+        assert refusal in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "b").exists()
