@@ -57,9 +57,9 @@ def test_delta_lies_strictly_between_0_and_1(value):
 @pytest.mark.parametrize(
     ("options", "inside", "outside", "ends"),
     [
-        ({}, [1e-300, 0.5], [0.0, 1.0, math.nan, True], "> 0 and < 1"),
-        ({"zero": True}, [0.0, 0.5], [-0.1, 1.0, math.nan, False], ">= 0 and < 1"),
-        ({"one": True}, [1.0, 0.5], [0.0, 1.1, math.inf, True], "> 0 and <= 1"),
+        ({}, [1e-300, 0.5], [0.0, 1.0, -1, math.nan, True], "> 0 and < 1"),
+        ({"zero": True}, [0, 0.0, 0.5], [-0.1, -1, 1.0, math.nan, False], ">= 0 and < 1"),
+        ({"one": True}, [1, 1.0, 0.5], [0.0, 1.1, 2, math.inf, True], "> 0 and <= 1"),
         ({"zero": True, "one": True}, [0.0, 1.0], [-0.1, 1.1, "0.5", None], ">= 0 and <= 1"),
     ],
 )

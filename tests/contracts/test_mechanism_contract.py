@@ -27,11 +27,15 @@ from ostraka import (
     release,
 )
 from ostraka.core.accounting.bounds import exact_rdp
+from ostraka.core.mechanisms.adaptive import AdaptiveMarginals
 from ostraka.core.mechanisms.counts import NoisyCounts
 from ostraka.core.mechanisms.law import outcome_places
+from ostraka.core.mechanisms.marginals import NoisyMarginals, TreeMarginals
 from ostraka.core.mechanisms.response import PriorResponse, RandomizedResponse
+from ostraka.core.mechanisms.selection import Selection
 from ostraka.core.mechanisms.skellam import SkellamMax, SkellamSum
 from ostraka.core.mechanisms.sums import GaussianSums, OneHotGaussian, OneHotLaplace
+from ostraka.core.mechanisms.tokens import TokenDraw
 from ostraka.core.mechanisms.trials import BestTrial
 from ostraka.core.mechanisms.wrapped import Subsampled, Weighted
 from tests.false_alarm import FALSE_ALARM
@@ -204,6 +208,32 @@ class TestEveryMechanism:
                 release(mechanism, private(), ledger=ledger)
             again = release(mechanism, private(), ledger=ledger, key="once")
             np.testing.assert_array_equal(numbers(again), numbers(first))
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "values"),
+    [
+        *((mechanism, None) for mechanism in SUMS),
+        (Selection(epsilon=0.4), [0, 3, 5]),
+        (TokenDraw(clip=1.5, n_documents=3, public=(-0.1, -2.5)), [0, 4]),
+        (NoisyMarginals(sizes=(3, 2), columns=((0,), (0, 1)), sigma=5.0), [[2, 1, 1], [0, 0, 1]]),
+        (
+            TreeMarginals(sizes=(3, 2), target=0, sigma_pairs=5.0, sigma_triples=5.0, select_epsilon=0.4),
+            [[2, 1, 1], [0, 0, 1]],
+        ),
+        (
+            AdaptiveMarginals(
+                sizes=(3, 2), target=None, sigma_first=6.0, sigma=5.0, select_epsilon=0.4, n_pick=1
+            ),
+            [[2, 1, 1], [0, 0, 1]],
+        ),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_all_of_a_release_is_one_use(mechanism, values):
+    """Planted: it is none, and costs nothing."""
+    private = data(mechanism) if values is None else Private(np.array(values), mechanism.promise)
+    assert mechanism.uses(private) == 1
 
 
 @every_vote
