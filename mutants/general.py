@@ -13,7 +13,8 @@ sound sources there. A mutant that does not end is noticed.
 No mutant is what cannot change what the code computes:
 
 - annotations, blocks under ``TYPE_CHECKING`` and functions under ``@overload``: only type checkers read them;
-- the arguments of ``@lru_cache``: how many values are kept decides how long a call takes;
+- ``@lru_cache`` and ``@cache``: whether and how many values are kept decides how long a call takes;
+- ``slots`` of a data class, which decides how much memory its values take;
 - the markers ``*`` and ``/`` of a signature: they decide which calls are refused, as type checkers do.
 
 Every survivor is printed with the lines that it changes. ``--again FILE`` reads what was printed and tries
@@ -33,6 +34,7 @@ import tempfile
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -267,11 +269,13 @@ def _meaning(text: str) -> str | None:
             )
             node.posonlyargs, node.args, node.defaults = [], [], []
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            for decorator in node.decorator_list:
-                if isinstance(decorator, ast.Call) and ast.unparse(decorator.func).endswith("lru_cache"):
-                    decorator.args, decorator.keywords = [], []
-                if ast.unparse(decorator) == "overload":
-                    node.args.kw_defaults, node.body = [], [ast.Pass()]
+            names = [ast.unparse(decorator).partition("(")[0] for decorator in node.decorator_list]
+            kept = [name.rpartition(".")[2] not in {"cache", "lru_cache"} for name in names]
+            node.decorator_list = list(compress(node.decorator_list, kept))
+            if "overload" in names:
+                node.args.defaults, node.args.kw_defaults, node.body = [], [], [ast.Pass()]
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "dataclass":
+            node.keywords = [keyword for keyword in node.keywords if keyword.arg != "slots"]
     return ast.dump(tree)
 
 
