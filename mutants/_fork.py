@@ -8,21 +8,17 @@ cache of machine code is by file, so what is compiled cannot be changed here.
 from __future__ import annotations
 
 import importlib
-import importlib.abc
-import importlib.util
 import os
 import re
 import signal
-import sys
 import time
 from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from importlib.machinery import ModuleSpec
-    from types import ModuleType
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGE = REPOSITORY / "src" / "ostraka"
@@ -45,21 +41,20 @@ class Change:
         return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-class Sources(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Loads one module from a text in place of its file."""
+def load_changed(change: Change) -> None:
+    """From now on this process loads the module from the changed text, whichever finder leads to its file.
 
-    def __init__(self, change: Change) -> None:
-        self._change = change
+    A finder of our own would not be asked: old names are found by one of the package that comes first, and
+    pytest looks for the file of a doctest itself.
+    """
+    sound = SourceFileLoader.get_code
 
-    def find_spec(self, name: str, *_: Any) -> ModuleSpec | None:
-        """Where a module is loaded from: none but the changed one from here."""
-        if name != self._change.module:
-            return None
-        return importlib.util.spec_from_file_location(name, self._change.path, loader=self)
+    def get_code(self: SourceFileLoader, fullname: str) -> Any:
+        if fullname == change.module:
+            return compile(change.text, change.path, "exec", dont_inherit=True)
+        return sound(self, fullname)
 
-    def exec_module(self, module: ModuleType) -> None:
-        """Execute the changed text."""
-        exec(compile(self._change.text, self._change.path, "exec", dont_inherit=True), module.__dict__)
+    SourceFileLoader.get_code = get_code
 
 
 def fails(tests: Sequence[str], change: Change | None = None, *, deadline: float = 180.0) -> bool:
@@ -74,10 +69,8 @@ def fails(tests: Sequence[str], change: Change | None = None, *, deadline: float
         os.dup2(null, 1)
         os.dup2(null, 2)
         if change is not None:
-            sys.meta_path.insert(0, Sources(change))
+            load_changed(change)
         try:
-            if change is not None:  # before a doctest reads the file itself
-                importlib.import_module(change.module)
             pytest = importlib.import_module("pytest")
             status = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-m", "not slow", *tests]))
         except BaseException:  # noqa: BLE001  (whatever a changed text raises is noticed)

@@ -9,6 +9,8 @@ import importlib
 import importlib.util
 import inspect
 import re
+import sys
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, FunctionType
 
@@ -51,6 +53,18 @@ def test_general_mutation_knows_the_tests_of_every_room():
     folders = {path.name for path in SOURCE.iterdir() if path.is_dir()}
     assert set(rooms) == folders - {"__pycache__", "templates"}
     assert all((REPOSITORY / "tests" / tests).exists() for names in rooms.values() for tests in names)
+
+
+@pytest.mark.parametrize("name", ["ostraka.audit.one_run", "ostraka.text.canary"])
+def test_a_changed_module_is_loaded_whichever_finder_leads_to_it(name, monkeypatch):
+    """The finder of old names is asked first, and finds some present modules, such as the first of these."""
+    fork = importlib.import_module("mutants._fork")
+    monkeypatch.setattr(SourceFileLoader, "get_code", SourceFileLoader.get_code)  # put back after this test
+    path = SOURCE.joinpath(*name.split(".")[1:]).with_suffix(".py")
+    fork.load_changed(fork.Change(path, "CHANGED = True"))
+    places = importlib.import_module(name.rpartition(".")[0]).__path__
+    spec = next(spec for finder in sys.meta_path if (spec := finder.find_spec(name, places)))
+    assert "CHANGED" in spec.loader.get_code(name).co_names
 
 
 def functions(module):

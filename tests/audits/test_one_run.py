@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.stats import binomtest
+from statsmodels.stats.proportion import proportion_confint
 
 from ostraka import Curve, GNMax
 from ostraka.audit.intervals import gaussian_is_refuted
@@ -40,6 +41,19 @@ def test_steinke_is_what_jax_privacy_computes_or_better(counts, peer, floor):
     assert found.epsilon >= max(floor, peer - 1e-4)
     assert found.epsilon <= 1.01 * peer, "the smaller of two tails, of which one is the peer's"
     assert (found.method, found.right, found.guesses, found.n_canaries) == ("steinke", right, guesses, n)
+
+
+def test_without_delta_the_ends_are_those_of_statsmodels():
+    """Planted: one guess more counts as right, or one of two ends has the whole error."""
+    found = one_run_lower_bound(game(1000, 200, 160), delta=0.0, guesses=[200, 400])
+    assert (found.right, found.guesses, found.n_cuts) == (160, 200, 2)
+    for alpha, end, ours in (
+        (0.1, 0, found.epsilon),
+        (0.05, 0, found.interval[0]),
+        (0.05, 1, found.interval[1]),
+    ):
+        share = proportion_confint(160, 200, alpha=alpha / 2, method="beta")[end]
+        assert ours == pytest.approx(math.log(share / (1 - share)), rel=1e-9)
 
 
 def any_dependence(n, guesses, right, delta):

@@ -135,6 +135,19 @@ def test_the_price_of_sums_covers_every_move_within_both_norms_and_is_tight(sigm
             assert max(costs) >= 0.72 * curve.rdp[place]  # the rest: fractions of coordinates
 
 
+@pytest.mark.parametrize(
+    ("sigma", "l1", "l2"), [(900.0, 5000.0, 600.0), (5000.0, 40.0, 30.0), (900.0, 9e5, 600.0)]
+)
+def test_moves_that_are_not_summed_have_the_price_of_theorem_3_5(sigma, l1, l2):
+    """Agarwal, Kairouz and Liu 2021, arXiv:2110.04995, at whole orders; others cost as the next."""
+    curve, mu = SkellamSum(sigma=sigma, l1=l1, l2=l2).curve(), mpmath.mpf(sigma) ** 2
+    l1 = min(l1, l2**2)
+    for order, price in zip(curve.orders[:-1], curve.rdp[:-1], strict=True):
+        whole = math.ceil(order)
+        rest = min(((2 * whole - 1) * mpmath.mpf(l2) ** 2 + 6 * l1) / (4 * mu**2), 3 * l1 / (2 * mu))
+        assert 1 <= price / (whole * mpmath.mpf(l2) ** 2 / (2 * mu) + rest) < 1 + 1e-9
+
+
 def test_a_price_for_one_norm_alone_would_not_cover_the_other():
     # the wrong reading: l1 moves of one, or one move of l2
     one, wide = SkellamSum(sigma=2.0, l1=6, l2=6), SkellamSum(sigma=2.0, l1=6, l2=6**0.5)
