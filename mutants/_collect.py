@@ -250,7 +250,7 @@ MUTANTS = [
     ),
     Mutant(
         "a round of a series is charged without a name, and again when it is released",
-        "collect/series.py",
+        "collect/tally.py",
         "simulation=False, key=self.key(round_)",
         "simulation=False, key=None",
         BY_SERIES + "test_each_round_is_charged_before_it_opens_and_released_once",

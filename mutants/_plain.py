@@ -397,7 +397,7 @@ MUTANTS = [
     ),
     Mutant(
         "processes of teachers inherit the secrets of the service",
-        "voters/split.py",
+        "voters/saved.py",
         'if not k.startswith(("OSTRAKA_", "PG"))',
         "if k",
         "service/test_scale_out.py::test_a_process_of_teachers_does_not_inherit_the_secrets_of_the_service",

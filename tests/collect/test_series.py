@@ -73,7 +73,7 @@ class Hourly:
                 tally.receive(Client(self.task, round=tally.round).report(number % 3))
             self.clock.sleep(1.0)
 
-        monkeypatch.setattr("ostraka.collect.series.run_exchanges", exchanges)
+        monkeypatch.setattr("ostraka.collect.tally.run_exchanges", exchanges)
 
     def run(self):
         self.series.run(n_clients=5, sleep=self.clock.sleep)

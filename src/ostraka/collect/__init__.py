@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ostraka.collect.encodings import Vector as Vector
     from ostraka.collect.encodings import Visits as Visits
     from ostraka.collect.keeper import Keeper as Keeper
-    from ostraka.collect.series import Series as Series
+    from ostraka.collect.tally import Series as Series
     from ostraka.collect.tally import Tally as Tally
     from ostraka.collect.task import Question as Question
     from ostraka.collect.task import Task as Task

@@ -515,7 +515,7 @@ def series(
 
     Example: ostraka collect series task.json --identity tally.key --folder run --every 3600 --clients 1000
     """
-    from ostraka.collect.series import Series
+    from ostraka.collect.tally import Series
     from ostraka.core.ledger.budget import Budget
     from ostraka.secure.keys import Identity
     from ostraka.secure.wire import PartyServer

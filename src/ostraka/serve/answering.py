@@ -32,7 +32,7 @@ from ostraka.secure.rounds import PartyError
 from ostraka.serve.requests import Refused, unavailable
 from ostraka.voters.endpoint import EndpointError
 from ostraka.voters.kinds import LinearTeachers
-from ostraka.voters.split import VotersAwayError
+from ostraka.voters.saved import VotersAwayError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
