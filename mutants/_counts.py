@@ -139,7 +139,7 @@ MUTANTS = [
     ),
     Mutant(
         "rounding makes a residual longer than stated",
-        "voters/rows.py",
+        "voters/spectrum.py",
         'too_long = ~(np.einsum("ij,ij->i", integers, integers) <= longest**2)',
         "far = ~np.isfinite(integers).all(axis=1)",
         _RESIDUALS + "TestShortened::test_a_row_is_never_longer_than_stated_whatever_it_holds",
@@ -202,7 +202,7 @@ MUTANTS = [
     ),
     Mutant(
         "the model is fed rows before they are shortened",
-        "voters/rows.py",
+        "voters/spectrum.py",
         "return self._of_length_one(white)",
         "return np.column_stack([white, np.full(len(white), self.constant)])",
         _SPECTRUM + "TestLength::test_the_model_sees_the_rows_that_are_summed",

@@ -61,7 +61,7 @@ MUTANTS = [
     ),
     Mutant(
         "a row beyond all measure ends a run",
-        "voters/rows.py",
+        "voters/spectrum.py",
         "rows = np.clip(rows, -self._furthest, self._furthest)",
         "pass",
         "contracts/test_row_contract.py::test_no_pair_of_hostile_neighbours_moves_more_than_is_promised",

@@ -280,7 +280,7 @@ class Cells(Protocol):
     """Interface of public cells: the lines that a row can add to a table, and the one that each row adds.
 
     Cells with features of each row's own have ``reach_`` and ``lines`` instead of ``codebooks_`` and
-    ``codes`` (:class:`~ostraka.voters.rows.FeatureCells`).
+    ``codes`` (:class:`~ostraka.voters.spectrum.FeatureCells`).
     """
 
     codebooks_: list[np.ndarray]

@@ -6,42 +6,29 @@ Rows with a number each add what a public linear model gets wrong about them, in
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator
-from sklearn.decomposition import PCA
-from sklearn.kernel_approximation import Nystroem
-from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
 from ostraka.core import check
 from ostraka.core.private import Adjacency, Private
 from ostraka.core.randomness import os_keyed
-from ostraka.data.contribution import row_by_row
 from ostraka.data.labels import CLASSES_FROM_Y, Labels
 from ostraka.data.parquet import ParquetRows
 from ostraka.data.units import Manifest, count, numbered, partition
-from ostraka.voters.cells import (
-    FINEST,
-    FromPublicRows,
-    check_relation,
-    check_resolution,
-    digest,
-    numbers,
-    reach,
-)
+from ostraka.voters.cells import FINEST, check_relation, reach
+from ostraka.voters.spectrum import FeatureCells as FeatureCells  # noqa: PLC0414  (read from here)
+from ostraka.voters.spectrum import Spectrum, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ostraka.voters.cells import Cells
-    from ostraka.voters.spectrum import Spectrum
 
 EXACT = 2.0**52  # sums of floats
 _FURTHEST = 4.0  # of log odds: no row is sure beyond
@@ -586,237 +573,6 @@ def summed(
             added = np.add.reduceat((kept * weights[:, None])[order], firsts, axis=0)
             sums[:, column] = np.trunc(added / sizes).sum(axis=0)
     return sums.astype(np.int64)
-
-
-def shortened(rows: np.ndarray, longest: int) -> np.ndarray:
-    """Rows of whole numbers, each at most ``longest`` long: rounded, or towards zero where that is too long.
-
-    A row that is still too long, or not finite, is all zeros. Squares of whole numbers are exact, so the
-    comparison is.
-    """
-    integers = np.rint(rows)
-    for again in (np.trunc, np.zeros_like):
-        too_long = ~(np.einsum("ij,ij->i", integers, integers) <= longest**2)
-        integers[too_long] = again(rows[too_long])
-    return np.asarray(integers)
-
-
-_FEW = 5  # public rows that are transformed alone, to see whether rows are independent
-_ALIKE = "X must hold rows that differ, got {} with the same features"
-_LARGEST = 1e100  # of public numbers, so that sums of their squares are finite
-_BEYOND = 1e6  # times the largest public number
-_LEAST_VARIANCE = 1e-9  # of the largest
-_MOST_FEATURES, _ROWS_A_FEATURE = 500, 10
-_COMPONENTS, _CENTRES, _PAIRS = 150, 1000, 500  # of the default features
-
-
-class FeatureCells(FromPublicRows):
-    """Public features, half whitened: a ballot is spread over them, in the direction of the row's own.
-
-    ``GraphCells`` sends a private row to its nearest public row. Here a row keeps its own features, which
-    says more where there are many private rows. Directions in which public rows vary more keep more of the
-    ballot: each is divided by the square root of its standard deviation, half of the way to white. A last
-    feature is the same for all rows, so that models of the lines have an intercept.
-
-    Parameters
-    ----------
-    transform : fitted transformer, such as a pipeline of scikit-learn, optional
-        From rows to numbers, each row by itself; fitted on public rows alone. Public. Never fitted here.
-        None: 150 principal components of the public rows and a Gaussian kernel with 1,000 of these rows.
-    n_features : int, optional
-        Principal components of the transformed public rows which are used. None: one for ten public rows,
-        500 at the most. Public.
-    resolution : int, default 1024
-        Length of a ballot, in units of the counts: its entries are rounded to integers. Public.
-
-    Attributes
-    ----------
-    whitening_power : float
-        0.25 in this class. Directions are divided by this power of their variance: 0 would leave them as they
-        are, 0.5 would whiten them. Public.
-    constant : float
-        0.2 in this class: how long the part of a line is which all rows share. Public.
-    transform_ : fitted transformer
-        The given one, or the default one fitted on the public rows. Public.
-    features_ : float64 array, shape (n_public, at most n_features + 1)
-        What each public row would add to the counts of its class, of length at most 1. Public.
-    middle_, whitening_ : float64 arrays, shapes (n,) and (n, at most n_features)
-        Mean of the transformed public rows, and the matrix that turns and scales what is left. Public.
-    reach_ : float
-        Twice the resolution: how far a replaced row can move the table. Public.
-    sha256_ : str
-        Hash of the lines of the public rows. Public.
-
-    Guarantees
-    ----------
-    A line is an integer vector of Euclidean norm at most ``resolution``, whatever the row holds: the norm is
-    checked in integers, and a line that is longer counts nothing. Two such vectors are at most ``reach_``
-    apart, in one class and in two (docs/noisy-counts.md, Theorem 2). This holds for a row replaced in its
-    place, or counting nothing there, and a transformer that maps each row by itself; one that does not is
-    refused where public rows show it. Persons with several rows are refused, since replacing one moves the
-    places of other rows.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_digits
-    >>> from sklearn.decomposition import PCA
-    >>> images = load_digits().data
-    >>> cells = FeatureCells(PCA(40).fit(images[:300]), n_features=30).fit(images[:300])
-    >>> cells.lines(images[300:305]).shape, cells.reach_
-    ((5, 31), 2048.0)
-    """
-
-    _furthest: float | None = None  # of private numbers; None: rows are not numbers
-
-    whitening_power: ClassVar[float] = 0.25
-    constant: ClassVar[float] = 0.2
-
-    def __init__(
-        self, transform: Any = None, *, n_features: int | None = None, resolution: int = 1024
-    ) -> None:
-        self.transform = transform
-        self.n_features = n_features
-        self.resolution = resolution
-
-    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002  (as scikit-learn calls it)
-        """Find the principal components of the transformed public rows, and their variances.
-
-        Parameters
-        ----------
-        X : n_public rows, as ``transform`` takes them
-            Public.
-        y : ignored
-
-        Raises
-        ------
-        ValueError
-            Settings out of range; rows that are all alike, not finite or beyond 1e100; a transformer whose
-            result for a row depends on the rows beside it.
-        """
-        if self.n_features is not None:
-            check.integer(n_features=self.n_features, least=1)
-        check_resolution(self.resolution, least=2)  # of 1, rounded lines are all zeros
-        names = getattr(X, "columns", None)  # for the student, which is plain scikit-learn
-        if names is not None and all(isinstance(name, str) for name in names):
-            self.feature_names_in_ = np.asarray(names, dtype=object)
-        self.transform_ = self._transformer(X) if self.transform is None else self.transform
-        # private numbers may be far beyond the public ones, where nothing overflows, and no further
-        self._furthest = None
-        if isinstance(X, np.ndarray) and X.dtype.kind in "fiub":
-            largest = max(float(np.abs(X.astype(np.float64)).max(initial=0.0)), 1e-100)
-            self._furthest = _BEYOND * largest if largest <= _LARGEST else None
-        table = _moderate(self._transformed(X), "what transform returns")
-        head = self._transformed(_safe_indexing(X, np.arange(min(_FEW, len(table)))))
-        size = np.abs(table).max(axis=0) + 1e-300
-        if head.shape[1:] != table.shape[1:] or not (np.abs(head - table[: len(head)]) <= 1e-3 * size).all():
-            raise ValueError(
-                "transform must map each row by itself, but gives other numbers for the first rows without "
-                "the others: fit it on public rows before"
-            )
-        self.middle_ = table.mean(axis=0)
-        apart = table - self.middle_
-        values, vectors = self._principal(apart)
-        directions = np.flatnonzero(values > _LEAST_VARIANCE * max(float(values[-1]), 1e-300))
-        directions = directions[::-1][: self.n_columns(len(table))]
-        if not len(directions):
-            raise ValueError(_ALIKE.format(len(table)))
-        self.whitening_ = self._scaled(values[directions], vectors[:, directions])
-        self.reach_ = 2.0 * self.resolution
-        lines = self.lines(X)
-        self.features_ = lines / self.resolution
-        self.sha256_ = digest([lines])
-        self._source = X
-        return self
-
-    def lines(self, X: Any) -> np.ndarray:
-        """What each row adds to the counts of its class, int64 of shape (n_rows, n_features + 1).
-
-        Numbers far beyond those of the public rows count as the end of a public range. A row whose features
-        are not finite counts nothing.
-        """
-        check_is_fitted(self, "reach_")
-        features = self.features(X)
-        with np.errstate(over="ignore", invalid="ignore"):  # such rows count nothing
-            return shortened((self.resolution - 1) * features, self.resolution).astype(np.int64)
-
-    def features(self, X: Any) -> np.ndarray:
-        """Features of rows before they are rounded to lines, float64 of shape (n_rows, n_features + 1)."""
-        table = self._transformed(X, private=True)
-        if table.shape[1] != len(self.middle_):
-            raise ValueError(f"transform must give {len(self.middle_)} numbers a row, got {table.shape[1]}")
-        white = row_by_row(lambda some: (some - self.middle_) @ self.whitening_, table)
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite in a private row stays so
-            return self._of_length_one(white)
-
-    def n_columns(self, n_public: int) -> int:
-        """The largest number of features for so many public rows."""
-        if self.n_features is None:
-            return min(_MOST_FEATURES, max(1, n_public // _ROWS_A_FEATURE))
-        return min(self.n_features, n_public)
-
-    def _transformer(self, X: Any) -> Any:
-        """The transformer where none is given, fitted on public rows."""
-        return kernel_features(X)
-
-    def _principal(self, apart: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Variances of centred public rows in their principal directions, rising, and these as columns."""
-        values, vectors = np.linalg.eigh(apart.T @ apart / len(apart))
-        return values, vectors
-
-    def _scaled(self, values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-        """Principal directions as columns, scaled by what their variances decide."""
-        return np.asarray(vectors / values**self.whitening_power)
-
-    def _of_length_one(self, white: np.ndarray) -> np.ndarray:
-        """Rows with the last feature, which all share, of length 1."""
-        length = np.maximum(np.linalg.norm(white, axis=1, keepdims=True), 1e-300)
-        unit = np.sqrt(1 - self.constant**2) * (white / length)
-        return np.column_stack([unit, np.full(len(unit), self.constant)])
-
-    def _transformed(self, X: Any, *, private: bool = False) -> np.ndarray:
-        if not callable(getattr(self.transform_, "transform", None)):
-            kind = type(self.transform_).__name__
-            raise TypeError(f"transform must be a fitted transformer, got {kind}")
-        plain = self.transform is None and isinstance(self.transform_, Pipeline)
-        rows = numbers(X, "X", finite=not private) if plain else X
-        if not private:
-            return numbers(self.transform_.transform(rows), "what transform returns")
-        if self._furthest is not None and isinstance(rows, np.ndarray) and rows.dtype.kind == "f":
-            rows = np.clip(rows, -self._furthest, self._furthest)
-            if plain:
-                rows = np.where(np.isnan(rows), 0.0, rows)
-        if isinstance(rows, np.ndarray):
-            return numbers(self._by_row(rows), "what transform returns", finite=False)
-        # other rows in one go: neighbours share their number and places, and so how products are rounded
-        with warnings.catch_warnings(), np.errstate(all="ignore"):  # which would tell of a private row
-            warnings.simplefilter("ignore")
-            return numbers(self.transform_.transform(rows), "what transform returns", finite=False)
-
-    def _by_row(self, rows: np.ndarray) -> np.ndarray:
-        """What the transformer makes of each row alone."""
-        return row_by_row(self.transform_.transform, rows)
-
-
-def _moderate(table: np.ndarray, name: str) -> np.ndarray:
-    if not np.abs(table).max() <= _LARGEST:
-        raise ValueError(f"{name} must hold numbers up to {_LARGEST:g}, got larger ones: rescale public rows")
-    return table
-
-
-def kernel_features(X: Any) -> Pipeline:
-    """Principal components of public rows, and a Gaussian kernel as wide as their median distance."""
-    table = _moderate(numbers(X, "X"), "X")
-    if not table.var(axis=0).sum() > 0:
-        raise ValueError(_ALIKE.format(len(table)))
-    parts = PCA(min(_COMPONENTS, *table.shape), svd_solver="covariance_eigh").fit(table)
-    points = parts.transform(table)
-    half = min(_PAIRS, len(points) // 2)
-    apart = ((points[:half, None] - points[None, half : 2 * half]) ** 2).sum(axis=2)
-    middle = float(np.median(apart)) if half else 0.0
-    kernel = Nystroem(
-        gamma=1 / middle if middle > 0 else 1.0, n_components=min(_CENTRES, len(points)), random_state=0
-    )
-    return make_pipeline(parts, kernel.fit(points))
 
 
 DISTANCES = np.append(0.0, 2.0 ** (1 - np.arange(16, -1, -1) / 2))
