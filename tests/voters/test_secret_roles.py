@@ -217,7 +217,8 @@ def dealt(parties, rows):
 def drawn_by_dealers_simulator(parties, seen):
     """The strings in a dealer's view which its simulator draws: all else follows from the agreement."""
     opened, request = seen
-    call, replies = rounds.read_deal_request(request, parties.agreement)
+    written, replies = rounds.read_replies(request)
+    call = rounds.Call.read(written.encode(), parties.agreement)
     keys = rounds.Round.gather(call, replies, parties.agreement).keys
     assert opened == rounds.opening(call)
     public = {"agreement": parties.agreement.sha256, "n_rows": 3, "participants": tuple(parties.parties)}
@@ -227,7 +228,7 @@ def drawn_by_dealers_simulator(parties, seen):
         name: parties.parties[name]._identity.seal("reply", rounds.reply(call, name, key))
         for name, key in keys.items()
     }
-    assert request == rounds.deal_request(call, again)  # Ed25519 signs without drawing
+    assert request == rounds.write_replies(written, again)  # Ed25519 signs without drawing
     return [call.id, call.question], [call.key, *keys.values()]
 
 

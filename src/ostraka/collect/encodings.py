@@ -237,10 +237,7 @@ class Tree(_Marks):
         return _vector(self.cells, places)
 
 
-@registered(
-    "grid:X0:X1:Y0:Y1:NxM[:AT_MOST]",
-    _grid_fields,
-)
+@registered("grid:X0:X1:Y0:Y1:NxM[:AT_MOST]", _grid_fields)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid(_Marks):
     """Counts on a map: which cells a client was in, each counted once.
@@ -313,10 +310,7 @@ class Grid(_Marks):
         ]
 
 
-@registered(
-    "visits:X0:X1:Y0:Y1:NxM:AT_MOST",
-    _grid_fields,
-)
+@registered("visits:X0:X1:Y0:Y1:NxM:AT_MOST", _grid_fields)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visits(Grid):
     """Counts on a map in which each position counts: a client that stays in one cell counts there again.
@@ -605,10 +599,7 @@ def _rounded(scaled: np.ndarray, take: Callable[[int], bytes]) -> np.ndarray:
     return np.asarray(floors + (words < (scaled - floors) * _WORD))
 
 
-@registered(
-    "pairs:ITEMS:AT_MOST",
-    lambda items, at_most: {"items": int(items), "at_most": int(at_most)},
-)
+@registered("pairs:ITEMS:AT_MOST", lambda items, at_most: {"items": int(items), "at_most": int(at_most)})
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairs(_Marks):
     """Counts of items and of pairs of items that one client has together.
@@ -789,10 +780,7 @@ class _Sketch:
         return np.asarray(_checked_sums(sums, self.cells) + _checked_sums(others, self.cells))
 
 
-@registered(
-    "count-min:WIDTH:DEPTH:KEY",
-    _sketch_fields,
-)
+@registered("count-min:WIDTH:DEPTH:KEY", _sketch_fields)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountMin(_Sketch):
     """Count-Min sketch: estimated counts are slightly too high, and never too low before noise.
@@ -854,10 +842,7 @@ class CountMin(_Sketch):
         return np.asarray(counts[self.places(items)].min(axis=0))
 
 
-@registered(
-    "count-sketch:WIDTH:DEPTH:KEY",
-    _sketch_fields,
-)
+@registered("count-sketch:WIDTH:DEPTH:KEY", _sketch_fields)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountSketch(_Sketch):
     """Count sketch: estimated counts are right on average, because collisions have random signs.

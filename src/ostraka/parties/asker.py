@@ -254,7 +254,7 @@ class SecretRound:
                 signed[name], masked = rounds.unpack(content, 2)
                 weights[name] = _bound(agreement, name, "weights", masked, call.digest)
         round_ = gathered(call, signed, agreement)
-        request = identity.seal("deal", rounds.deal_request(call, signed))
+        request = identity.seal("deal", rounds.write_replies(call.body().decode(), signed))
         ready = dealer.ask("deal", request, _SMALL_REPLY)
         with by(DEALER):
             if unseal(dealer_key, "dealing", ready) != round_.transcript:

@@ -126,7 +126,8 @@ class Dealer:
         """Take note of all replies to a call: the digest of the round. It happens once for each opening."""
         body = self._from_asker("deal", sealed)
         with refusing(DEALER, DEALER):
-            call, replies = rounds.read_deal_request(body, self.agreement)
+            written, replies = rounds.read_replies(body)
+            call = rounds.Call.read(written.encode(), self.agreement)
         opening = rounds.digest_of(rounds.opening(call))
         with self._lock:
             secret = self._offered.pop(opening, None)

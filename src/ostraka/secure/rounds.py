@@ -384,17 +384,6 @@ def unseal_corrections(key: bytes, sealed: bytes) -> bytes:
         raise ValueError("the corrections are not sealed to the asker") from None
 
 
-def deal_request(call: Call, replies: Mapping[str, bytes]) -> bytes:
-    """The asker's second message to the dealer, when all parties have replied."""
-    return write_replies(call.body().decode(), replies)
-
-
-def read_deal_request(body: bytes, agreement: Agreement) -> tuple[Call, dict[str, bytes]]:
-    """The call and the replies; ValueError for anything else."""
-    call, replies = read_replies(body)
-    return Call.read(call.encode(), agreement), replies
-
-
 def material(transcript: bytes, name: str, words: bytes, sealed: bytes) -> bytes:
     """The part of one party's material that the dealer signs."""
     digests = {"corrections": digest_of(sealed), "words": digest_of(words)}

@@ -327,18 +327,15 @@ class PromptModel:
             {request.name: request for request in requests if request.name not in self._responses}.values()
         )
         if waiting:
-            self._ask(waiting)
+            n = len(waiting)
+            if self.replay:
+                raise ValueError(f"replay must find all answers, but {n} prompts are not in the cache")
+            if self.max_calls is not None and n > self.max_calls:
+                raise ValueError(f"max_calls must be at least {n} for these prompts, got {self.max_calls}")
+            with new_client(self.endpoint, self.model) as client:
+                run = RequestRun(client, self._responses, probe=waiting[0], on_progress=lambda _: None)
+                run.run(waiting)
         return [self._responses[request.name] or "" for request in requests]
-
-    def _ask(self, waiting: list[Request]) -> None:
-        n = len(waiting)
-        if self.replay:
-            raise ValueError(f"replay must find all answers, but {n} prompts are not in the cache")
-        if self.max_calls is not None and n > self.max_calls:
-            raise ValueError(f"max_calls must be at least {n} for these prompts, got {self.max_calls}")
-        with new_client(self.endpoint, self.model) as client:
-            run = RequestRun(client, self._responses, probe=waiting[0], on_progress=lambda _: None)
-            run.run(waiting)
 
 
 _WARNED: set[str] = set()  # hosts about which this process has warned
@@ -454,7 +451,20 @@ class PromptEnsemble(BaseEstimator):
         texts, labels = check_texts(texts), np.asarray(labels)
         if labels.shape != (len(texts),):
             raise ValueError(f"labels must be one for each of {len(texts)} texts, got shape {labels.shape}")
-        check_settings(self)
+        check.integer(n_teachers=self.n_teachers, n_shots=self.n_shots, least=1)
+        check_model(self.endpoint, self.model, max_calls=self.max_calls)
+        n_classes = len(self.classes)
+        if n_classes < 2 or (self.words is not None and len(self.words) != n_classes):
+            raise ValueError(f"classes must be two or more, with one word each, got {n_classes}")
+        if self.prices is not None:
+            prompts, answers = self.prices
+            check.nonnegative(prompts=prompts, answers=answers)
+        if self.max_cost is not None:
+            check.nonnegative(max_cost=self.max_cost)
+            if self.prices is None:
+                raise ValueError(
+                    "max_cost needs prices=: the price of a million tokens of prompts, and of answers"
+                )
         codes = class_indices(labels, self.classes)
         self.classes_ = np.asarray(self.classes)
         self._words = tuple(map(str, self.classes if self.words is None else self.words))
@@ -583,8 +593,29 @@ class PromptEnsemble(BaseEstimator):
     def _codes_of(self, shots: list[Shots], texts: list[str]) -> np.ndarray:
         """The class that each answer names, after sending what is missing; shape (n_prompts, n_queries)."""
         if (batch := self._prompt_batch(shots, texts)).waiting:
-            check_limits(self, len(batch.waiting), price=lambda: self._estimated(batch).price)
-            self._ask(batch)
+            # no message has a private number
+            if self.replay:
+                raise ValueError(
+                    f"response_cache {self.response_cache} lacks answers for this vote: "
+                    "vote once with replay=False"
+                )
+            total, hint = len(batch.waiting), "see estimate(texts); no request was sent"
+            if self.max_calls is not None and total > self.max_calls:
+                raise ValueError(f"this vote needs more calls than max_calls={self.max_calls}: {hint}")
+            if self.max_cost is not None:
+                cost = self._estimated(batch).price
+                if cost is None or not cost <= self.max_cost:
+                    raise ValueError(f"this vote may cost more than max_cost={self.max_cost}: {hint}")
+            probed, on_progress = batch.probe.name in self._responses, partial(self._tell, total=total)
+            with new_client(self._endpoint, self.model) as client:
+                run = RequestRun(client, self._responses, probe=batch.probe, on_progress=on_progress)
+                run.run(batch.requests())
+            if not probed and self._read(self._responses[batch.probe.name]) == ABSTAIN:
+                warnings.warn(
+                    "For the first text without demonstrations, the model answered with none of the words. "
+                    "If it does the same with demonstrations, the votes are useless. See zero_shot(texts).",
+                    stacklevel=4,
+                )
         return np.array([[self._read(self._responses[name]) for name in row] for row in batch.names])
 
     def _prompt_batch(self, shots: list[Shots], texts: list[str]) -> PromptBatch:
@@ -605,42 +636,9 @@ class PromptEnsemble(BaseEstimator):
             answer_tokens = self._endpoint.answer_tokens
         return batch.estimate(tokenizer=self.tokenizer, answer_tokens=answer_tokens, prices=self.prices)
 
-    def _ask(self, batch: PromptBatch) -> None:
-        probed = batch.probe.name in self._responses
-        total = len(batch.waiting)
-        with new_client(self._endpoint, self.model) as client:
-            RequestRun(
-                client, self._responses, probe=batch.probe, on_progress=partial(self._tell, total=total)
-            ).run(batch.requests())
-        if not probed and self._read(self._responses[batch.probe.name]) == ABSTAIN:
-            warnings.warn(
-                "For the first text without demonstrations, the model answered with none of the words. "
-                "If it does the same with demonstrations, the votes are useless. See zero_shot(texts).",
-                stacklevel=5,
-            )
-
     def _tell(self, done: int, *, total: int) -> None:
         if self.progress is not None:
             self.progress("votes", done, total)
-
-
-def check_settings(ensemble: PromptEnsemble) -> None:
-    """Raise if a setting is invalid."""
-    check.integer(n_teachers=ensemble.n_teachers, n_shots=ensemble.n_shots, least=1)
-    check_model(ensemble.endpoint, ensemble.model, max_calls=ensemble.max_calls)
-    if len(ensemble.classes) < 2 or (
-        ensemble.words is not None and len(ensemble.words) != len(ensemble.classes)
-    ):
-        raise ValueError(f"classes must be two or more, with one word each, got {len(ensemble.classes)}")
-    if ensemble.prices is not None:
-        prompts, answers = ensemble.prices
-        check.nonnegative(prompts=prompts, answers=answers)
-    if ensemble.max_cost is not None:
-        check.nonnegative(max_cost=ensemble.max_cost)
-        if ensemble.prices is None:
-            raise ValueError(
-                "max_cost needs prices=: the price of a million tokens of prompts, and of answers"
-            )
 
 
 def check_model(endpoint: Any, model: Any, *, max_calls: Any) -> None:
@@ -651,22 +649,6 @@ def check_model(endpoint: Any, model: Any, *, max_calls: Any) -> None:
         raise ValueError(f"model must be the model's name, got {model!r}")
     if not isinstance(endpoint, str | Endpoint) and not callable(endpoint):
         raise TypeError("endpoint must be an Endpoint, a URL or a function of a list of prompts")
-
-
-def check_limits(ensemble: PromptEnsemble, n_requests: int, *, price: Callable[[], float | None]) -> None:
-    """Raise if a vote exceeds a limit. The message has no private number."""
-    if ensemble.replay:
-        raise ValueError(
-            f"response_cache {ensemble.response_cache} lacks answers for this vote: "
-            "vote once with replay=False"
-        )
-    hint = "see estimate(texts); no request was sent"
-    if ensemble.max_calls is not None and n_requests > ensemble.max_calls:
-        raise ValueError(f"this vote needs more calls than max_calls={ensemble.max_calls}: {hint}")
-    if ensemble.max_cost is not None:
-        cost = price()
-        if cost is None or not cost <= ensemble.max_cost:
-            raise ValueError(f"this vote may cost more than max_cost={ensemble.max_cost}: {hint}")
 
 
 def check_texts(texts: Any) -> list[str]:
