@@ -212,10 +212,30 @@ class Gathering:
         ``record`` is called before a new message is counted.
         """
         with refusing("the tally"):
-            take = self._accepted(message)
-        if take is not None:
-            record()
-            take()
+            if message[:BOUND] == self._join:
+                self._take_join(message[BOUND:], record)
+                return
+            kind = self._kinds.get(message[:BOUND])
+            if self.roster is None or kind is None:
+                raise ValueError("the message is for another task or round")
+            head = BOUND + 4 + KEY_BYTES
+            place = places(message[BOUND : BOUND + 4].ljust(4, b"\xff"))[0]
+            if place >= len(self.roster):
+                raise ValueError("the message must be from a client on the roster")
+            if hashlib.sha256(message[BOUND + 4 : head]).digest() != self.roster.entry(place).ticket:
+                raise ValueError(f"the message is not from client {place}")
+            digest = hashlib.sha256(message).digest()
+            earlier = self._digests.get((kind, place))
+            if earlier == digest:
+                return
+            if earlier is not None:
+                raise ValueError(f"client {place} has answered this exchange already")
+            if kind != self.stage:
+                raise ValueError(
+                    f"client {place} comes too late or too early: the exchange is '{self.stage}'"
+                )
+            getattr(self, f"_take_{kind}")(place, message[head:], record)
+            self._digests[kind, place] = digest
 
     def replay(self, _key: str | None, record: bytes) -> bool:
         """Take a message, or close an exchange, as a log tells."""
@@ -226,43 +246,14 @@ class Gathering:
                 self.advance(record[1:])
         return True
 
-    def _accepted(self, message: bytes) -> Callable[[], None] | None:
-        """Return an action that applies a message, or None for a repeated one; ValueError to refuse it."""
-        if message[:BOUND] == self._join:
-            return self._take_join(message[BOUND:])
-        kind = self._kinds.get(message[:BOUND])
-        if self.roster is None or kind is None:
-            raise ValueError("the message is for another task or round")
-        head = BOUND + 4 + KEY_BYTES
-        place = places(message[BOUND : BOUND + 4].ljust(4, b"\xff"))[0]
-        if place >= len(self.roster):
-            raise ValueError("the message must be from a client on the roster")
-        if hashlib.sha256(message[BOUND + 4 : head]).digest() != self.roster.entry(place).ticket:
-            raise ValueError(f"the message is not from client {place}")
-        digest = hashlib.sha256(message).digest()
-        earlier = self._digests.get((kind, place))
-        if earlier == digest:
-            return None
-        if earlier is not None:
-            raise ValueError(f"client {place} has answered this exchange already")
-        if kind != self.stage:
-            raise ValueError(f"client {place} comes too late or too early: the exchange is '{self.stage}'")
-        act = getattr(self, f"_take_{kind}")(place, message[head:])
-
-        def take() -> None:
-            self._digests[kind, place] = digest
-            act()
-
-        return take
-
-    def _take_join(self, body: bytes) -> Callable[[], None] | None:
+    def _take_join(self, body: bytes, record: Callable[[], object]) -> None:
         keys, signature = body[:_ENTRY], body[_ENTRY:]
         entry = read_entry(keys)
         if len(signature) != (SIGNATURE_BYTES if self.task.enrolment else 0):
             raise ValueError("a join must carry the enrolment's certificate where the task has an enrolment")
         earlier = self._entries.get(entry.mask)
         if earlier == keys:
-            return None
+            return
         if earlier is not None:
             raise ValueError(f"another client has the key {entry.mask.hex()}")
         if self.stage != "join":
@@ -272,41 +263,37 @@ class Gathering:
         # before it takes a place: strangers must not fill a roster
         if not certified(self.task, entry.claim, signature, round_=self.round_):
             raise ValueError("the enrolment did not sign the claim of this client")
-        return lambda: self._entries.__setitem__(entry.mask, keys)
+        record()
+        self._entries[entry.mask] = keys
 
-    def _take_share(self, place: int, body: bytes) -> Callable[[], None]:
+    def _take_share(self, place: int, body: bytes, record: Callable[[], object]) -> None:
         peers = self._graph[place].tolist()
         if len(body) != KEY_BYTES + SEALED * len(peers):
             raise ValueError(f"client {place}: shares for {len(peers)} neighbours are needed")
         parts = [body[at : at + SEALED] for at in range(KEY_BYTES, len(body), SEALED)]
+        record()
+        self._commitments[place] = body[:KEY_BYTES]
+        self._sealed[place] = dict(zip(peers, parts, strict=True))
 
-        def keep() -> None:
-            self._commitments[place] = body[:KEY_BYTES]
-            self._sealed[place] = dict(zip(peers, parts, strict=True))
-
-        return keep
-
-    def _take_mask(self, place: int, body: bytes) -> Callable[[], None]:
+    def _take_mask(self, place: int, body: bytes, record: Callable[[], object]) -> None:
         if place not in self._sealed:
             raise ValueError(f"client {place} has sent no shares")
         if len(body) != 4 * len(self.total):
             raise ValueError(f"client {place}: the vector must have {len(self.total)} cells")
+        record()
+        self.masked.add(place)
+        self.total += np.frombuffer(body, dtype="<u4")
 
-        def keep() -> None:
-            self.masked.add(place)
-            self.total += np.frombuffer(body, dtype="<u4")
-
-        return keep
-
-    def _take_confirm(self, place: int, body: bytes) -> Callable[[], None]:
+    def _take_confirm(self, place: int, body: bytes, record: Callable[[], object]) -> None:
         if place not in self.masked:
             raise ValueError(f"client {place} is not among the survivors")
         key = self._known_roster.entry(place).sign
         if not confirmed(self._known_roster.digest, self.survivors, key, body):
             raise ValueError(f"client {place} confirms another set of survivors")
-        return lambda: self._confirmations.__setitem__(place, body)
+        record()
+        self._confirmations[place] = body
 
-    def _take_unmask(self, place: int, body: bytes) -> Callable[[], None]:
+    def _take_unmask(self, place: int, body: bytes, record: Callable[[], object]) -> None:
         if place not in self.masked:
             raise ValueError(f"client {place} is not among the survivors")
         size = 4 + 1 + SHARE_BYTES
@@ -319,7 +306,8 @@ class Gathering:
             if peer not in peers or peer in shares or flag != (peer in self.masked):
                 raise ValueError(f"client {place}: a share that was not asked for")
             shares[peer] = flag, body[at + 5 : at + size]
-        return lambda: self._answers.__setitem__(place, shares)
+        record()
+        self._answers[place] = shares
 
     def advance(self, approval: bytes = b"") -> None:
         """Close the current exchange; PartyError if too few have answered it."""
