@@ -5,15 +5,12 @@ Rounds of invented people in one process, for demonstrations, tests and measurem
 
 from __future__ import annotations
 
-import base64
-import io
 import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ostraka.collect import estimate
 from ostraka.collect.client import Client
 from ostraka.collect.encodings import (
     KINDS,
@@ -32,20 +29,24 @@ from ostraka.collect.encodings import (
 from ostraka.collect.estimate import nodes_of_ranks
 from ostraka.collect.keeper import Keeper
 from ostraka.collect.messages import approval, certificate, degree
+from ostraka.collect.show import Collected, heat_map, quantile, record_of, shares
 from ostraka.collect.tally import Tally
 from ostraka.collect.task import Task
 from ostraka.core import check
 from ostraka.core.door import release
+from ostraka.core.files import environment
 from ostraka.core.ledger.budget import Budget
 from ostraka.core.ledger.ledger import Ledger
 from ostraka.core.mechanisms.skellam import MOST_SUM_SIGMA, SkellamSum
+from ostraka.report.figures import svg
 from ostraka.secure.keys import Identity
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from ostraka.collect.encodings import Encoding
+    from ostraka.collect.show import Answer
     from ostraka.core.private import Private
 
 # Measured on one core (bench/collect.py, docs/collect.md), in seconds.
@@ -232,8 +233,7 @@ def among_clients(
         tally.advance()
 
 
-_DELTA = 1e-6
-_EPSILONS = {"ages": 1.0, "minutes": 1.0, "places": 1.0}
+_EPSILON, _DELTA = 1.0, 1e-6  # of each round of the demonstration
 
 
 def demonstrate(out: Path, *, n_clients: int) -> dict[str, Any]:
@@ -251,63 +251,32 @@ def demonstrate(out: Path, *, n_clients: int) -> dict[str, Any]:
     minutes = np.clip(rng.lognormal(3.3, 0.5, n_clients), 0, 239).astype(int)
     centre = rng.choice([0.3, 0.7], n_clients)
     places = np.stack([rng.normal(centre, 0.08), rng.normal(1 - centre, 0.08)], axis=1).clip(0, 1)
-    rounds: dict[str, tuple[Encoding, list[Any]]] = {
-        "ages": (Histogram(18, 96, cells=13), ages.tolist()),
-        "minutes": (Tree(0, 240), minutes.tolist()),
-        "places": (Grid(x=(0, 1), y=(0, 1), shape=(8, 8)), places.tolist()),
+    rounds: dict[str, tuple[Encoding, list[Any], Callable[[Collected], Answer]]] = {
+        "Ages": (Histogram(18, 96, cells=13), ages.tolist(), shares),
+        "Minutes on the way": (Tree(0, 240), minutes.tolist(), quantile),
+        "Places": (Grid(x=(0, 1), y=(0, 1), shape=(8, 8)), places.tolist(), heat_map),
     }
+    answers: dict[str, Answer] = {}
     with Ledger(":memory:", budget=Budget(epsilon=10.0, delta=_DELTA, adaptive=False)) as ledger:
-        answers = {}
-        for name, (encoding, values) in rounds.items():
-            sigma = sigma_for(encoding, epsilon=_EPSILONS[name], delta=_DELTA)
+        for name, (encoding, values, answer_of) in rounds.items():
+            sigma = sigma_for(encoding, epsilon=_EPSILON, delta=_DELTA)
             keys = tuple(Keeper.key(Identity.fresh()) for _ in range(3))
             least = min(100, len(values))
             task = Task(encoding, sigma=sigma, tally="0" * 64, keepers=keys, honest=2, least=least)
             tally, masked = simulated(task, values)
-            answers[name] = tally.task, release(task.mechanism, masked, ledger=ledger)
-        spent = ledger.spent().epsilon(delta=_DELTA)
-    task, sums = answers["minutes"]
-    median = estimate.quantile(sums, task, 0.5, n_clients=n_clients)
-    from matplotlib.figure import Figure  # noqa: PLC0415  (an extra)
-
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
-    bars, squares = figure.subplots(1, 2)
-    task, sums = answers["ages"]
-    middles = 18 + (np.arange(13) + 0.5) * 6
-    margin = 1.96 * math.sqrt(task.variance(n_survivors=task.least))
-    bars.bar(middles, sums, width=5.4, yerr=margin, color="#4477aa", ecolor="#222222")
-    bars.set(xlabel="age", ylabel="people, with 95 % intervals", title="histogram")
-    task, sums = answers["places"]
-    image = squares.imshow(estimate.heat_map(sums, task).value.T, origin="lower", extent=(0, 1, 0, 1))
-    squares.set(xlabel="x", ylabel="y", title="heat map")
-    figure.colorbar(image, ax=squares, label="people")
-    file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=110)
-    pictures = base64.b64encode(file.getvalue()).decode()
-    page = f"""<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>ostraka collect: a demonstration</title>
-<style>
-body {{ max-width: 60rem; margin: 2rem auto; padding: 0 1rem; font-family: system-ui; }}
-img {{ max-width: 100%; }}
-</style>
-<h1>Statistics of {n_clients} invented people</h1>
-<p>Each person sent three masked reports. The tally added them up; three keepers took the masks away and
-added noise, of which any two of them suffice. Nobody saw a value of anybody.</p>
-<img alt="Left: a histogram of ages with intervals. Right: a map of two crowds."
- src="data:image/png;base64,{pictures}">
-<p>Median time on the way: {median.value} minutes, between {median.low} and {median.high} with 95 %
-confidence.</p>
-<p>All three releases cost epsilon = {spent:.2f} at delta = {_DELTA:g}, for everything about one client.
-Neighbours differ in the report of one client. All parties ran in one process, so this run kept nothing
-secret from it.</p>
-</html>
-"""
-    (out / "report.html").write_text(page, encoding="utf-8")
+            sums = release(task.mechanism, masked, ledger=ledger)
+            spent = ledger.spent().epsilon(delta=_DELTA)
+            answers[name] = answer_of(Collected(record_of(tally, sums, epsilon=spent, delta=_DELTA)))
+    page = environment().get_template("collect-demo.html.j2")
+    pictures = {name: svg(answer.draw) for name, answer in answers.items()}
+    text = page.render(n=n_clients, answers=answers, pictures=pictures, epsilon=spent, delta=_DELTA)
+    (out / "report.html").write_text(text, encoding="utf-8")
+    median = answers["Minutes on the way"].values
     return {
         "report": str(out / "report.html"),
-        "median": median.value,
-        "low": median.low,
-        "high": median.high,
+        "median": median["value"],
+        "low": median["low"],
+        "high": median["high"],
         "epsilon": spent,
         "n_clients": n_clients,
     }
