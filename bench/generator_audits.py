@@ -29,9 +29,8 @@ from ostraka import Curve
 from ostraka.audit.attacks.generators import marginal_scores, nearest_scores, sum_scores
 from ostraka.audits import one_run_lower_bound
 from ostraka.core.mechanisms import sums
-from ostraka.core.mechanisms.adaptive import columns_of, name_of
+from ostraka.core.mechanisms.adaptive import FIRST, NEXT, columns_of, name_of
 from ostraka.core.mechanisms.particles import Particles
-from ostraka.core.mechanisms.sequences import FIRST, NEXT
 from ostraka.scores import Scores
 from ostraka.synth import (
     DPGM,

@@ -33,7 +33,7 @@ from ostraka.text.models import END, Token, open_model
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ostraka.core.mechanisms.tokens import MeteredDraws, TokenDraw
+    from ostraka.core.mechanisms.selection import MeteredDraws, TokenDraw
 
     Law = Callable[[Any], np.ndarray]  # unnormalised log probabilities of the candidates of a place
 

@@ -68,7 +68,7 @@ MUTANTS = [
     ),
     Mutant(
         "outcomes between grid points are rounded to the cheaper one",
-        "core/laws/stored.py",
+        "core/laws/cover.py",
         "share = np.clip((ratio - low) / (high - low) - 1e-12 - 1e-15 / step, 0.0, 1.0)",
         "share = np.ones_like(ratio)",
         _TABLE + "test_an_outcome_between_grid_points_is_never_counted_at_the_cheaper_one",
@@ -89,7 +89,7 @@ MUTANTS = [
     ),
     Mutant(
         "below the grid of one direction its bound stays flat",
-        "core/laws/sampled.py",
+        "core/laws/losses.py",
         "larger = np.exp(np.minimum(x + falls, 0.0))  # e^x alone may leave float64",
         "larger = 0.0 * falls",
         _TABLE + "test_below_the_grid_of_one_direction_the_bound_rises_as_fast_as_it_may",
@@ -110,14 +110,14 @@ MUTANTS = [
     ),
     Mutant(
         "both losses of a response have the chances of the true answer",
-        "core/laws/pure.py",
-        "return Losses(cells.astype(np.int64), p, p[[1, 0, 2]])",
-        "return Losses(cells.astype(np.int64), p, p)",
+        "core/laws/losses.py",
+        "return Cells(cells.astype(np.int64), p, p[[1, 0, 2]])",
+        "return Cells(cells.astype(np.int64), p, p)",
         _MIXED + "test_responses_compose_as_by_enumeration",
     ),
     Mutant(
         "Laplace losses between the ends count as the smallest",
-        "core/laws/pure.py",
+        "core/laws/losses.py",
         "cells = np.floor(np.concatenate([[-epsilon, epsilon], (a + b) / 2]) / step)",
         "cells = np.floor(np.concatenate([[-epsilon, epsilon], 0 * a - epsilon]) / step)",
         _MIXED + "test_masses_of_losses_add_up_and_lie_in_their_cells",
@@ -159,7 +159,7 @@ MUTANTS = [
     ),
     Mutant(
         "between two losses of the grid nobody plays another",
-        "core/laws/ranges.py",
+        "core/laws/answers.py",
         "gap = bent * np.maximum(math.exp(size) * np.diff(up) - np.diff(down), 0.0)",
         "gap = 0.0 * bent",
         _RANGE + "test_one_use_has_a_closed_form",

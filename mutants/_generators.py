@@ -47,14 +47,14 @@ MUTANTS = [
     ),
     Mutant(
         "steps of persons cost nothing",
-        "core/mechanisms/sequences.py",
+        "core/mechanisms/adaptive.py",
         "return self.first.curve() + self.following.curve()",
         "return self.first.curve()",
         "synth/test_sequences.py::test_the_price_is_that_of_both_parts_for_one_person",
     ),
     Mutant(
         "each step of a person weighs as much as a person",
-        "core/mechanisms/sequences.py",
+        "core/mechanisms/adaptive.py",
         "weights = self.following.grain // (lengths[inside] - 1)",
         "weights = self.following.grain + 0 * lengths[inside]",
         "synth/test_sequences.py::test_one_person_adds_one_first_row_and_steps_that_share_one_grain",
@@ -167,7 +167,7 @@ MUTANTS = [
     ),
     Mutant(
         "only removal of a row is priced",
-        "core/laws/sampled.py",
+        "core/laws/losses.py",
         "for added in (False, True)",
         "for added in (True, True)",
         "oracles/test_sampled.py::test_one_use_is_never_below_both_exact_directions_and_hardly_above",

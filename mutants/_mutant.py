@@ -23,8 +23,6 @@ __all__ = [
     "DOOR",
     "DRAWN",
     "EXACT",
-    "GRID",
-    "NOISE",
     "OUTCOME",
     "PAIRS",
     "PRIVATE",
@@ -41,7 +39,7 @@ CONVERSIONS = "core/curve.py"
 CURVE, DOOR, PRIVATE, CHECK = "core/curve.py", "core/door.py", "core/private.py", "core/check.py"
 ARGMAX, SCREEN, TIGHT = "core/mechanisms/argmax.py", "core/mechanisms/screen.py", "core/mechanisms/tight.py"
 TRIALS = "core/mechanisms/trials.py"
-GRID, NOISE, OUTCOME = "core/kernels/grid.py", "core/kernels/noise.py", "core/kernels/outcome.py"
+OUTCOME = "core/kernels/outcome.py"
 EXACT, THEOREMS, CALIBRATION = (
     "core/accounting/bounds.py",
     "core/mechanisms/argmax.py",
@@ -70,4 +68,4 @@ class Mutant(NamedTuple):
     @property
     def compiled(self) -> bool:
         """Whether the file holds compiled kernels, so that none may come from a cache."""
-        return self.file in {GRID, NOISE, OUTCOME, PAIRS, RENYI}
+        return self.file in {OUTCOME, PAIRS, RENYI}

@@ -260,7 +260,7 @@ MUTANTS = [
     ),
     Mutant(
         "the screen sees the votes, not the surprise",
-        "core/mechanisms/guesses.py",
+        "core/mechanisms/screen.py",
         "return np.asarray(counts - self._offset)",
         "return np.asarray(counts)",
         BY_DOOR + "TestInteractive::test_asks_only_where_the_teachers_surprise_the_student",
@@ -346,7 +346,7 @@ MUTANTS = [
     ),
     Mutant(
         "guesses that are no probabilities",
-        "core/mechanisms/guesses.py",
+        "core/mechanisms/screen.py",
         "((guesses >= 0) & (guesses <= 1)).all()",
         "np.isfinite(guesses).all()",
         BY_DOOR + "test_no_guess_turns_one_ballot_into_certainty",

@@ -45,7 +45,7 @@ from ostraka.audit.attacks.generators import (
 )
 from ostraka.audits import one_run_lower_bound
 from ostraka.core import files
-from ostraka.core.diverged import TrainingDiverged
+from ostraka.core.check import TrainingDiverged
 from ostraka.core.numeric import clopper_pearson
 from ostraka.scores import Scores
 

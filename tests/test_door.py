@@ -23,7 +23,7 @@ from ostraka import (
     release,
 )
 from ostraka.consistent import Consistent
-from ostraka.core.mechanisms.guesses import AgainstGuesses
+from ostraka.core.mechanisms.screen import AgainstGuesses
 from ostraka.core.released import Model, to_bytes
 from ostraka.door import release_each
 from ostraka.ledger import ChargeRequest, LedgerError

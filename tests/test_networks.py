@@ -8,7 +8,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch import nn
 
-from ostraka.core.diverged import TrainingDiverged
+from ostraka.core.check import TrainingDiverged
 from ostraka.nets.training import device, threads
 from ostraka.networks import TorchClassifier
 from tests.students.conftest import checks_of_scikit_learn

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ostraka.core import check as _check
-from ostraka.core.diverged import TrainingDiverged
+from ostraka.core.check import TrainingDiverged
 from ostraka.data.labels import Labels
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from ostraka.core.diverged import TrainingDiverged
+from ostraka.core.check import TrainingDiverged
 from ostraka.nets import training as loop
 from ostraka.nets.training import Objective, cosine, train
 

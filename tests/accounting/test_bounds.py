@@ -11,7 +11,7 @@ from scipy.stats import norm
 from ostraka import Confident, GNMax, LNMax, Threshold
 from ostraka.accounting import exact_curve, moments2017_curve, papernot2018_curve
 from ostraka.core.accounting.bounds import every_bound
-from ostraka.core.mechanisms.guesses import AgainstGuesses
+from ostraka.core.mechanisms.screen import AgainstGuesses
 
 VOTES = np.array([[180, 40, 30], [90, 80, 80], [240, 5, 5], [125, 124, 1]])
 CONFIDENT = Confident(screen=Threshold(at=160, sigma=60.0), argmax=GNMax(sigma=30.0))

@@ -13,7 +13,7 @@ from ostraka import Confident, GNMax, LNMax, Threshold
 from ostraka.accounting import exact_curve, exact_profile
 from ostraka.core.accounting import bounds as module
 from ostraka.core.accounting.bounds import exact_profiles
-from ostraka.core.mechanisms.guesses import AgainstGuesses
+from ostraka.core.mechanisms.screen import AgainstGuesses
 from ostraka.mechanisms import Weighted
 
 VOTES = np.array([[9, 5, 2], [12, 3, 1], [6, 6, 4]])

@@ -9,7 +9,7 @@ from sklearn.ensemble import RandomForestClassifier
 from ostraka.attacks import Collaboration, PropertyInference, words_seen
 from ostraka.audit.attacks.collaboration import masked_sum
 from ostraka.audit.attacks.parties import NoisySum, Observations, PartyRows, SharedFraction
-from ostraka.core.diverged import TrainingDiverged
+from ostraka.core.check import TrainingDiverged
 from ostraka.networks import TorchClassifier
 from tests.false_alarm import FALSE_ALARM
 

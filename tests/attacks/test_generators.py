@@ -14,7 +14,7 @@ from ostraka.audit.attacks.generators import (
     nearest,
     residual,
 )
-from ostraka.core.diverged import TrainingDiverged
+from ostraka.core.check import TrainingDiverged
 from tests.false_alarm import FALSE_ALARM
 
 

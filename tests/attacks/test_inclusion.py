@@ -7,7 +7,7 @@ from scipy.stats import norm
 from ostraka import Adjacency, Curve, Private
 from ostraka.audit.attacks.generators import marginal_scores, nearest_scores, sum_scores
 from ostraka.audits import one_run_lower_bound
-from ostraka.core.mechanisms.marginals import TreeMarginals
+from ostraka.core.mechanisms.counts import TreeMarginals
 from ostraka.mechanisms import GaussianSums
 from ostraka.synth import PrivateKMeans
 

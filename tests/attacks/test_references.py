@@ -62,7 +62,7 @@ def test_a_module_that_only_trains_alone_is_trained_alone(rows):
 
 def test_networks_that_diverge_are_counted(rows):
     pytest.importorskip("torch")
-    from ostraka.core.diverged import TrainingDiverged
+    from ostraka.core.check import TrainingDiverged
     from ostraka.networks import TorchClassifier
 
     X, y = rows

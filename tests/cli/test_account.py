@@ -10,7 +10,7 @@ from pyarrow import parquet
 import ostraka.cli
 from ostraka import Confident, GNMax, LNMax, Threshold
 from ostraka.accounting import exact_profile, papernot2018_curve
-from ostraka.core.mechanisms.guesses import AgainstGuesses
+from ostraka.core.mechanisms.screen import AgainstGuesses
 
 PREDICTIONS = np.array([[0, 2, 1], [0, 2, 1], [0, 1, 1], [0, 0, 1], [0, 0, 2]])  # teachers by queries
 COUNTS = np.array([[5, 0, 0], [2, 1, 2], [0, 4, 1]])

@@ -2,13 +2,20 @@
 
 import pytest
 
-from ostraka.core.laws import adaptive, answers, equivalents, limit, ranges, tables
+from ostraka.core.laws import adaptive, answers, equivalents, limit, tables
 
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for cached in (tables.of, tables._gaussian_of, limit.one, adaptive._plan, limit.levels, ranges.followed):
+    for cached in (
+        tables.of,
+        tables._gaussian_of,
+        limit.one,
+        adaptive._plan,
+        limit.levels,
+        answers.followed_range,
+    ):
         cached.cache_clear()
     answers._runs.clear()
 

@@ -9,7 +9,7 @@ from scipy import stats
 from scipy.special import log_ndtr, ndtr
 
 from ostraka import Budget, Curve, Ledger
-from ostraka.core.laws import limit, ranges, tables
+from ostraka.core.laws import answers, limit, tables
 from ostraka.core.laws.law import ARGMAX, BOUNDED_RANGE, GAUSSIAN, PURE, Law
 from ostraka.core.ledger.budget import RenyiFilter
 from ostraka.core.mechanisms.selection import Selection
@@ -53,7 +53,7 @@ def test_figures_of_the_derivation(size, uses, least, most, by_renyi):
 
 @pytest.mark.parametrize("size", [1e-3, 0.3, 2.0, 7.5])
 def test_one_use_has_a_closed_form(size):
-    step, values = ranges.followed(size)(1)
+    step, values = answers.followed_range(size)(1)
     for k in (0, 1, 7, 24, 47):
         with mpmath.workdps(40):
             whole, start = mpmath.mpf(size), mpmath.mpf(step) * k

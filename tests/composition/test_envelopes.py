@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from scipy.special import gammaln
 
-from ostraka.core.kernels import envelope as kernels
-from ostraka.core.kernels import recursion
-from ostraka.core.laws import cover, curvature, tables
+from ostraka.core.kernels import recursion as kernels
+from ostraka.core.laws import answers, cover, curvature, tables
 from ostraka.core.laws import gaussian as envelope
 from ostraka.core.laws import gaussian as smooth
 from ostraka.core.laws import law as families
@@ -107,15 +106,15 @@ def test_a_pair_that_is_largest_only_between_the_places_where_it_is_tried_counts
         (share / (1 + ratio), share * ratio / (1 + ratio)) for share, ratio in ((1.0, little), (0.01, wide))
     ]
     pairs = cover.Pairs(np.array(masses), np.array([[change, -change] for change in changes]), np.zeros(2))
-    for kink in range(recursion.APART):
-        x = np.arange(-reach - kink, points + reach + recursion.APART) * step
+    for kink in range(kernels.APART):
+        x = np.arange(-reach - kink, points + reach + kernels.APART) * step
         every = np.maximum(0.0, 1 - np.exp(x))
         few = every.copy()
-        following = recursion.Recursion(pairs, step=step, reach=reach)
+        following = answers.Recursion(pairs, step=step, reach=reach)
         following._few = np.array([1])
         following.advance(few, reach + points)
         way, used = following._way, following._used
-        recursion.advance(every, reach, reach + points, way.offsets, way.weights, used, way.constants)
+        kernels.advance(every, reach, reach + points, way.offsets, way.weights, used, way.constants)
         np.testing.assert_allclose(few, every, rtol=1e-14)
 
 
@@ -123,14 +122,14 @@ def test_a_pair_that_is_largest_only_between_the_places_where_it_is_tried_counts
 def test_the_first_answers_are_those_of_all_pairs_at_every_point(kind):
     family = families.argmax_family if kind == ARGMAX else families.screen_family
     shift, reach, points, step = 0.05, 520, 240, 0.05 * 0.05
-    following = recursion.Recursion(family(shift), step=step, reach=reach)
+    following = answers.Recursion(family(shift), step=step, reach=reach)
     way, used = following._way, following._used
-    values = gaussian_delta(np.arange(points + reach + recursion.APART) * step, shift)
+    values = gaussian_delta(np.arange(points + reach + kernels.APART) * step, shift)
     for _ in range(3):
         few = mirrored(values, step, reach)
         every = few.copy()
         following.advance(few, reach + points)
-        recursion.advance(every, reach, reach + points, way.offsets, way.weights, used, way.constants)
+        kernels.advance(every, reach, reach + points, way.offsets, way.weights, used, way.constants)
         np.testing.assert_allclose(few, every, rtol=1e-12)
         values = every[reach:]
 

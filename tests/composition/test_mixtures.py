@@ -9,7 +9,7 @@ import pytest
 from scipy.signal import fftconvolve
 
 from ostraka import GNMax, LNMax
-from ostraka.core.laws import adaptive, limit, pure, tables
+from ostraka.core.laws import adaptive, limit, losses, tables
 from ostraka.core.laws.law import ARGMAX, LAPLACE_COUNT, NEAR_GAUSSIAN, PURE, Law
 from ostraka.core.mechanisms.skellam import SkellamSum, log_density
 from ostraka.core.numeric import up
@@ -106,7 +106,7 @@ def test_laplace_counts_agree_with_dp_accounting():
 @pytest.mark.parametrize("law", [Law(LAPLACE_COUNT, 0.37), Law.response(7, 0.9), Law(PURE, 12.0)])
 @pytest.mark.parametrize("step", [0.01, 0.003])
 def test_masses_of_losses_add_up_and_lie_in_their_cells(law, step):
-    cells, p, q = pure.losses(law, step)
+    cells, p, q = losses.pure_cells(law, step)
     assert math.fsum(p) == pytest.approx(1.0, abs=1e-14)
     assert math.fsum(q) == pytest.approx(1.0, abs=1e-14)
     cells, p, q = cells[p > 0], p[p > 0], q[p > 0]  # of two classes there is no rest

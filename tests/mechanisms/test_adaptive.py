@@ -8,7 +8,7 @@ import pytest
 from ostraka import Adjacency, Private
 from ostraka.core.mechanisms import adaptive, discrete
 from ostraka.core.mechanisms.adaptive import AdaptiveMarginals
-from ostraka.core.mechanisms.marginals import NoisyMarginals
+from ostraka.core.mechanisms.counts import NoisyMarginals
 from ostraka.core.mechanisms.particles import Particles, tallied
 from ostraka.core.mechanisms.selection import Selection
 

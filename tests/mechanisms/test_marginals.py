@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from ostraka import Adjacency, Private
-from ostraka.core.mechanisms import marginals
-from ostraka.core.mechanisms.marginals import NoisyMarginals, TreeMarginals
+from ostraka.core.mechanisms import counts
+from ostraka.core.mechanisms.counts import NoisyMarginals, TreeMarginals
 from ostraka.mechanisms import NoisyCounts
 
 SIZES = (3, 2, 2)
@@ -37,7 +37,7 @@ def test_one_unit_moves_all_marginals_by_no_more_than_their_price_says(grain):
             rows = np.column_stack([rng.integers(0, SIZES, (n_rows, 3)), np.full(n_rows, grain // n_rows)])
             if grain > 1 and rng.random() < 0.3:
                 rows[:, :3] = rows[0, :3]  # all rows alike: the worst case
-            moved = [marginals.count(rows, SIZES, chosen).ravel() for chosen in columns]
+            moved = [counts.count(rows, SIZES, chosen).ravel() for chosen in columns]
             worst = max(worst, float(np.linalg.norm(np.concatenate(moved))))
     assert worst == pytest.approx(grain * math.sqrt(len(columns)))
     price = NoisyMarginals(sizes=SIZES, columns=columns, sigma=5.0, grain=grain).curve()

@@ -4,8 +4,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from ostraka.core.kernels.grid import sort_down
-from ostraka.core.kernels.noise import GAUSSIAN, LAPLACE, log_cdf, log_pdf, score
+from ostraka.core.kernels.outcome import GAUSSIAN, LAPLACE, log_cdf, log_pdf, score, sort_down
 
 PLACES = [-1e4, -700.0, -38.5, -16.001, -15.999, -9.03, -2.0, -0.03, 0.0, 0.03, 1.0, 8.999, 9.001, 20.0, 37.9]
 

@@ -9,7 +9,7 @@ from scipy import stats
 from scipy.special import log_softmax, logsumexp
 
 from ostraka import Adjacency, Budget, BudgetExceeded, Ledger, Private, release
-from ostraka.core.mechanisms.tokens import TokenDraw
+from ostraka.core.mechanisms.selection import TokenDraw
 from tests.false_alarm import FALSE_ALARM
 
 PUBLIC = (-0.4, -1.8, -2.5, -3.0)

@@ -13,7 +13,7 @@ from ostraka import Confident, GNMax, LNMax, Threshold
 from ostraka.accounting import exact_curve
 from ostraka.core.accounting.bounds import exact_rdp
 from ostraka.core.curve import ORDERS
-from ostraka.core.mechanisms.guesses import AgainstGuesses
+from ostraka.core.mechanisms.screen import AgainstGuesses
 
 SOME_ORDERS = (1.125, 2.0, 3.0, 8.0, 64.0, 500.0, 1536.0, math.inf)
 ADDED = "1e-26"  # what the rounding of a probability near 1 may add to a divergence: it only ever adds

@@ -7,7 +7,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 
 from ostraka import Budget, Curve, Ledger
 from ostraka.accounting import sampled_gaussian_curve
-from ostraka.core.laws import sampled, tables
+from ostraka.core.laws import losses, tables
 from ostraka.core.laws.law import PURE, Law
 
 
@@ -58,7 +58,7 @@ def hockey_stick(epsilon, mu, rate, *, added):
     ("mu", "rate"), [(1.0, 0.01), (2.0, 0.5), (0.2, 0.1), (0.5, 1.0), (4.0, 1.0), (1.5, 0.9)]
 )
 def test_one_use_is_never_below_both_exact_directions_and_hardly_above(mu, rate):
-    step, start, values = sampled.hockey_sticks([Law.sampled(rate, mu**2)])
+    step, start, values = losses.hockey_sticks([Law.sampled(rate, mu**2)])
     table = tables.Table(start, step, values)
     for epsilon in (0.01, 0.1, 0.5, 1.0, 2.0):
         truth = max(hockey_stick(epsilon, mu, rate, added=added) for added in (False, True))
@@ -73,7 +73,7 @@ def test_both_directions_count():
     removed, added = (hockey_stick(0.4, mu, rate, added=added) for added in (False, True))
     assert removed > 0
     assert added > 0
-    step, start, values = sampled.hockey_sticks([Law.sampled(rate, mu**2)])
+    step, start, values = losses.hockey_sticks([Law.sampled(rate, mu**2)])
     assert tables.Table(start, step, values).delta(0.4) >= max(removed, added)
 
 

@@ -6,9 +6,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from ostraka.core.laws import sampled
-from ostraka.core.laws.cover import Pairs
-from ostraka.core.laws.stored import stencils
+from ostraka.core.laws import losses
+from ostraka.core.laws.cover import Pairs, stencils
 from ostraka.core.laws.tables import Table
 
 PLACES = [(-40, 0.01), (120, 0.02), (30_000, 0.02), (69_990, 0.0101), (75_000, 0.01), (900, 1.5)]
@@ -68,7 +67,7 @@ def test_readings_at_the_ends_of_a_table():
 @pytest.mark.parametrize("x", [-30.0, -0.5, 0.4, 650.0, 800.0])
 def test_below_the_grid_of_one_direction_the_bound_rises_as_fast_as_it_may(x):
     step, points, last = 0.02, 1500, 1e-4
-    found = sampled._risen(last, x, step, points)
+    found = losses._risen(last, x, step, points)
     with mpmath.workdps(60):
         for place in (0, 700, 1498, 1499):
             y = mpmath.mpf(x) - (points - place) * mpmath.mpf(step)

@@ -24,7 +24,7 @@ from ostraka import (
     release,
 )
 from ostraka.core.curve import ORDERS
-from ostraka.core.mechanisms.guesses import AgainstGuesses
+from ostraka.core.mechanisms.screen import AgainstGuesses
 from ostraka.mechanisms import RandomizedResponse, SkellamMax, Subsampled, Weighted
 
 RATE, WEIGHT, TEACHERS = 0.3, 2.0, 5

@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from ostraka import Budget, Ledger
-from ostraka.core.diverged import TrainingDiverged
+from ostraka.core.check import TrainingDiverged
 from ostraka.learn.students.labels import posterior
 from ostraka.ledger import LedgerError
 from ostraka.mechanisms import OneHotGaussian, OneHotLaplace, PriorResponse, RandomizedResponse

@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits, load_iris, make_blobs
 torch = pytest.importorskip("torch", exc_type=ImportError)
 
 from ostraka import ABSTAIN  # noqa: E402  (needs torch)
-from ostraka.core.diverged import TrainingDiverged  # noqa: E402  (needs torch)
+from ostraka.core.check import TrainingDiverged  # noqa: E402  (needs torch)
 from ostraka.learn.students.fixmatch import _Match  # noqa: E402
 from ostraka.networks import TorchClassifier  # noqa: E402  (needs torch)
 from ostraka.students import FixMatch, ImageAugment, TableAugment  # noqa: E402

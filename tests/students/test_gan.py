@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError  # noqa: E402
 from torch import nn  # noqa: E402
 
 from ostraka import ABSTAIN, PATEClassifier  # noqa: E402
-from ostraka.core.diverged import TrainingDiverged  # noqa: E402
+from ostraka.core.check import TrainingDiverged  # noqa: E402
 from ostraka.nets.generative import (  # noqa: E402
     AdversarialLosses,
     NoisyPerceptron,

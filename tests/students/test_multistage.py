@@ -8,7 +8,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from ostraka import Budget, Ledger
-from ostraka.core.diverged import TrainingDiverged
+from ostraka.core.check import TrainingDiverged
 from ostraka.core.mechanisms.wrapped import NOT_YET
 from ostraka.learn.students import labels as multistage
 from ostraka.mechanisms import PriorResponse, RandomizedResponse

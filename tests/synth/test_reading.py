@@ -4,7 +4,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ostraka import Adjacency, Private
-from ostraka.core.mechanisms import marginals
+from ostraka.core.mechanisms import counts
 from ostraka.data import schema as _reading
 from ostraka.synth import Schema, TableGenerator, tables
 
@@ -63,10 +63,10 @@ def test_codes_and_weights_fit_into_the_type_that_is_chosen():
 
 
 def test_counts_of_blocks_are_those_of_all_rows(monkeypatch):
-    monkeypatch.setattr(marginals, "_BLOCK", 9)
+    monkeypatch.setattr(counts, "_BLOCK", 9)
     rng = np.random.default_rng(0)
     rows = np.column_stack([rng.integers(0, 3, (100, 3)), rng.integers(1, 121, 100)]).astype(np.uint8)
-    found = marginals.counts(rows, (3, 3, 3), [(0,), (2, 1), (0, 1, 2), ()])
+    found = counts.counts(rows, (3, 3, 3), [(0,), (2, 1), (0, 1, 2), ()])
     for table, chosen in zip(found, [(0,), (2, 1), (0, 1, 2), ()], strict=True):
         expected = np.zeros([3] * len(chosen), dtype=np.int64)
         for row in rows.astype(int):
@@ -75,7 +75,7 @@ def test_counts_of_blocks_are_those_of_all_rows(monkeypatch):
 
 
 def test_codes_out_of_range_are_refused_in_small_types_too():
-    mechanism = marginals.NoisyMarginals(sizes=(2, 2), columns=((0,),), sigma=1.0)
+    mechanism = counts.NoisyMarginals(sizes=(2, 2), columns=((0,),), sigma=1.0)
     one = Adjacency(moves="row", relation="add-or-remove")
     with pytest.raises(ValueError, match="codes from 0"):
         mechanism.uses(Private(np.array([[0, 2, 1]], dtype=np.uint8), one))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ostraka import Adjacency, Budget, BudgetExceeded, Ledger, Private
+from ostraka.core.mechanisms.adaptive import SequenceMarginals
 from ostraka.core.mechanisms.particles import tallied
-from ostraka.core.mechanisms.sequences import SequenceMarginals
 from ostraka.synth import Schema, SequenceGenerator
 from ostraka.synth.sequences import sequences
 

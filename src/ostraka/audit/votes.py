@@ -31,7 +31,7 @@ from ostraka.audit.cuts import (
 from ostraka.audit.intervals import empirical_bernstein
 from ostraka.core import check
 from ostraka.core.curve import ORDERS
-from ostraka.core.kernels.noise import GAUSSIAN
+from ostraka.core.kernels.outcome import GAUSSIAN
 from ostraka.core.mechanisms.law import law, outcome_places
 from ostraka.core.private import Adjacency, Private
 

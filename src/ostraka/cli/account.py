@@ -60,9 +60,8 @@ def account(typed: AccountOptions) -> None:
     from ostraka.audit.cli import make_mechanism
     from ostraka.cli import record
     from ostraka.core import check
-    from ostraka.core.mechanisms.guesses import AgainstGuesses
     from ostraka.core.mechanisms.law import payments
-    from ostraka.core.mechanisms.screen import Confident
+    from ostraka.core.mechanisms.screen import AgainstGuesses, Confident
     from ostraka.report import folder
 
     name: str = Kind.CONFIDENT if typed.mechanism is Kind.INTERACTIVE else typed.mechanism

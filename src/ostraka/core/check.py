@@ -1,4 +1,7 @@
-"""The checks at the public border. Messages name public numbers; private arrays are shown by shape only."""
+"""The checks at the public border. Messages name public numbers; private arrays are shown by shape only.
+
+Beside them is the error of a training whose loss is not finite: here because it does not need torch.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,12 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _MOST_NOISE = 1e150
+
+
+class TrainingDiverged(FloatingPointError):  # noqa: N818  (as BudgetExceeded)
+    """A loss was not finite. The modules and the checkpoint hold the state after the last good epoch."""
+
+    __module__ = "ostraka.networks"
 
 
 def positive(**named: float) -> None:

@@ -32,14 +32,11 @@ if TYPE_CHECKING:
 
 # modules whose kernels the wheel holds as machine code
 MODULES = (
-    "core.kernels.envelope",
     "core.kernels.recursion",
     "core.kernels.steps",
     "core.kernels.divergence",
     "core.kernels.draws",
-    "core.kernels.grid",
     "core.kernels.neighbours",
-    "core.kernels.noise",
     "core.kernels.outcome",
     "core.kernels.particles",
     "secure.comparison",

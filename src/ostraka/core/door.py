@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast, overload
 
 import numpy as np
 
-from ostraka.core.mechanisms.guesses import AgainstGuesses
 from ostraka.core.mechanisms.law import (
     ABSTAIN,
     law,
     payments,
 )
-from ostraka.core.mechanisms.screen import Confident
+from ostraka.core.mechanisms.screen import AgainstGuesses, Confident
 from ostraka.core.randomness import is_simulation, os_keyed
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
-from ostraka.core.diverged import TrainingDiverged
+from ostraka.core.check import TrainingDiverged
 from ostraka.nets.training import Objective, train
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from ostraka.core import check, files
-from ostraka.core.diverged import TrainingDiverged
+from ostraka.core.check import TrainingDiverged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -28,7 +28,7 @@ from ostraka.synth.evolution import Evolution
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ostraka.core.mechanisms.marginals import TreeMarginals
+    from ostraka.core.mechanisms.counts import TreeMarginals
     from ostraka.data.schema import Column, Schema
     from ostraka.synth.sequences import SequenceGenerator
     from ostraka.synth.tables import TableGenerator

@@ -11,8 +11,15 @@ from sklearn.base import BaseEstimator
 
 from ostraka.core import check
 from ostraka.core.accounting.calibration import gaussian_shift
-from ostraka.core.mechanisms.adaptive import AdaptiveMarginals, columns_of
-from ostraka.core.mechanisms.sequences import FIRST, NEXT, SequenceMarginals, left_codes, left_sizes
+from ostraka.core.mechanisms.adaptive import (
+    FIRST,
+    NEXT,
+    AdaptiveMarginals,
+    SequenceMarginals,
+    columns_of,
+    left_codes,
+    left_sizes,
+)
 from ostraka.core.private import Adjacency, Private
 from ostraka.core.result import Result
 from ostraka.data.schema import Schema, encoded
@@ -76,7 +83,7 @@ class SequenceGenerator(BaseEstimator):
     Guarantees
     ----------
     (epsilon, delta)-DP for one person, with all rows, added or removed, by the price of
-    :class:`~ostraka.core.mechanisms.sequences.SequenceMarginals`; all else is post-processing.
+    :class:`~ostraka.core.mechanisms.adaptive.SequenceMarginals`; all else is post-processing.
 
     Examples
     --------

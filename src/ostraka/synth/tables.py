@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 from ostraka.core import check
 from ostraka.core.accounting.calibration import gaussian_shift
 from ostraka.core.mechanisms.adaptive import ROWS, WEIGHTS, AdaptiveMarginals
-from ostraka.core.mechanisms.marginals import TreeMarginals
+from ostraka.core.mechanisms.counts import TreeMarginals
 from ostraka.core.private import Adjacency, Private
 from ostraka.core.result import Result
 from ostraka.data.schema import Column, Schema, encoded

@@ -3,7 +3,7 @@
 What comes in: documents that nobody may read, with public classes, and a language model that says how likely
 each next token is after a prompt. Each document is in a prompt of its own. What goes out: texts, token by
 token (:class:`~ostraka.text.writer.Writer`), each token drawn by
-:class:`~ostraka.core.mechanisms.tokens.TokenDraw` and paid for before the first. The promise is for one
+:class:`~ostraka.core.mechanisms.selection.TokenDraw` and paid for before the first. The promise is for one
 document (or one person) that is left out. It says nothing about facts that many documents share.
 """
 
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from ostraka.core.imports import face
 
 if TYPE_CHECKING:
-    from ostraka.core.mechanisms.tokens import MeteredDraws as MeteredDraws
-    from ostraka.core.mechanisms.tokens import TokenDraw as TokenDraw
+    from ostraka.core.mechanisms.selection import MeteredDraws as MeteredDraws
+    from ostraka.core.mechanisms.selection import TokenDraw as TokenDraw
     from ostraka.text.canary import audit_canary as audit_canary
     from ostraka.text.models import LlamaCpp as LlamaCpp
     from ostraka.text.models import ServedModel as ServedModel

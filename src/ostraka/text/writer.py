@@ -20,7 +20,7 @@ from ostraka.core.accounting.calibration import calibrate
 from ostraka.core.door import check_promise, protected
 from ostraka.core.ledger.budget import Budget
 from ostraka.core.ledger.ledger import Ledger
-from ostraka.core.mechanisms.tokens import MeteredDraws, TokenDraw
+from ostraka.core.mechanisms.selection import MeteredDraws, TokenDraw
 from ostraka.core.private import Adjacency, Private
 from ostraka.core.randomness import is_simulation, os_keyed
 from ostraka.core.result import Result

@@ -10,7 +10,7 @@ import numpy as np
 
 from ostraka.audit.attacks.parties import Observations, PartyRows, draw_mixed, pools_of, read_parties
 from ostraka.core import check
-from ostraka.core.diverged import TrainingDiverged
+from ostraka.core.check import TrainingDiverged
 from ostraka.secure.keys import new_secret
 from ostraka.secure.masks import mask
 

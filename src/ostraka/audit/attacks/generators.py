@@ -11,14 +11,14 @@ import numpy as np
 
 from ostraka.audit.attacks.membership import check_duplicates, number_copies, read_members
 from ostraka.core import check
-from ostraka.core.mechanisms.marginals import count
+from ostraka.core.mechanisms.counts import count
 from ostraka.core.scores import Scores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from ostraka.core.mechanisms.adaptive import AdaptiveMarginals
-    from ostraka.core.mechanisms.marginals import TreeMarginals
+    from ostraka.core.mechanisms.counts import TreeMarginals
 
 _BLOCK = 512  # rows whose distances are computed at once
 _SEARCH = 200  # steps of a search for the noise of a row
@@ -598,7 +598,7 @@ def marginal_scores(
     Examples
     --------
     >>> from ostraka import Adjacency, Private
-    >>> from ostraka.core.mechanisms.marginals import TreeMarginals
+    >>> from ostraka.core.mechanisms.counts import TreeMarginals
     >>> mechanism = TreeMarginals(
     ...     sizes=(4, 4, 2), target=2, sigma_pairs=0.1, sigma_triples=0.1, select_epsilon=1.0
     ... )

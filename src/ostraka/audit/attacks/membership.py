@@ -18,7 +18,7 @@ import scipy.special
 import scipy.stats
 
 from ostraka.core import check, files
-from ostraka.core.diverged import TrainingDiverged
+from ostraka.core.check import TrainingDiverged
 from ostraka.core.scores import Scores
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import gammaln, log_ndtr, logsumexp, ndtr
 
 from ostraka.core.compiled import kernel
-from ostraka.core.kernels.noise import GAUSSIAN
+from ostraka.core.kernels.outcome import GAUSSIAN
 from ostraka.core.mechanisms.screen import EVERY as EVERY  # noqa: PLC0414  (read from here)
 from ostraka.core.mechanisms.screen import LARGEST as LARGEST  # noqa: PLC0414  (read from here)
 

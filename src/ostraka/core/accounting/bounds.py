@@ -15,8 +15,8 @@ import numpy as np
 
 from ostraka.core import check
 from ostraka.core.curve import ORDERS, Curve
-from ostraka.core.laws.given import Given, both_ways
 from ostraka.core.laws.law import Law, composes
+from ostraka.core.laws.tables import Given, both_ways
 from ostraka.core.mechanisms.law import check_ballot, classic_curve, law, payments
 from ostraka.core.mechanisms.screen import EVERY
 from ostraka.core.mechanisms.wrapped import amplified

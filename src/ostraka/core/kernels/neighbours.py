@@ -14,9 +14,7 @@ import numpy as np
 
 from ostraka.core.compiled import kernel
 from ostraka.core.kernels.divergence import largest_divergence
-from ostraka.core.kernels.grid import grid, sort_down
-from ostraka.core.kernels.noise import GAUSSIAN, log_cdf, log_pdf
-from ostraka.core.kernels.outcome import levels, tilt
+from ostraka.core.kernels.outcome import GAUSSIAN, grid, levels, log_cdf, log_pdf, sort_down, tilt
 
 NO_SCREEN, SCREEN_MAX, SCREEN_ANY = 0, 1, 2
 # Beyond this exponent Gaussian ratios may leave the range of float64, and logs are used throughout.

@@ -1,4 +1,4 @@
-"""The first answers, one by one: the recursion over every pair at every grid point, compiled."""
+"""Compiled loops of exact composition: the recursion over all pairs at every point, and the smooth bound."""
 
 from __future__ import annotations
 
@@ -8,18 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ostraka.core.compiled import kernel
-from ostraka.core.laws.gaussian import gaussian_delta, mirrored
-from ostraka.core.laws.stored import Stencils, stencils
 
 if TYPE_CHECKING:
-    from ostraka.core.laws.cover import Pairs
+    from ostraka.core.laws.cover import Stencils
 
 _BLOCK = 256  # points whose values stay in the fast cache
 _UP = 1 + 1e-14  # more than the rounding of one sum
-_STEEPEST = 26.0  # shifts: outcomes whose ratio is steeper count as fully revealing
 _ALWAYS = 9  # taps that most pairs have
 APART = 6  # every so many points each pair is tried
-_SEEDS = 16  # before the first answer, one pair in so many is tried at every point
 _DOUBT = 1e-14  # of a value: more than a chord from it to a smaller one rounds
 
 
@@ -30,7 +26,7 @@ def packed(way: Stencils) -> tuple[Stencils, np.ndarray]:
     lacking = max(0, _ALWAYS - offsets.shape[1])
     used = (weights > 0).sum(axis=1)
     offsets = np.pad(np.where(weights > 0, offsets, 0), ((0, 0), (0, lacking)))
-    return Stencils(offsets, np.pad(weights, ((0, 0), (0, lacking))), way.constants), used
+    return way._replace(offsets=offsets, weights=np.pad(weights, ((0, 0), (0, lacking)))), used
 
 
 @kernel()
@@ -143,58 +139,122 @@ def advance_by_few(w, thin, reach, stop, offsets, apart, weights, used, constant
     return best[: stop - reach]
 
 
-class Recursion:
-    """Answers of one family, one by one: the pairs that were largest for one are the few of the next."""
-
-    def __init__(self, pairs: Pairs, *, step: float, reach: int) -> None:
-        self._way, self._used = packed(stencils(pairs, step=step, reach=reach))
-        self._reach, self._length = reach, 0
-        self._few = np.arange(0, len(self._used), _SEEDS)
-        self._shares = np.expm1(np.arange(APART) * step) / math.expm1(APART * step)
-
-    def advance(self, w: np.ndarray, stop: int) -> None:
-        """Replace w at the points up to ``stop``; at least ``APART + reach`` more must follow it."""
-        parts = -(-len(w) // APART)
-        thin = np.zeros((parts, APART))
-        thin.ravel()[: len(w)] = w
-        if len(w) != self._length:
-            at = self._way.offsets + self._reach
-            self._apart, self._length = at % APART * parts + at // APART, len(w)
-        best = advance_by_few(
-            w,
-            np.ascontiguousarray(thin.T).ravel(),
-            self._reach,
-            stop,
-            self._way.offsets,
-            self._apart,
-            self._way.weights,
-            self._used,
-            self._way.constants,
-            self._few,
-            self._shares,
-        )
-        self._few = np.unique(best)
+@kernel()
+def _sum_taps(offsets, weights, values, to):
+    to[:] = 0.0
+    for k in range(offsets.size):
+        c = weights[k]
+        if c > 0.0:
+            row = values[offsets[k]]
+            for i in range(to.size):
+                to[i] += c * row[i]
 
 
-def first_answers(pairs: Pairs, *, shift: float, step: float, answers: int) -> dict[int, np.ndarray]:
-    """W at 0, step, 2 step, ... after each of so many answers."""
-    reach = int(_STEEPEST * shift / step) + 2
-    recursion = Recursion(pairs, step=step, reach=reach)
-    x = np.arange(_points(shift, answers, step) + reach + APART) * step
-    values = gaussian_delta(x, shift)
-    found = {}
-    for done in range(1, answers + 1):
-        if done > 1:
-            stop = reach + _points(shift, done, step)
-            w = mirrored(values, step, reach)
-            w[stop:] = w[stop - 1]
-            recursion.advance(w, stop)
-            w[stop:] = w[stop - 1]  # beyond the last point w only falls
-            values = np.minimum(w[reach:], gaussian_delta(x, shift * math.sqrt(done)))
-        found[done] = values[: _points(shift, done, step)].copy()
-    return found
+@kernel("i8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1]")
+def each_pair(offsets, weights, values, out):
+    for p in range(len(offsets)):
+        _sum_taps(offsets[p], weights[p], values, out[p])
 
 
-def _points(shift: float, answers: int, step: float) -> int:
-    """The grid point beyond which the Gaussian bound of this many answers is below 1e-16."""
-    return int((8.4 * shift * math.sqrt(answers) + answers * shift**2 / 2 + 2 * shift) / step)
+@kernel("i8[:,::1], f8[:,::1], f8[:,::1], f8[::1]")
+def largest_pair(offsets, weights, values, out):
+    to = np.empty(out.size)
+    for p in range(len(offsets)):
+        _sum_taps(offsets[p], weights[p], values, to)
+        for i in range(out.size):
+            out[i] = max(out[i], to[i])
+
+
+@kernel("f8[::1], f8")
+def shape(logs, step):
+    """The largest second difference, and the steepest and the mildest slope less 1/2, at x > 0."""
+    bent, steepest, mildest = 2 * (logs[1] - logs[0]) - step, 0.0, -math.inf
+    for i in range(1, logs.size - 1):
+        bent = max(bent, logs[i + 1] - 2 * logs[i] + logs[i - 1])
+        slope = logs[i + 1] - logs[i - 1]
+        steepest, mildest = min(steepest, slope), max(mildest, slope)
+    return bent, steepest / (2 * step) - 0.5, mildest / (2 * step) - 0.5
+
+
+@kernel("f8[::1], f8[::1], f8, f8[::1], f8")
+def lacking(logs, added, step, most, unit):
+    """Logs of what one answer may add, less logs of what was added."""
+    # written out, so that the loop is compiled to vectors
+    c0, c1, c2, c3, c4, c5 = most[0], most[1], most[2], most[3], most[4], most[5]
+    per = 1 / (2 * step)
+    added[0] = logs[0] + c0 - added[0]
+    for i in range(1, added.size):
+        slope = ((logs[i + 1] - logs[i - 1]) * per - 0.5) / unit
+        x = slope * slope
+        added[i] = logs[i] + (c0 + x * (c1 + x * (c2 + x * (c3 + x * (c4 + x * c5))))) - added[i]
+
+
+@kernel("f8[::1], f8[::1], f8[::1]")
+def scaled(polynomial, needed, scale):
+    """The polynomial of the squared place; by how much it falls short of what is needed."""
+    c5, c4, c3 = polynomial[0], polynomial[1], polynomial[2]
+    c2, c1, c0 = polynomial[3], polynomial[4], polynomial[5]
+    n = needed.size
+    for i in range(n):
+        place = i / n
+        x = place * place
+        scale[i] = c0 + x * (c1 + x * (c2 + x * (c3 + x * (c4 + x * c5))))
+    gap = -math.inf
+    for i in range(n):
+        gap = max(gap, needed[i] - scale[i])
+    return gap
+
+
+@kernel("f8[::1], f8[::1], i8, i8")
+def boxed(values, roots, half, checked):
+    """Values over roots, which are even in x, averaged over 2 half + 1 neighbours, four times; times roots.
+
+    Sums run from the far end, where values are small; a box is the difference of two of them.
+    """
+    room, wide, n = 4 * half, 2 * half + 1, values.size
+    sums = np.zeros((n + room + wide, 4))
+    out = np.empty(checked)
+    for i in range(n + room - 1, -1, -1):
+        at = abs(i - room)
+        one = values[at] / roots[at] + sums[i + 1, 0]
+        two = one - sums[i + wide, 0] + sums[i + 1, 1]
+        three = two - sums[i + wide, 1] + sums[i + 1, 2]
+        four = three - sums[i + wide, 2] + sums[i + 1, 3]
+        sums[i, 0], sums[i, 1], sums[i, 2], sums[i, 3] = one, two, three, four
+        if i < checked:
+            out[i] = (four - sums[i + wide, 3]) * roots[i]
+    return out
+
+
+@kernel("f8[::1], f8[::1], f8, f8, f8")
+def taken(kinks, added, step, low, rounded):
+    """Place where the function falls to ``low`` after this was added, kinks before it, last two values."""
+    n, fall, keep, ratio = added.size, -math.expm1(-step), math.exp(-step), math.exp(step)
+    widen = math.expm1(step)
+    out = np.empty(n)
+    weight = value = before = last = 0.0
+    end = n - 3
+    for i in range(kinks.size - 1, -1, -1):
+        if i < n - 1:
+            left = added[i - 1] if i else added[1] * keep
+            grown = (added[i + 1] - added[i] - ratio * (added[i] - left)) / widen
+            out[i] = (kinks[i] + grown) * rounded
+            after = (value + added[i]) * rounded
+            if i >= n - 3 or after <= low:
+                end, last = i, after
+            elif before == 0.0:
+                before = after
+        weight = kinks[i] + keep * weight
+        value += fall * weight
+    return end, out, last, before
+
+
+@kernel("f8[::1], f8, f8[::1]")
+def function(kinks, step, to):
+    """The convex function with these kinks, at the grid points before the last kink."""
+    fall, keep = -math.expm1(-step), math.exp(-step)
+    weight = value = 0.0
+    for i in range(kinks.size - 1, -1, -1):
+        to[i] = value
+        weight = kinks[i] + keep * weight
+        value += fall * weight

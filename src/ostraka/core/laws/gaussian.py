@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import log_ndtr, ndtr
 
-from ostraka.core.kernels.envelope import (
+from ostraka.core.kernels.recursion import (
     boxed,
     each_pair,
     function,

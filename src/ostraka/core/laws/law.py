@@ -159,6 +159,7 @@ def begins(laws: tuple[Law, ...] | None) -> bool:
 
 
 SMALLEST_SHIFT, LARGEST_SHIFT = 1e-5, 0.45  # of t; outside, floats or the proof at the edge give out
+SHORTEST_RANGE, LONGEST_RANGE = 1e-5, 4.0  # that are followed; beyond, other bounds are as good
 
 
 def _both_ways(half: np.ndarray) -> np.ndarray:

@@ -20,14 +20,17 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-from ostraka.core.laws import ranges, stored
+from ostraka.core.kernels.recursion import APART
+from ostraka.core.laws import stored
 from ostraka.core.laws.gaussian import gaussian_delta, mirrored
 from ostraka.core.laws.law import (
     ARGMAX,
     BOUNDED_RANGE,
     GAUSSIAN,
     LARGEST_SHIFT,
+    LONGEST_RANGE,
     SCREEN,
+    SHORTEST_RANGE,
     SMALLEST_SHIFT,
     Law,
     added,
@@ -101,7 +104,7 @@ class Levels(NamedTuple):
 def within_reach(law: Law) -> bool:
     """Whether its answers can be followed: an argmax or a screen with enough noise, or a bounded range."""
     if law.kind == BOUNDED_RANGE:
-        return ranges.SMALLEST <= law.size <= ranges.LARGEST
+        return SHORTEST_RANGE <= law.size <= LONGEST_RANGE
     return law.kind in (ARGMAX, SCREEN) and SMALLEST_SHIFT <= math.sqrt(law.mu_squared) <= LARGEST_SHIFT
 
 
@@ -254,20 +257,20 @@ def _computed(law: Law, start: int) -> Part:
 
 def _followed(law: Law, before: float) -> tuple[np.ndarray, float]:
     """One answer beside a Gaussian of this squared shift: bounds at 0, step, ..., and the step."""
-    if law.kind == BOUNDED_RANGE:
-        return ranges.beside_gaussian(law.size, before)
-    from ostraka.core.kernels import recursion  # noqa: PLC0415  (compiled code, loaded when needed)
+    from ostraka.core.laws import answers  # noqa: PLC0415  (compiled code, loaded when needed)
 
+    if law.kind == BOUNDED_RANGE:
+        return answers.beside_gaussian(law.size, before)
     shift = math.sqrt(law.mu_squared)
     step = _STEP * shift
     reach = int(_STEEPEST * shift / step) + 2
     family = argmax_family(shift) if law.kind == ARGMAX else screen_family(shift)
     points = int((8.4 * math.sqrt(before) + before / 2 + 2 * shift) / step)
-    x = np.arange(points + reach + recursion.APART) * step
+    x = np.arange(points + reach + APART) * step
     w = mirrored(gaussian_delta(x, math.sqrt(before)), step, reach)
     stop = reach + points
     w[stop:] = w[stop - 1]  # beyond the last point w only falls
-    recursion.Recursion(family, step=step, reach=reach).advance(w, stop)
+    answers.Recursion(family, step=step, reach=reach).advance(w, stop)
     return w[reach:stop].copy(), step
 
 

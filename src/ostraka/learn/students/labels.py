@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
 from ostraka.core import check
-from ostraka.core.diverged import TrainingDiverged
+from ostraka.core.check import TrainingDiverged
 from ostraka.core.door import release
 from ostraka.core.ledger.budget import Budget
 from ostraka.core.ledger.ledger import Ledger

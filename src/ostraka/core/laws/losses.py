@@ -1,6 +1,7 @@
-"""Exact composition of sampled Gaussians: privacy loss distributions, discretised and cut off upwards.
+"""Losses log P / Q of fixed pairs of laws on a grid, and their exact composition.
 
-One use compares P = (1 - q) N(0, 1) + q N(mu, 1) with Q = N(0, 1), and Q with P. The mass of P and that of
+Pure pairs are those of responses, and of counts with Laplace noise. Sampled Gaussians compare
+P = (1 - q) N(0, 1) + q N(mu, 1) with Q = N(0, 1), and Q with P. The mass of P and that of
 Q in each cell of losses are split between the ends of the cell so that both stay the same, which tells more
 than the cell did (Doroshenko et al. 2022, arXiv:2207.04380). Masses of independent losses convolve. The
 larger of both directions counts. docs/composition.md has the bounds of the rest.
@@ -14,13 +15,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ostraka.core.laws import pure
+from ostraka.core.laws.cover import Pairs
+from ostraka.core.laws.law import LAPLACE_COUNT, Law
 from ostraka.core.numeric import normal_cells
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from ostraka.core.laws.law import Law
 
 _FURTHEST = 12.0  # standard deviations; what lies beyond counts as fully revealing
 _FINE = 0.02  # of the standard deviation of one loss: the spacing of the grid
@@ -32,6 +32,53 @@ _TAIL = 1e-15  # mass beyond the grid
 _RATES = np.geomspace(1e-2, 3e3, 30).tolist()  # of the Chernoff bound
 _ROUNDING = 2.0**-52
 _OUTWARD = 1e-11  # of a mass: rounding of a split, moved up
+_PAIR_OUTWARD = 1e-12  # of the differences of a pair
+
+
+class Cells(NamedTuple):
+    """Masses under P and under Q, and the cell of a grid of losses log P / Q in which each lies.
+
+    The other way round they are the same: losses change their sign.
+    """
+
+    cells: np.ndarray
+    p: np.ndarray
+    q: np.ndarray
+
+
+def pure_cells(law: Law, step: float) -> Cells:
+    """The losses of one use; cell i is from i to i + 1 steps."""
+    if law.kind == LAPLACE_COUNT:
+        return _laplace(law.size, step)
+    # the answer is one label, the other, or any of the rest, which tells nothing
+    others = law.n_classes - 1
+    true = 1 / (1 + others * math.exp(-law.size))
+    wrong = 1 / (math.exp(law.size) + others)
+    neither = max(0.0, 1 - true - wrong) if others > 1 else 0.0
+    p = np.array([true, wrong, neither])
+    cells = np.floor(np.array([law.size, -law.size, 0.0]) / step)
+    return Cells(cells.astype(np.int64), p, p[[1, 0, 2]])
+
+
+def _laplace(epsilon: float, step: float) -> Cells:
+    """Noise of scale 1 on a count that moves by epsilon: both ends are atoms, between them losses spread."""
+    inner = np.arange(math.floor(-epsilon / step) + 1, math.ceil(epsilon / step)) * step
+    edges = np.concatenate([[-epsilon], np.clip(inner, -epsilon, epsilon), [epsilon]])
+    a, b = edges[:-1], edges[1:]
+    share = -np.expm1((a - b) / 2) / 2
+    cells = np.floor(np.concatenate([[-epsilon, epsilon], (a + b) / 2]) / step)
+    rare = math.exp(-epsilon) / 2
+    return Cells(
+        cells.astype(np.int64),
+        np.concatenate([[rare, 0.5], np.exp((b - epsilon) / 2) * share]),
+        np.concatenate([[0.5, rare], np.exp(-(a + epsilon) / 2) * share]),
+    )
+
+
+def pure_pair(law: Law, step: float) -> Pairs:
+    """One use as outcomes, one for each cell of the grid, which is split between the cell's ends later."""
+    _, p, q = pure_cells(law, step)
+    return Pairs(p[None], (q - p)[None] * (1 + _PAIR_OUTWARD), np.zeros(1))
 
 
 class _Losses(NamedTuple):
@@ -102,7 +149,7 @@ def _variance(law: Law) -> float:
 def _losses(law: Law, step: float, *, added: bool) -> _Losses:
     """One use on the grid; ``added``: of Q against P."""
     if law.is_pure:
-        return _split(*pure.losses(law, step), step, law.uses)
+        return _split(*pure_cells(law, step), step, law.uses)
     mu, q = math.sqrt(law.mu_squared), law.rate
     ends = np.array([-_FURTHEST, mu + _FURTHEST])
     low, high = np.floor(_loss(ends, mu, q) / step).astype(np.int64) + np.array([0, 1])
