@@ -32,8 +32,8 @@ MUTANTS = [
     ),
     Mutant(
         "a changed file of equivalent Gaussians is used",
-        "core/laws/equivalents.py",
-        "    if hashlib.sha256(content).hexdigest() != _DIGESTS[kind]:",
+        "core/laws/stored.py",
+        "    if hashlib.sha256(content).hexdigest() != digest:",
         "    if not content:",
         _EQUIVALENT + "test_a_file_that_was_changed_is_not_used",
     ),
@@ -195,8 +195,8 @@ MUTANTS = [
     Mutant(
         "what an answer adds to a Gaussian is a little too small",
         "core/laws/limit.py",
-        "step = Part((gaussian.mu_squared - before) * (1 + _OUTWARD), gaussian.delta)",
-        "step = Part((gaussian.mu_squared - before) * 0.97, gaussian.delta)",
+        "part = Part((gaussian.mu_squared - before) * (1 + _OUTWARD), gaussian.delta)",
+        "part = Part((gaussian.mu_squared - before) * 0.97, gaussian.delta)",
         _LIMIT + "test_one_answer_beside_a_gaussian_tells_no_more_than_a_larger_gaussian",
     ),
     Mutant(

@@ -196,9 +196,9 @@ def test_the_envelope_exceeds_what_random_laws_add_to_exponential_kinks():
 
 def test_a_guess_is_raised_to_all_that_one_answer_may_add(monkeypatch):
     guessed, needed, taken = [], [], []
-    guess, take, fit = smooth.Smooth._guess, smooth.Smooth._take, smooth.scaled
-    monkeypatch.setattr(smooth.Smooth, "_guess", lambda *given: kept(guessed, guess(*given)))
-    monkeypatch.setattr(smooth.Smooth, "_take", lambda self, added: take(self, kept(taken, added)))
+    guess, take, fit = smooth.boxed, smooth.taken, smooth.scaled
+    monkeypatch.setattr(smooth, "boxed", lambda *kinks: kept(guessed, guess(*kinks)))
+    monkeypatch.setattr(smooth, "taken", lambda kinks, added, *rest: take(kinks, kept(taken, added), *rest))
     monkeypatch.setattr(
         smooth, "scaled", lambda polynomial, logs, scale: fit(polynomial, kept(needed, logs), scale)
     )

@@ -59,21 +59,18 @@ def _plan(law: Law, epsilon: float, delta: float) -> _Plan:
     numbers = stored.load(name)
     if numbers is not None:
         return _Plan(int(numbers[0]), float(numbers[1]))
-    plan = _compared(law, epsilon, delta, gaussian_room)
-    stored.save(name, np.array(plan, dtype=np.float64))
-    return plan
-
-
-def _compared(law: Law, epsilon: float, delta: float, gaussian_room: float) -> _Plan:
-    """The largest Gaussian, of a few, of which less is left than of the family after any number of uses."""
     chain = _Chain(law, epsilon, (1 - _FOR_CONSTANTS - _FOR_DOUBT) * delta)
     uses = chain.longest()
     levels = limit.levels((law,))
+    plan = _Plan(0, gaussian_room)
+    # the largest Gaussian, of a few, of which less is left than of the family after any number of uses
     for share in _TRIED:
         paid = levels.after(share * gaussian_room) * (1 + _OUTWARD)
         if chain.exceeds(levels, paid - uses * law.mu_squared, uses, _FOR_DOUBT * delta):
-            return _Plan(uses, share * gaussian_room)
-    return _Plan(0, gaussian_room)
+            plan = _Plan(uses, share * gaussian_room)
+            break
+    stored.save(name, np.array(plan, dtype=np.float64))
+    return plan
 
 
 class _Chain:
@@ -94,7 +91,13 @@ class _Chain:
             self.followed = count
             if not self._fits(count):
                 break
-        self._begun = self._gaussian(self.followed)
+        # a Gaussian that exceeds the function of all that are followed; an infinite one if none is found
+        step, values = self._followed(self.followed)
+        mu_squared = self.followed * law.mu_squared
+        few = self.followed < _FOLLOWED[-1]  # of which tables are steep at their end
+        doubt = _LITTLE_DELTA if few else 0.0
+        gaussian = limit.larger_gaussian(values, step, least=mu_squared / 2, highest=mu_squared, delta=doubt)
+        self._begun = gaussian or limit.Part(math.inf, 0.0)
 
     def longest(self) -> int:
         """The most uses that fit epsilon and delta."""
@@ -141,14 +144,6 @@ class _Chain:
 
     def _beyond(self, uses: int) -> limit.Part:
         return limit.after(self._law._replace(uses=uses - self.followed), self._begun)
-
-    def _gaussian(self, uses: int) -> limit.Part:
-        """A Gaussian that exceeds the function of so many uses; an infinite one if none is found."""
-        step, values = self._followed(uses)
-        mu_squared = uses * self._law.mu_squared
-        delta = _LITTLE_DELTA if uses < _FOLLOWED[-1] else 0.0  # tables of few uses are steep at their end
-        gaussian = limit.larger_gaussian(values, step, least=mu_squared / 2, highest=mu_squared, delta=delta)
-        return gaussian or limit.Part(math.inf, 0.0)
 
     def _followed(self, uses: int) -> tuple[float, np.ndarray]:
         values = self._values(uses)

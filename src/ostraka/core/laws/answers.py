@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from ostraka.core.laws.cover import Pairs
 
+_STEP, _FINER = 0.0175, 2  # spacing of the grid in shifts; how much wider that of the first answers is
+_ONE_BY_ONE = 28  # answers before the smooth bound begins
 _EVERY = 16  # answers after which a state is kept
 _MOST_RUNS = 4
 _STEEPEST = 26.0  # shifts: outcomes whose ratio is steeper count as fully revealing
@@ -34,23 +36,12 @@ _WORTHWHILE = 0.2  # shift; with less noise, other bounds are smaller
 _TAILS = ((0.07, Tail(1e-16, 3e-13)), (0.095, Tail(1e-13, 1e-10)), (0.133, Tail(1e-12, 1e-9)))
 
 
-class _Way(NamedTuple):
-    """Settings of one recursion: grid spacings in shifts, and the number of answers taken one by one."""
-
-    step: float
-    finer: int  # how much wider the spacing of the first answers is
-    first: int
-
-
-_WAY = _Way(0.0175, 2, 28)
-
-
 def table(law: Law) -> tuple[float, np.ndarray] | None:
     """A grid spacing, and w after so many answers at 0, 1, ... of it; None where it cannot be followed."""
     if law.kind == BOUNDED_RANGE:
         return followed_range(law.size)(law.uses)
     key = law.kind, law.size
-    run = _runs.pop(key, None) or _Run(law._replace(uses=1), _WAY)  # of one thread, until it is put back
+    run = _runs.pop(key, None) or _Run(law._replace(uses=1))  # of one thread, until it is put back
     values = run.values(law.uses)
     _runs[key] = run
     for oldest in list(_runs)[:-_MOST_RUNS]:
@@ -62,14 +53,14 @@ def followed(law: Law) -> Callable[[int], tuple[float, np.ndarray] | None]:
     """The same of one mechanism, by the number of answers: all are of one recursion, which is not shared."""
     if law.kind == BOUNDED_RANGE:
         return followed_range(law.size)
-    return _Run(law._replace(uses=1), _WAY).values
+    return _Run(law._replace(uses=1)).values
 
 
 class _Run:
     """All counts of one mechanism on one grid."""
 
-    def __init__(self, law: Law, stencil: _Way) -> None:
-        self._way, self._shift = stencil, math.sqrt(law.mu_squared)
+    def __init__(self, law: Law) -> None:
+        self._shift = math.sqrt(law.mu_squared)
         self._family = argmax_family if law.kind == ARGMAX else screen_family
         self._first: dict[int, np.ndarray] = {}
         self._kept: dict[int, Smooth] = {}
@@ -78,20 +69,33 @@ class _Run:
 
     def values(self, answers: int) -> tuple[float, np.ndarray] | None:
         """A grid spacing, and w after so many answers at 0, 1, ... of it."""
-        most = _MOST_BY_ONE if self._shift <= _WORTHWHILE else self._way.first
-        if answers > (most if self._shift > _LOUD else self._way.first) and self._tail is not None:
+        most = _MOST_BY_ONE if self._shift <= _WORTHWHILE else _ONE_BY_ONE
+        if answers > (most if self._shift > _LOUD else _ONE_BY_ONE) and self._tail is not None:
             with contextlib.suppress(NotSmoothError):
-                return self._way.step * self._shift, self._state(answers, self._tail).values()
+                return _STEP * self._shift, self._smooth(answers, self._tail)
             self._tail = None
         if answers > most:
             return None
         if answers > len(self._first):
-            self._follow(self._way.first if answers <= self._way.first else most)
-        return self._way.step * self._way.finer * self._shift, self._first[answers]
+            self._follow(_ONE_BY_ONE if answers <= _ONE_BY_ONE else most)
+        return _STEP * _FINER * self._shift, self._first[answers]
 
-    def _state(self, answers: int, tail: Tail) -> Smooth:
+    def _smooth(self, answers: int, tail: Tail) -> np.ndarray:
+        """W by the smooth bound, from the nearest state that is kept."""
         if not self._kept:
-            self._kept[self._way.first] = self._begin(tail)
+            shift, step = self._shift, _STEP * self._shift
+            envelope = Envelope(self._family(shift, finest=True), shift=shift, step=step)
+            if not self._first:
+                self._follow(_ONE_BY_ONE)
+            self._kept[_ONE_BY_ONE] = Smooth(
+                self._first[_ONE_BY_ONE],
+                finer=_FINER,
+                answers=_ONE_BY_ONE,
+                shift=shift,
+                step=step,
+                envelope=envelope,
+                tail=tail,
+            )
         nearest = self._kept[max(count for count in self._kept if count <= answers)]
         if self._last is not None and nearest.answers <= self._last.answers <= answers:
             nearest = self._last
@@ -101,23 +105,11 @@ class _Run:
             if state.answers % _EVERY == 0:
                 self._kept[state.answers] = copy.copy(state)
         self._last = state
-        return state
+        return state.values()
 
     def _follow(self, answers: int) -> None:
-        step = self._way.step * self._way.finer * self._shift
+        step = _STEP * _FINER * self._shift
         self._first = first_answers(self._family(self._shift), shift=self._shift, step=step, answers=answers)
-
-    def _begin(self, tail: Tail) -> Smooth:
-        stencil, shift = self._way, self._shift
-        step = stencil.step * shift
-        envelope = Envelope(self._family(shift, finest=True), shift=shift, step=step)
-        if not self._first:
-            self._follow(stencil.first)
-        last = self._first[stencil.first]
-        values, step = stencil.first, stencil.step * shift
-        return Smooth(
-            last, finer=stencil.finer, answers=values, shift=shift, step=step, envelope=envelope, tail=tail
-        )
 
 
 _runs: dict[tuple[str, float], _Run] = {}
@@ -287,19 +279,15 @@ def followed_range(size: float) -> Callable[[int], tuple[float, np.ndarray] | No
         if uses > _MOST_USES:
             return None
         for count in range(max(n for n in tuple(each) if n <= uses) + 1, uses + 1):
-            less = each[count - 1]
-            padded = np.pad(less, (0, _range_points(size, count) - len(less)), mode="edge")
+            # the grid holds all but little of the loss: a martingale with steps of one range (Azuma)
+            spread, less = count * size * size, each[count - 1]
+            reach = min(count * size, spread / 8 + math.sqrt(_RARE * spread), _FURTHEST)
+            points = math.ceil(reach / size * _PARTS) + 1
+            padded = np.pad(less, (0, points - len(less)), mode="edge")
             each[count] = after_range(padded, size, _PARTS)
         return step, each[uses]
 
     return values
-
-
-def _range_points(size: float, uses: int) -> int:
-    """How many grid points hold all but little of the loss: a martingale with steps of one range (Azuma)."""
-    spread = uses * size * size
-    reach = min(uses * size, spread / 8 + math.sqrt(_RARE * spread), _FURTHEST)
-    return math.ceil(reach / size * _PARTS) + 1
 
 
 def beside_gaussian(size: float, mu_squared: float) -> tuple[np.ndarray, float]:

@@ -110,8 +110,26 @@ def plane_pairs(shift: float, grid: Grid) -> Pairs:
     thin = 1e-9  # knots are rounded
     finer = (t0 > grid.left[0] - thin) & (t1 < grid.right[0] + thin)
     outside |= finer & (u0 > grid.left[1] - thin) & (u1 < grid.right[1] + thin)
-    chance, difference = _laws(shift, grid.t, grid.u)
-    spread = _spread(shift, Box(t0, t1, u0, u1), chance, difference)
+    x, y = np.meshgrid(grid.t, grid.u, indexing="ij")
+    gained, lost = rise(x, y, shift), rise(shift - x, y, shift)
+    chance = _chances(grid.t.tobytes(), grid.u.tobytes())
+    difference = np.stack([-gained, lost, gained - lost], axis=-1)
+    # bounds over each rectangle, from derivatives of second and third order
+    box = Box(t0, t1, u0, u1)
+    bend, moved, gain, _ = bends(shift, box)
+    below, above = third_ratio(shift, box)
+    less = -np.expm1(below) * (1 + _ROUNDING)
+    # ratios of the first two outcomes are monotone in t and in u (docs/composition.md)
+    ratio = np.abs(difference[..., :2]) / chance[..., :2]
+    first, second = _corners(ratio[..., 0], 2), _corners(ratio[..., 1], 2)
+    spread = _Spread(
+        bend=np.stack([*bend, bend[0] + bend[1]], axis=-1),
+        moved=np.stack([*moved, np.zeros_like(moved[0])], axis=-1),
+        gain=gain,
+        steepest=np.stack([first[0], second[2], np.maximum(np.expm1(above), less)], axis=-1),
+        mildest=np.maximum(np.minimum(first[3], second[1]), 1e-300),
+        below=np.maximum(less, 0.0),
+    )
     for bound in spread:
         bound[outside] = 0.0
     spread.mildest[outside] = 1.0
@@ -122,12 +140,6 @@ def plane_pairs(shift: float, grid: Grid) -> Pairs:
     for column in pairs:
         column[~occupied.ravel()] = 0.0
     return pairs
-
-
-def _laws(shift: float, t: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    x, y = np.meshgrid(t, u, indexing="ij")
-    gained, lost = rise(x, y, shift), rise(shift - x, y, shift)
-    return _chances(t.tobytes(), u.tobytes()), np.stack([-gained, lost, gained - lost], axis=-1)
 
 
 @lru_cache(maxsize=8)
@@ -203,24 +215,6 @@ def _corners(knots: np.ndarray, n_axes: int) -> list[np.ndarray]:
     if n_axes == 1:
         return [knots[:-1], knots[1:]]
     return [knots[:-1, :-1], knots[:-1, 1:], knots[1:, :-1], knots[1:, 1:]]
-
-
-def _spread(shift: float, box: Box, chance: np.ndarray, difference: np.ndarray) -> _Spread:
-    """Bounds over each rectangle, from derivatives of second and third order."""
-    bend, moved, gain, _ = bends(shift, box)
-    below, above = third_ratio(shift, box)
-    less = -np.expm1(below) * (1 + _ROUNDING)
-    # ratios of the first two outcomes are monotone in t and in u (docs/composition.md)
-    ratio = np.abs(difference[..., :2]) / chance[..., :2]
-    first, second = _corners(ratio[..., 0], 2), _corners(ratio[..., 1], 2)
-    return _Spread(
-        bend=np.stack([*bend, bend[0] + bend[1]], axis=-1),
-        moved=np.stack([*moved, np.zeros_like(moved[0])], axis=-1),
-        gain=gain,
-        steepest=np.stack([first[0], second[2], np.maximum(np.expm1(above), less)], axis=-1),
-        mildest=np.maximum(np.minimum(first[3], second[1]), 1e-300),
-        below=np.maximum(less, 0.0),
-    )
 
 
 class Stencils(NamedTuple):

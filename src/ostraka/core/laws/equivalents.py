@@ -18,16 +18,14 @@ takes about six minutes of processor time. Then set ``_DIGESTS`` to what it prin
 from __future__ import annotations
 
 import bisect
-import hashlib
 import math
-import sys
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ostraka.core.laws import limit
+from ostraka.core.laws import limit, stored
 from ostraka.core.laws.gaussian import gaussian_delta
 from ostraka.core.laws.law import ARGMAX, SCREEN, Law
 
@@ -80,7 +78,12 @@ def table(law: Law) -> tuple[float, np.ndarray] | None:
     ratio = min(1.0, law.size / size * (1 + _OUTWARD))
     y = _GRID * spread
     shares = np.minimum(1.0, np.interp(_GRID, _HEIGHTS, heights))
-    return _finer(ratio * y, _contracted(gaussian_delta(y, shares * spread), y, ratio), math.sqrt(law.uses))
+    values = _contracted(gaussian_delta(y, shares * spread), y, ratio)
+    # the same on a grid as fine as other releases beside it need: w lies below its chords in e^x
+    parts = math.ceil(_GRID[1] * math.sqrt(law.uses) / _SPACING)
+    step = ratio * float(y[1]) / parts
+    odds = np.exp(np.arange((len(y) - 1) * parts + 1) * step)
+    return step, np.interp(odds, odds[::parts], values) * (1 + _OUTWARD)
 
 
 def _contracted(values: np.ndarray, y: np.ndarray, ratio: float) -> np.ndarray:
@@ -89,14 +92,6 @@ def _contracted(values: np.ndarray, y: np.ndarray, ratio: float) -> np.ndarray:
     weights = np.append(-np.diff(np.exp(-x)), math.exp(-x[-1]))
     beyond = np.cumsum((values * weights)[::-1])[::-1] * np.exp(x)
     return np.minimum(1.0, (ratio * values + (1 - ratio) * beyond) * (1 + _OUTWARD))
-
-
-def _finer(x: np.ndarray, values: np.ndarray, answers: float) -> tuple[float, np.ndarray]:
-    """The same on a grid as fine as other releases beside it need: w lies below its chords in e^x."""
-    parts = math.ceil(_GRID[1] * answers / _SPACING)
-    step = float(x[1]) / parts
-    odds = np.exp(np.arange((len(x) - 1) * parts + 1) * step)
-    return step, np.interp(odds, odds[::parts], values) * (1 + _OUTWARD)
 
 
 @lru_cache(maxsize=256)
@@ -116,12 +111,10 @@ def _of_block(kind: str, block: int, answers: int) -> np.ndarray | None:
 @lru_cache(maxsize=2)
 def _shares(kind: str) -> np.ndarray | None:
     """All shares of a kind, (blocks, counts, heights); None if the file is not as it was written."""
-    path = _path(kind)
-    content = path.read_bytes() if path.is_file() else b""
-    if hashlib.sha256(content).hexdigest() != _DIGESTS[kind]:
+    numbers = stored.shipped(_path(kind), _DIGESTS[kind])
+    if numbers is None:
         return None
-    numbers = np.frombuffer(content, dtype="<u2").reshape(-1, len(_COUNTS), len(_HEIGHTS))
-    return np.asarray(_LEAST + numbers * (_SPAN / _STEPS))
+    return np.asarray(_LEAST + numbers.reshape(-1, len(_COUNTS), len(_HEIGHTS)) * (_SPAN / _STEPS))
 
 
 def _path(kind: str) -> Path:
@@ -206,6 +199,4 @@ def _solved(x: np.ndarray, values: np.ndarray, start: np.ndarray) -> np.ndarray:
 
 if __name__ == "__main__":
     for table_kind in _DIGESTS:
-        shares_of_blocks = np.stack([tabulate(table_kind, sizes) for sizes in _BLOCKS])
-        _path(table_kind).write_bytes(shares_of_blocks.tobytes())
-        sys.stdout.write(f"{table_kind}: {hashlib.sha256(shares_of_blocks.tobytes()).hexdigest()}\n")
+        stored.write(_path(table_kind), np.stack([tabulate(table_kind, sizes) for sizes in _BLOCKS]))

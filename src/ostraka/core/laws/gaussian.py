@@ -107,7 +107,9 @@ class Envelope:
         """Coefficients, by powers of (slope / steepest)^2, of a bound of log M on -steepest <= slope <= 0."""
         nodes = np.append(-steepest * np.cos(np.linspace(0, np.pi / 2, _NODES))[:-1], _THIN)
         taps = self._few(curvature, steepest)
-        logs = np.log(_largest(taps, self._lattice(nodes, curvature, taps.reach))) + _MARGIN
+        largest = np.full(nodes.size, math.ulp(0.0))
+        largest_pair(taps.offsets, taps.weights, self._lattice(nodes, curvature, taps.reach), largest)
+        logs = np.log(largest) + _MARGIN
         powers = np.vander((nodes / steepest) ** 2, DEGREE + 1, increasing=True)
         coefficients = np.linalg.lstsq(powers, logs, rcond=None)[0]
         share = np.arange(_FINER + 1) / _FINER
@@ -127,8 +129,10 @@ class Envelope:
         steepest *= _STEEPER
         nodes = np.append(np.linspace(-steepest, 0, 25)[:-1], _THIN)
         taps = self._taps
-        ends = [_each(taps, self._lattice(nodes, at, taps.reach)) for at in (curvature, 0.0)]
-        highest = np.maximum(*ends)
+        ends = np.empty((2, len(taps.offsets), nodes.size))
+        for end, at in zip(ends, (curvature, 0.0), strict=True):
+            each_pair(taps.offsets, taps.weights, self._lattice(nodes, at, taps.reach), end)
+        highest = ends.max(axis=0)
         highest = np.maximum(highest[:, :-1], highest[:, 1:])
         # M falls with curvature. On an interval a convex function lies above the chord next to it.
         support = np.log(ends[0].max(axis=0))
@@ -176,18 +180,6 @@ def _taps(pairs: Pairs, step: float, reach: int) -> tuple[_Taps, float]:
     return _Taps(offsets, weights, reach), lost
 
 
-def _each(taps: _Taps, values: np.ndarray) -> np.ndarray:
-    out = np.empty((len(taps.offsets), values.shape[1]))
-    each_pair(taps.offsets, taps.weights, values, out)
-    return out
-
-
-def _largest(taps: _Taps, values: np.ndarray) -> np.ndarray:
-    out = np.full(values.shape[1], math.ulp(0.0))
-    largest_pair(taps.offsets, taps.weights, values, out)
-    return out
-
-
 _ROUNDING = 1e-12  # of kinks and of what is added to them, in one answer: more than rounding
 _BOX, _BOXES = 0.98, 4  # width of the boxes of the guess, in shifts; an even number, for stability
 _BEYOND = 6.5  # shifts by which kinks are continued
@@ -231,7 +223,28 @@ class Smooth:
         self._roots = np.empty(0)  # of the odds at the grid points
         self._further = np.arange(1.0, self._more + 1)  # from the last kink
         self._lower = np.exp(-(self._further - 1) * step)
-        self._fit(values, finer)
+        # smooth kinks whose function lies above these values and the chords between them
+        step = step * finer
+        # the kinks of a function that is symmetric as families are, at all points but the last
+        ratio = math.exp(step)
+        grown = np.diff(np.concatenate([[-math.expm1(-step) + values[1] / ratio], values]))
+        kinks = (grown[1:] - ratio * grown[:-1]) / math.expm1(step)
+        end = int((values > tail.fitted).sum())
+        logs = np.log(np.maximum(kinks, 1e-300)) - np.arange(kinks.size) * step / 2  # even in x
+        width = int(1.5 * shift / step)
+        window = np.hanning(2 * width + 1) / width
+        logs = np.correlate(np.concatenate([logs[width:0:-1], logs]), window, "valid")[:end]
+        coefficients = np.linalg.lstsq(np.vander(np.linspace(0, 1, end) ** 2, _FIT), logs, rcond=None)[0]
+        last = (end - 1) * finer
+        place = np.linspace(0, 1, last + 1)
+        self._floor = 0.0
+        self._continue(np.exp(np.polyval(coefficients, place**2) + place * (end - 1) * step / 2), 0.0, 0.0)
+        self._floor = float(values[end - 1])
+        odds = np.exp(place * (end - 1) * step)
+        above = np.interp(odds, odds[::finer], values[:end]) * (1 + _ROUNDING) - self._floor
+        reached = np.zeros(self._kinks.size)
+        function(self._kinks, self._step, reached)
+        self._kinks *= float((above[:last] / reached[:last]).max()) * (1 + _ROUNDING)
 
     def values(self) -> np.ndarray:
         """The bound at 0, step, 2 step, ..."""
@@ -247,7 +260,10 @@ class Smooth:
         curvature = -(bent + 1e-13) * (self._shift / self._step) ** 2
         if not (curvature > 0 and mildest <= 0):
             raise NotSmoothError
-        added = self._guess(checked)
+        # the guess: kinks averaged over neighbours, as even functions of x
+        if self._roots.size < logs.size:
+            self._roots = np.exp(np.arange(2 * logs.size) * self._step / 2)
+        added = np.asarray(boxed(self._kinks, self._roots, self._half, checked))
         needed = np.log(added)
         highest = self._most(curvature, -steepest * self._shift)
         lacking(logs, needed, self._step, highest, self._narrow[2] / self._shift)
@@ -255,15 +271,12 @@ class Smooth:
         scale = np.empty(checked)
         gap = scaled(_FITTED @ needed[places], needed, scale)
         added *= np.exp(scale + (gap + _ROUNDING))
-        self._take(added)
+        # the kinks after this much was added, up to where the function is low; continued from there
+        end, kinks, value, before = taken(self._kinks, added, self._step, self._tail.low, 1 + _ROUNDING)
+        if not (kinks[:end] > 0).all():
+            raise NotSmoothError
+        self._continue(kinks[:end], value, before)
         self.answers += 1
-
-    def _guess(self, checked: int) -> np.ndarray:
-        """Kinks averaged over neighbours, as even functions of x."""
-        n = self._kinks.size
-        if self._roots.size < n:
-            self._roots = np.exp(np.arange(2 * n) * self._step / 2)
-        return np.asarray(boxed(self._kinks, self._roots, self._half, checked))
 
     def _most(self, curvature: float, steepest: float) -> np.ndarray:
         """Log M at this curvature: between two of them, where it lies below the chord of its logs."""
@@ -280,13 +293,6 @@ class Smooth:
         share = (high - curvature) / (high - low)
         return (1 - share) * self._ends[0] + share * self._ends[1]
 
-    def _take(self, added: np.ndarray) -> None:
-        """The kinks after this much was added, up to where the function is low; continued from there."""
-        end, kinks, value, before = taken(self._kinks, added, self._step, self._tail.low, 1 + _ROUNDING)
-        if not (kinks[:end] > 0).all():
-            raise NotSmoothError
-        self._continue(kinks[:end], value, before)
-
     def _continue(self, kinks: np.ndarray, value: float, before: float) -> None:
         """Add kinks beyond the last; the floor takes the rest of the function's value and slope."""
         logs = np.log(kinks[-3:])
@@ -299,30 +305,3 @@ class Smooth:
         weight = float(values @ self._lower)
         slope = (before - value) / -math.expm1(-self._step)
         self._floor += value + max(0.0, slope - weight) + self._envelope.extra
-
-    def _fit(self, values: np.ndarray, finer: int) -> None:
-        """Smooth kinks whose function lies above these values and the chords between them."""
-        step, kinks = self._step * finer, _kinks(values, self._step * finer)
-        end = int((values > self._tail.fitted).sum())
-        logs = np.log(np.maximum(kinks, 1e-300)) - np.arange(kinks.size) * step / 2  # even in x
-        width = int(1.5 * self._shift / step)
-        window = np.hanning(2 * width + 1) / width
-        logs = np.correlate(np.concatenate([logs[width:0:-1], logs]), window, "valid")[:end]
-        coefficients = np.linalg.lstsq(np.vander(np.linspace(0, 1, end) ** 2, _FIT), logs, rcond=None)[0]
-        last = (end - 1) * finer
-        place = np.linspace(0, 1, last + 1)
-        self._floor = 0.0
-        self._continue(np.exp(np.polyval(coefficients, place**2) + place * (end - 1) * step / 2), 0.0, 0.0)
-        self._floor = float(values[end - 1])
-        odds = np.exp(place * (end - 1) * step)
-        above = np.interp(odds, odds[::finer], values[:end]) * (1 + _ROUNDING) - self._floor
-        reached = np.zeros(self._kinks.size)
-        function(self._kinks, self._step, reached)
-        self._kinks *= float((above[:last] / reached[:last]).max()) * (1 + _ROUNDING)
-
-
-def _kinks(values: np.ndarray, step: float) -> np.ndarray:
-    """The kinks of a function that is symmetric as families are, at all points but the last."""
-    ratio = math.exp(step)
-    grown = np.diff(np.concatenate([[-math.expm1(-step) + values[1] / ratio], values]))
-    return np.asarray((grown[1:] - ratio * grown[:-1]) / math.expm1(step))

@@ -10,9 +10,7 @@ about a minute of processor time.
 
 from __future__ import annotations
 
-import hashlib
 import math
-import sys
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -189,18 +187,15 @@ def rounded(laws: tuple[Law, ...]) -> tuple[Law, ...]:
     """
     total: tuple[Law, ...] = ()
     for law in laws:
-        total = added(total, (_rounded(law),)) or ()
+        larger = law
+        if law.kind in _DIGESTS:
+            column = max(0, math.ceil(_PER_OCTAVE * math.log2(law.size) - 1e-9) - _LOWEST)
+            column += node(column) < law.size
+            larger = Law(GAUSSIAN, law.mu_squared, law.uses)
+            if column < _COLUMNS and law.size > node(0) / 2 and _shares(law.kind):
+                larger = law._replace(size=node(column))
+        total = added(total, (larger,)) or ()
     return total
-
-
-def _rounded(law: Law) -> Law:
-    if law.kind not in _DIGESTS:
-        return law
-    column = max(0, math.ceil(_PER_OCTAVE * math.log2(law.size) - 1e-9) - _LOWEST)
-    column += node(column) < law.size
-    if column < _COLUMNS and law.size > node(0) / 2 and _shares(law.kind):
-        return law._replace(size=node(column))
-    return Law(GAUSSIAN, law.mu_squared, law.uses)
 
 
 def node(column: int) -> float:
@@ -219,11 +214,10 @@ def tabulate(kind: str, column: int) -> np.ndarray:
 @lru_cache(maxsize=2)
 def _shares(kind: str) -> dict[float, np.ndarray]:
     """Shares by the size of the family; none if the file is not as it was written."""
-    path = _path(kind)
-    content = path.read_bytes() if path.is_file() else b""
-    if hashlib.sha256(content).hexdigest() != _DIGESTS[kind]:
+    numbers = stored.shipped(_path(kind), _DIGESTS[kind])
+    if numbers is None:
         return {}
-    shares = np.frombuffer(content, dtype="<u2").reshape(_COLUMNS, len(_TABLED)) / _FULL
+    shares = numbers.reshape(_COLUMNS, len(_TABLED)) / _FULL
     return {node(column): shares[column] for column in range(_COLUMNS)}
 
 
@@ -246,36 +240,31 @@ def _computed(law: Law, start: int) -> Part:
     stored_part = stored.load(name)
     if stored_part is not None:
         return Part(*map(float, stored_part))
-    before = start * law.mu_squared
-    gaussian = larger_gaussian(*_followed(law, before), least=before, highest=before + law.mu_squared)
-    step = Part(law.mu_squared, 0.0)
-    if gaussian is not None and gaussian.delta <= _MOST_DELTA:
-        step = Part((gaussian.mu_squared - before) * (1 + _OUTWARD), gaussian.delta)
-    stored.save(name, np.array(step))
-    return step
-
-
-def _followed(law: Law, before: float) -> tuple[np.ndarray, float]:
-    """One answer beside a Gaussian of this squared shift: bounds at 0, step, ..., and the step."""
     from ostraka.core.laws import answers  # noqa: PLC0415  (compiled code, loaded when needed)
 
+    before, shift = start * law.mu_squared, math.sqrt(law.mu_squared)
+    # one answer beside a Gaussian of this squared shift: bounds at 0, step, ...
     if law.kind == BOUNDED_RANGE:
-        return answers.beside_gaussian(law.size, before)
-    shift = math.sqrt(law.mu_squared)
-    step = _STEP * shift
-    reach = int(_STEEPEST * shift / step) + 2
-    family = argmax_family(shift) if law.kind == ARGMAX else screen_family(shift)
-    points = int((8.4 * math.sqrt(before) + before / 2 + 2 * shift) / step)
-    x = np.arange(points + reach + APART) * step
-    w = mirrored(gaussian_delta(x, math.sqrt(before)), step, reach)
-    stop = reach + points
-    w[stop:] = w[stop - 1]  # beyond the last point w only falls
-    answers.Recursion(family, step=step, reach=reach).advance(w, stop)
-    return w[reach:stop].copy(), step
+        values, step = answers.beside_gaussian(law.size, before)
+    else:
+        step = _STEP * shift
+        reach = int(_STEEPEST * shift / step) + 2
+        family = argmax_family(shift) if law.kind == ARGMAX else screen_family(shift)
+        points = int((8.4 * math.sqrt(before) + before / 2 + 2 * shift) / step)
+        x = np.arange(points + reach + APART) * step
+        w = mirrored(gaussian_delta(x, math.sqrt(before)), step, reach)
+        stop = reach + points
+        w[stop:] = w[stop - 1]  # beyond the last point w only falls
+        answers.Recursion(family, step=step, reach=reach).advance(w, stop)
+        values = w[reach:stop].copy()
+    gaussian = larger_gaussian(values, step, least=before, highest=before + law.mu_squared)
+    part = Part(law.mu_squared, 0.0)
+    if gaussian is not None and gaussian.delta <= _MOST_DELTA:
+        part = Part((gaussian.mu_squared - before) * (1 + _OUTWARD), gaussian.delta)
+    stored.save(name, np.array(part))
+    return part
 
 
 if __name__ == "__main__":
     for table_kind in _DIGESTS:
-        table = np.stack([tabulate(table_kind, column) for column in range(_COLUMNS)])
-        _path(table_kind).write_bytes(table.tobytes())
-        sys.stdout.write(f"{table_kind}: {hashlib.sha256(table.tobytes()).hexdigest()}\n")
+        stored.write(_path(table_kind), np.stack([tabulate(table_kind, n) for n in range(_COLUMNS)]))

@@ -49,7 +49,19 @@ class Cells(NamedTuple):
 def pure_cells(law: Law, step: float) -> Cells:
     """The losses of one use; cell i is from i to i + 1 steps."""
     if law.kind == LAPLACE_COUNT:
-        return _laplace(law.size, step)
+        # noise of scale 1 on a count that moves by epsilon: both ends are atoms, between them losses spread
+        epsilon = law.size
+        inner = np.arange(math.floor(-epsilon / step) + 1, math.ceil(epsilon / step)) * step
+        edges = np.concatenate([[-epsilon], np.clip(inner, -epsilon, epsilon), [epsilon]])
+        a, b = edges[:-1], edges[1:]
+        share = -np.expm1((a - b) / 2) / 2
+        cells = np.floor(np.concatenate([[-epsilon, epsilon], (a + b) / 2]) / step)
+        rare = math.exp(-epsilon) / 2
+        return Cells(
+            cells.astype(np.int64),
+            np.concatenate([[rare, 0.5], np.exp((b - epsilon) / 2) * share]),
+            np.concatenate([[0.5, rare], np.exp(-(a + epsilon) / 2) * share]),
+        )
     # the answer is one label, the other, or any of the rest, which tells nothing
     others = law.n_classes - 1
     true = 1 / (1 + others * math.exp(-law.size))
@@ -58,21 +70,6 @@ def pure_cells(law: Law, step: float) -> Cells:
     p = np.array([true, wrong, neither])
     cells = np.floor(np.array([law.size, -law.size, 0.0]) / step)
     return Cells(cells.astype(np.int64), p, p[[1, 0, 2]])
-
-
-def _laplace(epsilon: float, step: float) -> Cells:
-    """Noise of scale 1 on a count that moves by epsilon: both ends are atoms, between them losses spread."""
-    inner = np.arange(math.floor(-epsilon / step) + 1, math.ceil(epsilon / step)) * step
-    edges = np.concatenate([[-epsilon], np.clip(inner, -epsilon, epsilon), [epsilon]])
-    a, b = edges[:-1], edges[1:]
-    share = -np.expm1((a - b) / 2) / 2
-    cells = np.floor(np.concatenate([[-epsilon, epsilon], (a + b) / 2]) / step)
-    rare = math.exp(-epsilon) / 2
-    return Cells(
-        cells.astype(np.int64),
-        np.concatenate([[rare, 0.5], np.exp((b - epsilon) / 2) * share]),
-        np.concatenate([[0.5, rare], np.exp(-(a + epsilon) / 2) * share]),
-    )
 
 
 def pure_pair(law: Law, step: float) -> Pairs:
@@ -88,6 +85,14 @@ class _Losses(NamedTuple):
     masses: np.ndarray
     uses: int
 
+    def log_moment(self, rate: float) -> float:
+        """Log of the mean of e^(rate place)."""
+        places = rate * (self.start + np.arange(len(self.masses)))
+        highest, lowest = float(places.max()), float(places.min())
+        # many uses multiply what this rounds: the exponents, and a sum of so many numbers
+        doubt = _ROUNDING * (8 + len(places) + 2 * max(abs(highest), abs(lowest)))
+        return highest + math.log(float(np.exp(places - highest) @ self.masses) + 1e-300) + doubt
+
 
 def hockey_sticks(laws: Sequence[Law]) -> tuple[float, int, np.ndarray] | None:
     """Step, start and upper bounds of the largest P(S) - e^x Q(S), x = step (start + i), in both directions.
@@ -96,7 +101,20 @@ def hockey_sticks(laws: Sequence[Law]) -> tuple[float, int, np.ndarray] | None:
     """
     if any(not law.is_pure and law.mu_squared > _LARGEST_SHIFT**2 for law in laws):
         return None
-    step = _step(laws)
+    # the grid: as fine as the narrowest loss asks for, and no finer than what many of them can show
+    spread, widest = 0.0, 0.0
+    for law in laws:
+        q, mu_squared = law.rate, law.mu_squared
+        if law.is_pure:
+            variance, wide = law.size**2, 2 * law.size
+        else:
+            variance = min(mu_squared, q * q * math.expm1(min(mu_squared, 50.0)))
+            mu = math.sqrt(mu_squared)
+            low, high = _loss(np.array([-_FURTHEST, mu + _FURTHEST]), mu, q).tolist()
+            wide = high - low
+        spread, widest = spread + law.uses * variance, max(widest, wide)
+    fine = min(_FINE * math.sqrt(spread / sum(law.uses for law in laws)), _MOST_STEP)
+    step = max(fine, widest / _POINTS_OF_ONE, _LEAST_STEP)
     directions = (
         _one_way([_losses(law, step, added=added) for law in laws], step) for added in (False, True)
     )
@@ -118,32 +136,6 @@ def _risen(bound: float, x: float, step: float, points: int) -> np.ndarray:
     falls = np.log(-np.expm1(-np.arange(points, 0, -1) * step))
     larger = np.exp(np.minimum(x + falls, 0.0))  # e^x alone may leave float64
     return np.asarray(np.minimum(1.0, (bound + larger) * (1 + _OUTWARD)))
-
-
-def _step(laws: Sequence[Law]) -> float:
-    """Grid spacing: as fine as the narrowest loss asks for, and no finer than what many of them can show."""
-    spread = [law.uses * _variance(law) for law in laws]
-    total, uses = sum(spread), sum(law.uses for law in laws)
-    widest = max(_widest(law) for law in laws)
-    fine = min(_FINE * math.sqrt(total / uses), _MOST_STEP)
-    return float(max(fine, widest / _POINTS_OF_ONE, _LEAST_STEP))
-
-
-def _widest(law: Law) -> float:
-    """Length of the range of losses of one use, about."""
-    if law.is_pure:
-        return 2 * law.size
-    mu = math.sqrt(law.mu_squared)
-    low, high = _loss(np.array([-_FURTHEST, mu + _FURTHEST]), mu, law.rate)
-    return float(high - low)
-
-
-def _variance(law: Law) -> float:
-    """Estimate the variance of the loss of one use. It only decides the grid."""
-    if law.is_pure:
-        return law.size**2
-    q, mu_squared = law.rate, law.mu_squared
-    return min(mu_squared, q * q * math.expm1(min(mu_squared, 50.0)))
 
 
 def _losses(law: Law, step: float, *, added: bool) -> _Losses:
@@ -196,7 +188,21 @@ def _split(cells: np.ndarray, p: np.ndarray, q: np.ndarray, step: float, uses: i
 
 def _one_way(parts: list[_Losses], step: float) -> tuple[int, np.ndarray] | None:
     """First place, and the bounds, of all uses of all parts together."""
-    low, high, outside = _window(parts, step)
+    # places between which all but a little of the composed mass lies (Chernoff)
+    ends = []
+    for sign in (-1, 1):
+
+        @cache
+        def reach(at: int, sign: int = sign) -> float:
+            grown = sum(part.uses * part.log_moment(sign * _RATES[at] * step) for part in parts)
+            return float((grown - math.log(_TAIL)) / _RATES[at])
+
+        left, right = 0, len(_RATES) - 1
+        while left < right:  # it falls, then rises: a convex function with a positive end, over its argument
+            middle = (left + right) // 2
+            left, right = (left, middle) if reach(middle) <= reach(middle + 1) else (middle + 1, right)
+        ends.append(sign * reach(left))
+    low, high, outside = math.floor(ends[0] / step) - 1, math.ceil(ends[1] / step) + 1, 2 * _TAIL
     if not 0 <= high - low <= _MOST_POINTS:
         return None
     n = 1 << (high - low + 1).bit_length()
@@ -214,41 +220,11 @@ def _one_way(parts: list[_Losses], step: float) -> tuple[int, np.ndarray] | None
     # a transform errs by log2(n) roundings of the whole mass in each number, and up to n numbers are summed
     doubt = math.log2(n) * _ROUNDING * float(worst.mean() + np.abs(spectrum).mean()) * n
     masses = np.maximum(np.roll(np.fft.irfft(spectrum, n), shift - low), 0.0)[: high - low + 1]
-    return low, np.minimum(1.0, _sticks(masses, step) * (1 + 1e-9) + revealing + outside + doubt)
-
-
-def _sticks(masses: np.ndarray, step: float) -> np.ndarray:
-    """Return the sum over l > i of p_l (1 - e^(-(l - i) step)), for each i."""
-    # it is e^-step times the sum at i + 1, and (1 - e^-step) times the mass above i: nothing is subtracted
+    # The sum over l > i of p_l (1 - e^(-(l - i) step)), for each i: it is e^-step times the sum at i + 1, and
+    # (1 - e^-step) times the mass above i, so nothing is subtracted.
     from scipy.signal import lfilter  # noqa: PLC0415  (slow to import, seldom needed)
 
     above = np.cumsum(masses[::-1])  # at each point and above, from the top
     later = np.concatenate([[0.0], above[:-1]]) * -math.expm1(-step)
-    return np.asarray(lfilter([1.0], [1.0, -math.exp(-step)], later)[::-1])
-
-
-def _window(parts: list[_Losses], step: float) -> tuple[int, int, float]:
-    """Places between which all but a little of the composed mass lies, and how much is outside (Chernoff)."""
-    ends = []
-    for sign in (-1, 1):
-
-        @cache
-        def reach(at: int, sign: int = sign) -> float:
-            grown = sum(part.uses * _log_moment(part, sign * _RATES[at] * step) for part in parts)
-            return float((grown - math.log(_TAIL)) / _RATES[at])
-
-        low, high = 0, len(_RATES) - 1
-        while low < high:  # it falls, then rises: a convex function with a positive end, over its argument
-            middle = (low + high) // 2
-            low, high = (low, middle) if reach(middle) <= reach(middle + 1) else (middle + 1, high)
-        ends.append(sign * reach(low))
-    return math.floor(ends[0] / step) - 1, math.ceil(ends[1] / step) + 1, 2 * _TAIL
-
-
-def _log_moment(part: _Losses, rate: float) -> float:
-    """Log of the mean of e^(rate place)."""
-    places = rate * (part.start + np.arange(len(part.masses)))
-    highest, lowest = float(places.max()), float(places.min())
-    # many uses multiply what this rounds: the exponents, and a sum of so many numbers
-    doubt = _ROUNDING * (8 + len(places) + 2 * max(abs(highest), abs(lowest)))
-    return highest + math.log(float(np.exp(places - highest) @ part.masses) + 1e-300) + doubt
+    sticks = np.asarray(lfilter([1.0], [1.0, -math.exp(-step)], later)[::-1])
+    return low, np.minimum(1.0, sticks * (1 + 1e-9) + revealing + outside + doubt)

@@ -1,10 +1,14 @@
-"""Tables in the user's cache folder. A file that is not exactly what was written is as good as none."""
+"""Tables of this package, and in the user's cache folder.
+
+A file that is not exactly what was written is as good as none.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -15,6 +19,20 @@ _DIGEST = 32
 _LARGEST = 4 << 20  # bytes
 _MOST = 256 << 20  # bytes of all files
 _BLOCK = 4096  # bytes that a file takes at least
+
+
+def shipped(path: Path, digest: str) -> np.ndarray | None:
+    """The 16-bit numbers of a file of this package; None if it is not as it was written."""
+    content = path.read_bytes() if path.is_file() else b""
+    if hashlib.sha256(content).hexdigest() != digest:
+        return None
+    return np.frombuffer(content, dtype="<u2")
+
+
+def write(path: Path, table: np.ndarray) -> None:
+    """Write such a file, and print the digest that the code is to hold."""
+    path.write_bytes(table.tobytes())
+    sys.stdout.write(f"{path.name}: {hashlib.sha256(table.tobytes()).hexdigest()}\n")
 
 
 def load(name: str) -> np.ndarray | None:
@@ -51,21 +69,16 @@ def save(name: str, array: np.ndarray) -> None:
         except OSError:
             Path(temporary).unlink(missing_ok=True)
         if path.name.startswith("0"):  # one file in sixteen: to look at all of them takes a while
-            _forget(path.parent)
-
-
-def _forget(folder: Path) -> None:
-    """Remove the files that were used longest ago, until the others are within the limit."""
-    files = []
-    for path in folder.iterdir():
-        with contextlib.suppress(FileNotFoundError):  # another process removed it
-            status = path.stat()
-            files.append((status.st_mtime_ns, status.st_size, path))
-    kept = 0
-    for _, size, path in sorted(files, reverse=True):
-        kept += max(size, _BLOCK)
-        if kept > _MOST:
-            path.unlink(missing_ok=True)
+            files = []
+            for other in path.parent.iterdir():
+                with contextlib.suppress(FileNotFoundError):  # another process removed it
+                    status = other.stat()
+                    files.append((status.st_mtime_ns, status.st_size, other))
+            kept = 0
+            for _, size, other in sorted(files, reverse=True):
+                kept += max(size, _BLOCK)
+                if kept > _MOST:
+                    other.unlink(missing_ok=True)
 
 
 def _path(name: str) -> Path:

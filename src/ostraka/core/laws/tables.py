@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
+from ostraka.core.kernels.recursion import advance_in_turn, packed
 from ostraka.core.laws import answers as fixed
 from ostraka.core.laws import equivalents, limit, losses, stored
 from ostraka.core.laws.cover import Pairs, stencils
@@ -21,8 +22,6 @@ from ostraka.core.laws.law import GAUSSIAN, Law, composes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from ostraka.core.laws.cover import Stencils
 
 # Answers that are followed one by one, if noise is as large as most, and if not; then a Gaussian bounds them.
 _MOST, _FEWER = 512, 64
@@ -113,7 +112,20 @@ def of(laws: tuple[Law, ...]) -> Tables:
     least = _MUCH * sum(map(_weight, laws)) if many else 0.0
     leaders = [law for law in laws if limit.within_reach(law) and _weight(law) >= least]
     leaders.sort(key=_weight, reverse=True)
-    bounds: list[Bound | None] = [_led_by(law, laws) for law in leaders[:_LEADERS]]
+    bounds: list[Bound | None] = []
+    for leader in leaders[:_LEADERS]:
+        pairs = [law for law in laws if law.is_pure]
+        if sum(law.uses for law in pairs) > _MOST_PURE:
+            pairs = []  # so many are hardly more than the Gaussians that dominate them
+        gaussian = _gaussian([law for law in laws if law not in pairs and law is not leader])
+        if not math.isfinite(gaussian.mu_squared):
+            continue
+        room = sum(law.uses * law.size for law in pairs)
+        table = followed_table(leader) if leader.uses <= _MOST else None
+        bound = None if table is None else _beside(table, gaussian, pairs, room)
+        if bound is None and (table := _many(leader, gaussian, room)) is not None:
+            bound = _beside(table, limit.Part(0.0, 0.0), pairs, room)
+        bounds.append(bound)
     if len(followed) > 1 and math.isfinite(limit.together(laws).mu_squared):
         bounds.append(_as_gaussian(limit.together(laws), 0.0))
     if not followed or any(law.is_sampled for law in laws):
@@ -142,27 +154,15 @@ def _weight(law: Law) -> float:
     return law.uses * law.mu_squared
 
 
-def _led_by(leader: Law, laws: tuple[Law, ...]) -> Bound | None:
-    pairs = [law for law in laws if law.is_pure]
-    if sum(law.uses for law in pairs) > _MOST_PURE:
-        pairs = []  # so many are hardly more than the Gaussians that dominate them
-    gaussian = _gaussian([law for law in laws if law not in pairs and law is not leader])
-    if not math.isfinite(gaussian.mu_squared):
-        return None
-    room = sum(law.uses * law.size for law in pairs)
-    table = followed_table(leader) if leader.uses <= _MOST else None
-    bound = None if table is None else _beside(table, gaussian, pairs, room)
-    if bound is None and (table := _many(leader, gaussian, room)) is not None:
-        bound = _beside(table, limit.Part(0.0, 0.0), pairs, room)
-    return bound
-
-
 def _beside(table: Table, gaussian: limit.Part, pairs: list[Law], room: float) -> Bound | None:
     """The table with fixed pairs, which must not need too many points."""
     wide = 2 * (gaussian.mu_squared / 2 + _FURTHEST * math.sqrt(gaussian.mu_squared) + room)
     if wide > _MOST_POINTS * table.step:
         return None
-    kernels = [_of_pure(law, table.step) for law in pairs]
+    kernels = [
+        reduce(fixed.together, [fixed.kernel(losses.pure_pair(law, table.step), table.step)] * law.uses)
+        for law in pairs
+    ]
     if gaussian.mu_squared:
         kernels.append(_of_gaussian(gaussian.mu_squared, table.step))
     if not kernels:
@@ -175,10 +175,6 @@ def _beside(table: Table, gaussian: limit.Part, pairs: list[Law], room: float) -
 @lru_cache(maxsize=16)
 def _of_gaussian(mu_squared: float, step: float) -> fixed.Kernel:
     return fixed.kernel(gaussian_pair(mu_squared, step), step)
-
-
-def _of_pure(law: Law, step: float) -> fixed.Kernel:
-    return reduce(fixed.together, [fixed.kernel(losses.pure_pair(law, step), step)] * law.uses)
 
 
 def _many(leader: Law, remainder: limit.Part, room: float) -> Table | None:
@@ -200,7 +196,7 @@ def _as_gaussian(part: limit.Part, room: float) -> Table | None:
     mu = math.sqrt(part.mu_squared)
     step = _FINE * mu
     low = math.ceil((_LOWER * mu + room) / step)
-    high = math.ceil((_reach(part.mu_squared) + room) / step)
+    high = math.ceil((part.mu_squared / 2 + _UPPER * math.sqrt(part.mu_squared) + 0.5 + room) / step)
     if high > _MOST_POINTS:
         return None
     return _raised(Table(-low, step, gaussian_delta(np.arange(-low, high + 1) * step, mu)), part.delta)
@@ -230,32 +226,27 @@ def _raised(table: Table, by: float) -> Table:
     return table._replace(values=np.minimum(1.0, (table.values + by) * (1 + _OUTWARD))) if by else table
 
 
-def _reach(variance: float) -> float:
-    return variance / 2 + _UPPER * math.sqrt(variance) + 0.5
-
-
 def followed_table(law: Law) -> Table | None:
     """The table of one family which is followed to its last use; None where that is too much."""
-    pair = equivalents.table(law) or _computed(law)
+    pair = equivalents.table(law)
+    if (
+        pair is None
+    ):  # no file of this library holds it: from the user's folder of tables, or by the recursion
+        name = f"{law.kind} {law.size.hex()} {law.uses}"
+        stored_table = stored.load(name)
+        if stored_table is not None:
+            pair = float(stored_table[0]), stored_table[1:]
+        else:
+            start = time.process_time()
+            pair = fixed.table(law)
+            if pair is not None and time.process_time() - start > _WORTH_KEEPING:
+                stored.save(name, np.concatenate([[pair[0]], pair[1]]))
     if pair is None:
         return None
     step, values = pair
     spread = math.sqrt(law.uses * law.mu_squared)
     less = min(values.size - 1, math.ceil(_LOWER * spread / step))
     return Table(-less, step, mirrored(values, step, less))
-
-
-def _computed(law: Law) -> tuple[float, np.ndarray] | None:
-    """What no file of this library holds: from the user's folder of tables, or by the recursion."""
-    name = f"{law.kind} {law.size.hex()} {law.uses}"
-    stored_table = stored.load(name)
-    if stored_table is not None:
-        return float(stored_table[0]), stored_table[1:]
-    start = time.process_time()
-    pair = fixed.table(law)
-    if pair is not None and time.process_time() - start > _WORTH_KEEPING:
-        stored.save(name, np.concatenate([[pair[0]], pair[1]]))
-    return pair
 
 
 _GIVEN_OUTWARD = 1e-10  # relative: ten times what probabilities err
@@ -292,7 +283,14 @@ class Given:
     def __init__(self, laws: Sequence[Pairs], queries: np.ndarray, times: int) -> None:
         self._times, self._ends = times, np.cumsum([0, *(len(pairs.mass) for pairs in laws)])
         self._queries, self._uses = queries, np.bincount(queries, minlength=len(laws))
-        self._pairs = _stacked(laws)
+        # the pairs of all laws, with as many outcomes as the one with most
+        size, width = int(self._ends[-1]), max((pairs.mass.shape[1] for pairs in laws), default=1)
+        self._pairs = Pairs(np.zeros((size, width)), np.zeros((size, width)), np.empty(size))
+        for start, (mass, difference, extra) in zip(self._ends.tolist(), laws, strict=False):
+            rows = slice(start, start + len(mass))
+            self._pairs.mass[rows, : mass.shape[1]] = mass
+            self._pairs.difference[rows, : mass.shape[1]] = difference
+            self._pairs.extra[rows] = extra
         self._step, self._points = self._grid()
 
     def tables(self, at: Iterable[int]) -> list[Table]:
@@ -300,33 +298,18 @@ class Given:
         step, n = self._step, self._points
         x = np.arange(-n, n + 1) * step
         w, done, tables = np.maximum(0.0, -np.expm1(x)), 0, []
-        taps, occupied, reach = self._averages()
-        for end in at:
-            w, done = self._after(w, slice(done, end), taps, occupied, reach), end
-            tables.append(Table(-n, step, w.copy()))
-        return tables
-
-    def _after(
-        self, w: np.ndarray, queries: slice, taps: Stencils, occupied: np.ndarray, reach: int
-    ) -> np.ndarray:
-        """W after these queries."""
-        from ostraka.core.kernels.recursion import advance_in_turn  # noqa: PLC0415  (compiled code)
-
+        reach = math.ceil(float(np.abs(self._losses()).max(initial=0.0)) / step) + 2
+        taps, occupied = packed(stencils(self._pairs, step=step, reach=reach))
         stop = reach + w.size
-        below = np.exp(np.arange(-reach, 0) * self._step)  # of the first point
-        padded, laws = np.concatenate([below, w, below]), self._queries[queries].astype(np.int64)
-        advance_in_turn(
-            padded, reach, stop, laws, self._ends, self._times, below, *taps[:2], occupied, taps[2]
-        )
-        return padded[reach:stop]
-
-    def _averages(self) -> tuple[Stencils, np.ndarray, int]:
-        from ostraka.core.kernels.recursion import packed  # noqa: PLC0415  (compiled code)
-
-        widest = float(np.abs(self._losses()).max(initial=0.0))
-        reach = math.ceil(widest / self._step) + 2
-        taps, occupied = packed(stencils(self._pairs, step=self._step, reach=reach))
-        return taps, occupied, reach
+        below = np.exp(np.arange(-reach, 0) * step)  # of the first point
+        for end in at:
+            padded, laws = np.concatenate([below, w, below]), self._queries[done:end].astype(np.int64)
+            advance_in_turn(
+                padded, reach, stop, laws, self._ends, self._times, below, *taps[:2], occupied, taps[2]
+            )
+            w, done = padded[reach:stop].copy(), end
+            tables.append(Table(-n, step, w))
+        return tables
 
     def _losses(self) -> np.ndarray:
         """Log of P / Q of each outcome, cut off."""
@@ -344,8 +327,12 @@ class Given:
             return _COARSEST, 1
         reach = math.inf
         for rate in _RATES:
-            logs = (np.log(_mean(mass, sign * rate * loss)) for sign in (-1, 1))
-            grown = max(float(np.maximum.reduceat(log, starts) @ uses) for log in logs)
+            grown = -math.inf
+            for sign in (-1, 1):  # the mean of e^(sign rate loss) under P, never below 1e-300
+                with np.errstate(over="ignore", invalid="ignore"):
+                    weighted = np.where(mass > 0, mass * np.exp(np.minimum(sign * rate * loss, 700.0)), 0.0)
+                logs = np.log(np.maximum(weighted.sum(axis=1), 1e-300))
+                grown = max(grown, float(np.maximum.reduceat(logs, starts) @ uses))
             reach = min(reach, (self._times * grown - math.log(_TAIL)) / rate)
         spread = (mass * loss**2).sum(axis=1)
         widest = [a + int(spread[a:b].argmax()) for a, b in pairwise(self._ends.tolist()) if b > a]
@@ -358,25 +345,3 @@ class Given:
             step /= 1.5
         step = max(step, 2 * reach / _MOST_GIVEN_POINTS)
         return step, math.ceil(reach / step)
-
-
-def _mean(mass: np.ndarray, grown: np.ndarray) -> np.ndarray:
-    """Mean of e^grown under P, never below 1e-300."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        weighted = np.where(mass > 0, mass * np.exp(np.minimum(grown, 700.0)), 0.0)
-    return np.asarray(np.maximum(weighted.sum(axis=1), 1e-300))
-
-
-def _stacked(laws: Sequence[Pairs]) -> Pairs:
-    """The pairs of all laws, with as many outcomes as the one with most."""
-    width = max((pairs.mass.shape[1] for pairs in laws), default=1)
-    size = sum(len(pairs.mass) for pairs in laws)
-    stacked = Pairs(np.zeros((size, width)), np.zeros((size, width)), np.empty(size))
-    start = 0
-    for mass, difference, extra in laws:
-        rows = slice(start, start + len(mass))
-        stacked.mass[rows, : mass.shape[1]] = mass
-        stacked.difference[rows, : mass.shape[1]] = difference
-        stacked.extra[rows] = extra
-        start = rows.stop
-    return stacked
