@@ -55,8 +55,8 @@ MUTANTS = [
     Mutant(
         "a sampled answer is the Gaussian of one noisy count",
         "core/mechanisms/wrapped.py",
-        "(Law.sampled(rate, curve.mu_squared),)",
-        "(Law.sampled(rate, curve.mu_squared / 2),)",
+        "(Law.sampled(sampling_rate, curve.mu_squared),)",
+        "(Law.sampled(sampling_rate, curve.mu_squared / 2),)",
         "mechanisms/test_subsampled.py::test_one_use_is_dominated_by_the_sampled_gaussian_and_attains_it",
     ),
     Mutant(
@@ -188,8 +188,8 @@ MUTANTS = [
     Mutant(
         "answers beyond those that are followed are free",
         "core/laws/tables.py",
-        "total = limit.after(leader._replace(uses=leader.uses - law.uses), gaussian)",
-        "total = gaussian",
+        "whole = limit.after(leader._replace(uses=leader.uses - uses), begun)",
+        "whole = begun",
         _BY + "test_beyond_the_answers_that_are_followed_epsilon_has_no_cliff",
     ),
     Mutant(

@@ -73,8 +73,8 @@ MUTANTS = [
     ),
     Mutant(
         "a table with another digest is used",
-        "core/mechanisms/tight.py",
-        "if hashlib.sha256(content).hexdigest() != _DIGESTS[kind]:",
+        "core/laws/stored.py",
+        "if hashlib.sha256(content).hexdigest() != digest:",
         "if not content:",
         BY_CERTIFIED + "test_the_file_is_what_its_digest_says_and_what_the_command_writes",
     ),

@@ -233,8 +233,8 @@ MUTANTS = [
     Mutant(
         "a fixed seed",
         DOOR,
-        "os_keyed() if rng is None else rng",
-        '__import__("numpy").random.default_rng(0) if rng is None else rng',
+        "os_keyed() if source is None else source",
+        '__import__("numpy").random.default_rng(0) if source is None else source',
         BY_DOOR + "test_without_a_generator_noise_is_keyed_by_the_operating_system",
     ),
     Mutant(
@@ -247,15 +247,15 @@ MUTANTS = [
     Mutant(
         "a simulation passes for private",
         DOOR,
-        "simulation=is_simulation(rng)",
+        "simulation=is_simulation(source)",
         "simulation=False",
         BY_DOOR + "test_a_generator_of_ones_own_is_used_and_marks_the_ledger_for_good",
     ),
     Mutant(
         "the screen is not paid",
         DOOR,
-        "return _paid(part, entries, ledger=ledger, rng=noise if rng is None else rng, key=name)",
-        "return part.release(entries, rng=os_keyed() if rng is None else rng)",
+        "            check_promise(part, entries)\n        source",
+        "            return part.release(entries, rng=os_keyed() if rng is None else rng)\n        source",
         BY_DOOR + "TestConfident::test_costs_every_screen_and_the_answers_given",
     ),
     Mutant(

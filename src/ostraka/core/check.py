@@ -99,7 +99,10 @@ def counts(values: Any) -> np.ndarray:
     except (TypeError, ValueError):  # which would quote a value
         array = None
     if array is None:
-        raise ValueError(f"counts must be numbers, got {_kind(values)}")
+        kind, article = type(values).__name__, "a"
+        if isinstance(values, np.ndarray):
+            kind, article = values.dtype.type.__name__, "an array of"
+        raise ValueError(f"counts must be numbers, got {article} {kind}")
     if array.ndim != 2:
         raise ValueError(f"counts must have shape (n_queries, n_classes), got {array.shape}")
     if array.shape[1] < 2:
@@ -138,13 +141,6 @@ def install(extra: str) -> str:
     ]
     checkout = f"in the folder of a checkout, pip install '.[{extra}]'"
     return f"pip install {shlex.join(names)}, or, {checkout}" if names else checkout
-
-
-def _kind(values: object) -> str:
-    """The kind of an array's values in one word, without a value."""
-    if isinstance(values, np.ndarray):
-        return f"an array of {values.dtype.type.__name__}"
-    return f"a {type(values).__name__}"
 
 
 def _is_number(value: object) -> bool:

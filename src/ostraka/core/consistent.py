@@ -139,7 +139,15 @@ class Consistent:
         named = hasattr(public, "columns")
         names = [str(name) for name in public.columns] if named else [str(j) for j in range(public.shape[1])]
         columns = [np.asarray(public[name]) for name in public.columns] if named else list(public.T)
-        return {name: _usual_step(column) for name, column in zip(names, columns, strict=True)}
+        steps = {}
+        for name, column in zip(names, columns, strict=True):
+            steps[name] = 1.0
+            if column.dtype.kind in "biuf":
+                numbers = column[np.isfinite(column)].astype(float)
+                largest = float(np.abs(numbers).max(initial=0.0))
+                spread = float(np.ptp(numbers)) if numbers.size else 0.0
+                steps[name] = max(spread / _CELLS, largest * _FINEST) or 1.0
+        return steps
 
     @classmethod
     def kept_at(
@@ -161,7 +169,39 @@ class Consistent:
 
     def digests(self, rows: Any) -> list[str]:
         """One hexadecimal name a row: equal for equal questions."""
-        numbers, texts, names = self._canonical(rows)
+        # cells as tags and whole numbers of steps, texts of each row, and names, in the order of names
+        columns: dict[str, np.ndarray] | None = None
+        if hasattr(rows, "columns"):
+            columns = {str(name): np.asarray(rows[name]) for name in rows.columns}
+            if self.columns is not None and set(columns) != set(self.columns):
+                raise ValueError(f"rows must have the columns {', '.join(sorted(self.columns))}")
+        else:
+            values = np.asarray(rows)
+            if values.dtype.kind not in "biuf":
+                if not isinstance(rows, np.ndarray):
+                    values = np.asarray(rows, dtype=object)  # mixed cells keep their kinds
+                columns = dict(zip(self._names(values), values.T, strict=True))
+        if columns is None:  # numbers, all columns at once
+            unsorted = self._names(values)
+            order = sorted(range(len(unsorted)), key=unsorted.__getitem__)
+            names, texts = [unsorted[j] for j in order], [b""] * len(values)
+            cells = _numbered(values[:, order], self._steps_of(names))
+        else:
+            names = sorted(columns)
+            n = len(columns[names[0]])
+            cells, texts = np.zeros((n, len(names)), dtype=_CELL), [b""] * n
+            for j, name in enumerate(names):
+                step = self._step(name)
+                if columns[name].dtype.kind in "biuf":
+                    cells[:, j] = _numbered(columns[name], step)
+                    continue
+                for row, value in enumerate(columns[name].tolist()):
+                    if isinstance(value, str):
+                        written = unicodedata.normalize("NFC", value).encode()
+                        cells[row, j] = (_TEXT, len(written))
+                        texts[row] += written
+                    elif value is not None and value == value:  # noqa: PLR0124  (NaN differs from itself)
+                        cells[row, j] = (_NUMBER, _steps(np.array([value], dtype=float), step)[0])
         secret = self._known()
         facts = ["ostraka/query/1", self.teachers, *names]
         if not self.grid_in_teachers:  # four steps of 0.5 and of 1.0 are two questions
@@ -169,7 +209,7 @@ class Consistent:
         head = hashlib.sha256("\x00".join(facts).encode()).digest()
         return [
             hmac.digest(secret, head + number.tobytes() + text, "sha256").hex()
-            for number, text in zip(numbers, texts, strict=True)
+            for number, text in zip(cells, texts, strict=True)
         ]
 
     def noise(self, digest: str, *, purpose: str) -> KeyedNoise:
@@ -212,52 +252,6 @@ class Consistent:
                 "Consistent.kept_at(path, grid=..., teachers=...) with the file that keeps it"
             )
         return self.secret
-
-    def _canonical(self, rows: Any) -> tuple[np.ndarray, list[bytes], list[str]]:
-        """Cells as tags and whole numbers of steps, texts of each row, and names, in the order of names."""
-        if hasattr(rows, "columns"):
-            columns = {str(name): np.asarray(rows[name]) for name in rows.columns}
-            if self.columns is not None and set(columns) != set(self.columns):
-                raise ValueError(f"rows must have the columns {', '.join(sorted(self.columns))}")
-        else:
-            values = rows if isinstance(rows, np.ndarray) else _array(rows)
-            if values.dtype.kind in "biuf":
-                return self._numbers(values)
-            columns = dict(zip(self._names(values), values.T, strict=True))
-        names = sorted(columns)
-        n = len(columns[names[0]])
-        cells = np.zeros((n, len(names)), dtype=_CELL)
-        texts = [b""] * n
-        for j, name in enumerate(names):
-            texts = self._fill(cells[:, j], columns[name], self._step(name), texts)
-        return cells, texts, names
-
-    def _numbers(self, values: np.ndarray) -> tuple[np.ndarray, list[bytes], list[str]]:
-        """The same for an array of numbers, all columns at once."""
-        unsorted = self._names(values)
-        order = sorted(range(len(unsorted)), key=unsorted.__getitem__)
-        names = [unsorted[j] for j in order]
-        values = values[:, order]
-        cells = np.empty(values.shape, dtype=_CELL)
-        cells["tag"] = np.where(np.isnan(values), _MISSING, _NUMBER) if values.dtype.kind == "f" else _NUMBER
-        cells["steps"] = _steps(values, self._steps_of(names))
-        return cells, [b""] * len(values), names
-
-    def _fill(self, cells: np.ndarray, values: np.ndarray, step: float, texts: list[bytes]) -> list[bytes]:
-        if values.dtype.kind in "biuf":
-            cells["tag"] = (
-                np.where(np.isnan(values), _MISSING, _NUMBER) if values.dtype.kind == "f" else _NUMBER
-            )
-            cells["steps"] = _steps(values, step)
-            return texts
-        for row, value in enumerate(values.tolist()):
-            if isinstance(value, str):
-                written = unicodedata.normalize("NFC", value).encode()
-                cells[row] = (_TEXT, len(written))
-                texts[row] += written
-            elif value is not None and value == value:  # noqa: PLR0124  (NaN differs from itself)
-                cells[row] = (_NUMBER, _steps(np.array([value], dtype=float), step)[0])
-        return texts
 
     def _names(self, values: np.ndarray) -> list[str]:
         if values.ndim != 2:
@@ -358,10 +352,12 @@ def _without_secret(
     )
 
 
-def _array(rows: Any) -> np.ndarray:
-    """Rows of mixed cells keep their kinds; rows of numbers are numbers."""
-    plain = np.asarray(rows)
-    return plain if plain.dtype.kind in "biuf" else np.asarray(rows, dtype=object)
+def _numbered(values: np.ndarray, step: float | np.ndarray) -> np.ndarray:
+    """The cells of an array of numbers."""
+    cells = np.empty(values.shape, dtype=_CELL)
+    cells["tag"] = np.where(np.isnan(values), _MISSING, _NUMBER) if values.dtype.kind == "f" else _NUMBER
+    cells["steps"] = _steps(values, step)
+    return cells
 
 
 def _steps(values: np.ndarray, step: float | np.ndarray) -> np.ndarray:
@@ -377,13 +373,3 @@ def _steps(values: np.ndarray, step: float | np.ndarray) -> np.ndarray:
             f"declare a coarser step than {np.min(step):g}"
         )
     return np.asarray(steps, dtype=np.int64)
-
-
-def _usual_step(column: np.ndarray) -> float:
-    if column.dtype.kind not in "biuf":
-        return 1.0
-    numbers = column[np.isfinite(column)].astype(float)
-    if not numbers.size:
-        return 1.0
-    largest = float(np.abs(numbers).max())
-    return max(float(np.ptp(numbers)) / _CELLS, largest * _FINEST) or 1.0

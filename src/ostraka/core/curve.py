@@ -71,16 +71,12 @@ def gaussian_epsilon(mu_squared: float, delta: float) -> float:
     return high
 
 
-def _default_orders() -> tuple[float, ...]:
-    """Arithmetic runs of twelve whose step doubles (4 to 12 % apart, cheap to walk along), then infinity."""
-    orders, step = [1 + k / 8 for k in range(1, 17)], 1 / 4
-    while orders[-1] < 1500:
-        orders += [orders[-1] + step * k for k in range(1, 13)]
-        step *= 2
-    return (*orders, math.inf)
-
-
-ORDERS: tuple[float, ...] = _default_orders()
+# Arithmetic runs of twelve whose step doubles (4 to 12 % apart, cheap to walk along), then infinity.
+ORDERS: tuple[float, ...] = (
+    *(1 + k / 8 for k in range(1, 17)),
+    *(2.0**run * (3 + k / 4) for run in range(9) for k in range(1, 13)),
+    math.inf,
+)
 
 # What one protected unit can change: a ballot of every query, a label, a row, or a vector of bounded norms.
 MOVES = ("ballot", "label", "row", "vector")
@@ -287,7 +283,9 @@ class Curve:
     @classmethod
     def from_dict(cls, record: dict[str, Any]) -> Curve:
         """The inverse of :meth:`to_dict`; also reads records that call ``moves`` the unit."""
-        moved = record["moves"] if "moves" in record else record["unit"]
+        moved, laws = record["moves"] if "moves" in record else record["unit"], record.get("laws")
+        for *_, count in laws or ():
+            _check.integer(least=1, uses=count)
         return cls(
             tuple(float(x) for x in record["orders"]),
             tuple(float(x) for x in record["rdp"]),
@@ -295,7 +293,9 @@ class Curve:
             publishable=bool(record["publishable"]),
             mu_squared=float(record["mu_squared"]),
             slack=float(record["slack"]),
-            laws=_laws(record.get("laws")),
+            laws=None
+            if laws is None
+            else added((), tuple(Law(str(kind), float(size), int(count)) for kind, size, count in laws)),
         )
 
     @property
@@ -360,14 +360,6 @@ def _finite(orders: tuple[float, ...], rdp: tuple[float, ...]) -> tuple[np.ndarr
     for array in finite:
         array.setflags(write=False)
     return finite
-
-
-def _laws(record: list[Any] | None) -> tuple[Law, ...] | None:
-    if record is None:
-        return None
-    for *_, count in record:
-        _check.integer(least=1, uses=count)
-    return added((), tuple(Law(str(kind), float(size), int(count)) for kind, size, count in record))
 
 
 def _plain(value: float) -> float | str:

@@ -6,11 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast, overload
 
 import numpy as np
 
-from ostraka.core.mechanisms.law import (
-    ABSTAIN,
-    law,
-    payments,
-)
+from ostraka.core.mechanisms.law import ABSTAIN, law, payments
 from ostraka.core.mechanisms.screen import AgainstGuesses, Confident
 from ostraka.core.randomness import is_simulation, os_keyed
 
@@ -116,50 +112,36 @@ def release(
     def pay(
         part: Releasing, entries: Private, name: str | None, noise: np.random.Generator | None = None
     ) -> Any:
+        """Charge one payment durably, then answer it."""
         if part is not mechanism:
             check_promise(part, entries)
-        return _paid(part, entries, ledger=ledger, rng=noise if rng is None else rng, key=name)
+        source = noise if rng is None else rng
+        sampled = part.promise.sampling_rate < 1
+        if sampled:
+            earlier = None if name is None else ledger.entry_of(name)
+            if earlier is None or ledger.answer(earlier.seq) is None:  # else nothing is opened
+                entries.check_sample()
+        uses = part.uses(entries)
+        least = 0 if 0 in entries.shape else 1  # none only where there is nothing to answer from
+        if isinstance(uses, bool) or not isinstance(uses, int | np.integer) or uses < least:
+            raise ValueError(
+                f"{part!r} must charge a whole number of uses, {least} or more, for data of shape "
+                f"{entries.shape}, got {uses!r}: let its uses(private) return len(private) for one use an "
+                "entry, or 1 for one release of everything"
+            )
+        entry = ledger.charge(
+            part, uses=int(uses), unit=protected(entries), simulation=is_simulation(source), key=name
+        )
+        stored = ledger.answer(entry)
+        if stored is not None:
+            return stored
+        answer = part.release(entries, rng=os_keyed() if source is None else source)
+        entries.take_sample(at_most_once=sampled)
+        return ledger.record(entry, answer)
 
     # a question that is put in its own order, such as Consistent.once(...), says so
     in_turn: Callable[..., Released] = getattr(mechanism, "in_turn", law(mechanism).in_turn)
     return in_turn(private, pay, key)
-
-
-def _paid(
-    mechanism: Releasing,
-    private: Private,
-    *,
-    ledger: Ledger,
-    rng: np.random.Generator | None,
-    key: str | None,
-) -> Released:
-    """Charge one payment durably, then answer it."""
-    sampled = mechanism.promise.sampling_rate < 1
-    if sampled:
-        earlier = None if key is None else ledger.entry_of(key)
-        if earlier is None or ledger.answer(earlier.seq) is None:  # else nothing is opened
-            private.check_sample()
-    uses = mechanism.uses(private)
-    least = 0 if 0 in private.shape else 1  # none only where there is nothing to answer from
-    if isinstance(uses, bool) or not isinstance(uses, int | np.integer) or uses < least:
-        raise ValueError(
-            f"{mechanism!r} must charge a whole number of uses, {least} or more, for data of shape "
-            f"{private.shape}, got {uses!r}: let its uses(private) return len(private) for one use an entry, "
-            "or 1 for one release of everything"
-        )
-    entry = ledger.charge(
-        mechanism,
-        uses=int(uses),
-        unit=protected(private),
-        simulation=is_simulation(rng),
-        key=key,
-    )
-    stored = ledger.answer(entry)
-    if stored is not None:
-        return stored
-    answer = mechanism.release(private, rng=os_keyed() if rng is None else rng)
-    private.take_sample(at_most_once=sampled)
-    return ledger.record(entry, answer)
 
 
 def protected(private: Private) -> str:

@@ -98,25 +98,23 @@ class _Indexed:
         if fullname == _TRUSTED and self._whole is None:
             search: Any = importlib.import_module(_SEARCH)
             self._whole = getattr(search, "whichmodule", None)
-            if self._whole is not None:
-                search.whichmodule = functools.partial(_module_of, _homes(), self._whole)
+            if self._whole is None:
+                return
+            from numpy import ufunc  # noqa: PLC0415  (the command prints its first line before NumPy is there)
+
+            # the first module that has each of NumPy's kind of array functions under its own name
+            homes: dict[int, str] = {}
+            for name, module in sys.modules.copy().items():
+                names = {} if name in {"__main__", "__mp_main__"} else getattr(module, "__dict__", {}).copy()
+                for label, value in names.items():
+                    # isinstance may wake what loads late
+                    if type(value) is ufunc and label == value.__name__:
+                        homes.setdefault(id(value), name)
+            search.whichmodule = functools.partial(_module_of, homes, self._whole)
 
     def close(self) -> None:
         if self._whole is not None:
             vars(sys.modules[_SEARCH])["whichmodule"] = self._whole
-
-
-def _homes() -> dict[int, str]:
-    """The first module that has each of NumPy's kind of array functions under its own name."""
-    from numpy import ufunc  # noqa: PLC0415  (the command prints its first line before NumPy is there)
-
-    homes: dict[int, str] = {}
-    for name, module in sys.modules.copy().items():
-        names = {} if name in {"__main__", "__mp_main__"} else getattr(module, "__dict__", {}).copy()
-        for label, value in names.items():
-            if type(value) is ufunc and label == value.__name__:  # isinstance may wake what loads late
-                homes.setdefault(id(value), name)
-    return homes
 
 
 def _module_of(homes: dict[int, str], search: Callable[..., str], *arguments: Any, **named: Any) -> str:
@@ -144,20 +142,15 @@ def skops_io() -> ModuleType:
     """Return the module ``skops.io``."""
     with _LOCK:
         if "skops.io" not in sys.modules:
-            with _quick_search(), _indexed():
-                importlib.import_module("skops.io")
+            with _quick_search():
+                finder = _Indexed()
+                sys.meta_path = [finder, *sys.meta_path]
+                try:
+                    importlib.import_module("skops.io")
+                finally:
+                    sys.meta_path = [entry for entry in sys.meta_path if entry is not finder]
+                    finder.close()
     return importlib.import_module("skops.io")
-
-
-@contextlib.contextmanager
-def _indexed() -> Iterator[None]:
-    finder = _Indexed()
-    sys.meta_path = [finder, *sys.meta_path]
-    try:
-        yield
-    finally:
-        sys.meta_path = [entry for entry in sys.meta_path if entry is not finder]
-        finder.close()
 
 
 @contextlib.contextmanager

@@ -85,8 +85,14 @@ class Scores:
             )
         object.__setattr__(self, "values", values)
         for name in ("members", "others"):
-            object.__setattr__(self, name, _check_tally(getattr(self, name), name=name))
-            if getattr(self, name).shape != values.shape:
+            counts = np.array(getattr(self, name))
+            whole = counts.dtype.kind in "iu" and counts.ndim == 1
+            if not whole or (counts < 0).any() or not counts.sum():
+                raise ValueError(
+                    f"{name} must be integers >= 0 in one dimension, not all 0, got shape {counts.shape}"
+                )
+            object.__setattr__(self, name, counts.astype(np.int64))
+            if counts.shape != values.shape:
                 raise ValueError(f"{name} must have one count for each of {values.size} values")
         for array in (self.values, self.members, self.others):
             array.setflags(write=False)
@@ -141,14 +147,27 @@ class Scores:
         (0.068, 0.132, 0.188)
         """
         check.share(fpr=fpr, confidence=confidence)
+        error, n, trials = (1 - confidence) / 4, int(self.others.sum()), int(self.members.sum())
+        others, members = self.others[::-1].cumsum(), np.append(0, self.members[::-1].cumsum())
+        low, high = 0.0, 1.0
+        # above an order statistic of the others whose rate is at most fpr: P(fewer of n) <= error
+        rank = int(np.searchsorted(scipy.special.bdtr(np.arange(n), n, fpr), error))
+        if rank:
+            hits = int(members[np.searchsorted(others, rank)])
+            low = float(clopper_pearson(hits, trials, error=error)[0])
+        # from an order statistic of the others on whose rate is at least fpr: P(so many of n) <= error
+        rank = int((scipy.special.bdtrc(np.arange(n + 1), n, fpr) > error).sum()) + 1
+        if rank <= n:
+            hits = int(members[np.searchsorted(others, rank) + 1])
+            high = float(clopper_pearson(hits, trials, error=error)[1])
         return Rate(
             fpr=float(fpr),
             tpr=self.tpr(fpr=fpr),
-            low=_strict_end(self, fpr, error=(1 - confidence) / 4),
-            high=_lenient_end(self, fpr, error=(1 - confidence) / 4),
+            low=low,
+            high=high,
             confidence=confidence,
-            n_members=int(self.members.sum()),
-            n_others=int(self.others.sum()),
+            n_members=trials,
+            n_others=n,
         )
 
     @staticmethod
@@ -255,32 +274,3 @@ class Scores:
         """Largest difference between true and false positive rate of a threshold."""
         false, true = self.roc()
         return float((true - false).max())
-
-
-def _strict_end(scores: Scores, fpr: float, *, error: float) -> float:
-    """Lower end, above an order statistic of the others whose rate is at most ``fpr``."""
-    n = int(scores.others.sum())
-    rank = int(np.searchsorted(scipy.special.bdtr(np.arange(n), n, fpr), error))  # P(fewer of n) <= error
-    if not rank:
-        return 0.0
-    above = int(np.searchsorted(scores.others[::-1].cumsum(), rank))
-    hits, trials = int(scores.members[::-1][:above].sum()), int(scores.members.sum())
-    return float(clopper_pearson(hits, trials, error=error)[0])
-
-
-def _lenient_end(scores: Scores, fpr: float, *, error: float) -> float:
-    """Upper end, from an order statistic of the others on whose rate is at least ``fpr``."""
-    n, trials = int(scores.others.sum()), int(scores.members.sum())
-    rank = int((scipy.special.bdtrc(np.arange(n + 1), n, fpr) > error).sum()) + 1  # P(so many of n) <= error
-    if rank > n:
-        return 1.0
-    above = int(np.searchsorted(scores.others[::-1].cumsum(), rank)) + 1
-    hits = int(scores.members[::-1][:above].sum())
-    return float(clopper_pearson(hits, trials, error=error)[1])
-
-
-def _check_tally(counts: Any, *, name: str) -> np.ndarray:
-    array = np.array(counts)
-    if array.dtype.kind not in "iu" or array.ndim != 1 or (array < 0).any() or not array.sum():
-        raise ValueError(f"{name} must be integers >= 0 in one dimension, not all 0, got shape {array.shape}")
-    return array.astype(np.int64)

@@ -330,11 +330,15 @@ def spans_2018(
         raise ValueError(f"screened must have shape {asked.shape}, got {screened_counts.shape}")
     [screen] = screens
     gate, doubt = _log_q(screen, screened_counts, screen=True)
-    chances = (
-        np.exp(screen.log_outcomes(screened_counts)[:, 0])
-        if answered is None
-        else _mask(answered, len(asked)).astype(float)
-    )
+    if answered is None:
+        chances = np.exp(screen.log_outcomes(screened_counts)[:, 0])
+    else:
+        mask = np.asarray(answered)
+        if mask.dtype != bool or mask.shape != (len(asked),):
+            raise ValueError(
+                f"answered must be bool of shape ({len(asked)},), got {mask.dtype} of {mask.shape}"
+            )
+        chances = mask.astype(float)
     return lambda rows: _curve(_total(doubt[rows], gate) + _total(log_q[rows], bound, weights=chances[rows]))
 
 
@@ -405,13 +409,6 @@ def _curve(rdp: np.ndarray, orders: tuple[float, ...] = ORDERS) -> Curve:
     return Curve(orders, tuple(float(value) for value in rdp), publishable=False)
 
 
-def _mask(answered: ArrayLike, n_queries: int) -> np.ndarray:
-    mask = np.asarray(answered)
-    if mask.dtype != bool or mask.shape != (n_queries,):
-        raise ValueError(f"answered must be bool of shape ({n_queries},), got {mask.dtype} of {mask.shape}")
-    return mask
-
-
 def _total(
     log_q: np.ndarray,
     bound: PublishedBound,
@@ -432,9 +429,6 @@ def _total(
         start=np.zeros(len(orders)),
     )
     return np.asarray(total * (1 + 4e-16 * (8 + len(value))))
-
-
-_BOUNDS_OUTWARD = 1 + 1e-9  # as in exact_curve: each divergence is right to about 1e-11 of itself
 
 
 class _Kind(NamedTuple):
@@ -546,9 +540,6 @@ def every_bound(
         raise ValueError(f"at must be increasing, from 1 to at most {len(votes)}, got {list(ends)}")
     spans = [slice(start, end) for start, end in zip((0, *ends), ends, strict=False)]
 
-    def any_votes(name: str, price: Curve) -> Bound:
-        return _bound(name, [end * answers_per_query * price for end in ends], ends, answers_per_query)
-
     def these_votes(name: str, cost: Callable[[slice], Curve]) -> Bound:
         total, totals = None, []
         for span in spans:
@@ -557,29 +548,36 @@ def every_bound(
             totals.append(total)
         return _bound(name, totals, ends, answers_per_query)
 
-    bounds = [any_votes(name, price) for name, price in _whatever_the_votes(mechanism).items()]
+    # whatever the votes: each bound of one answer on its own
+    classic, tight = classic_curve(mechanism), mechanism.curve()
+    no_orders = replace(tight, rdp=(math.inf,) * len(tight.rdp))
+    prices = {} if classic is None else {"classic": replace(classic, mu_squared=math.inf, laws=None)}
+    if math.isfinite(tight.mu_squared):
+        prices["gaussian"] = replace(no_orders, laws=None)
+    prices["tight"] = replace(tight, mu_squared=math.inf, laws=None)
+    if composes(tight.laws):
+        prices["adaptive"] = no_orders
+    bounds = [
+        _bound(name, [end * answers_per_query * price for end in ends], ends, answers_per_query)
+        for name, price in prices.items()
+    ]
     stages = law(mechanism).stages
     if len(stages) == 1 and stages[0].moments is not None:
         bounds.append(these_votes("moments2017", lambda span: moments2017_curve(mechanism, votes[span])))
     if not stages[-1].passes and all(stage.bound is not None for stage in stages):
         bounds.append(these_votes("papernot2018", spans_2018(mechanism, votes)))
     rdp = exact_rdp(mechanism, votes, orders=ORDERS)
-    bounds.append(these_votes("exact", lambda span: _exact(rdp[span], mechanism.curve().slack)))
+
+    def exact(span: slice) -> Curve:
+        costs = rdp[span]
+        total = tuple((costs.sum(axis=0) * _OUTWARD).tolist())
+        return Curve(ORDERS, total, "ballot", publishable=False, slack=len(costs) * tight.slack)
+
+    bounds.append(these_votes("exact", exact))
     composed = exact_profiles(mechanism, votes, at=ends, answers_per_query=answers_per_query)
     if composed is not None:
         bounds.append(_bound("composed", composed, ends, answers_per_query))
     return tuple(bounds)
-
-
-def _whatever_the_votes(mechanism: BallotMechanism) -> dict[str, Curve]:
-    """Each bound for any votes on its own, of one answer."""
-    classic, tight = classic_curve(mechanism), mechanism.curve()
-    no_orders = replace(tight, rdp=(math.inf,) * len(tight.rdp))
-    curves = {} if classic is None else {"classic": replace(classic, mu_squared=math.inf, laws=None)}
-    if math.isfinite(tight.mu_squared):
-        curves["gaussian"] = replace(no_orders, laws=None)
-    curves["tight"] = replace(tight, mu_squared=math.inf, laws=None)
-    return {**curves, "adaptive": no_orders} if composes(tight.laws) else curves
 
 
 def _bound(name: str, curves: Sequence[Curve | Profile], ends: tuple[int, ...], times: int) -> Bound:
@@ -591,11 +589,6 @@ def _bound(name: str, curves: Sequence[Curve | Profile], ends: tuple[int, ...], 
         curves=tuple(curves),
         both_directions=kind.both_directions,
     )
-
-
-def _exact(rdp: np.ndarray, slack: float) -> Curve:
-    total = rdp.sum(axis=0) * _BOUNDS_OUTWARD
-    return Curve(ORDERS, tuple(total.tolist()), "ballot", publishable=False, slack=len(rdp) * slack)
 
 
 def sampled_gaussian_curve(

@@ -114,32 +114,27 @@ class Goal:
         if classic is None:
             return start
         if math.isfinite(classic.mu_squared):
-            noise, scale = _solve(self._by_shift, start, _CLOSELY), 1.0
-        else:
-            noise, scale = _solve(self._by_cost, start, _ROUGHLY), _TIGHT_OF_CLASSIC
-        return scale * noise
+            return _solve(self._classic_excess, start, _CLOSELY)
+        return _TIGHT_OF_CLASSIC * _solve(self._classic_excess, start, _ROUGHLY)
 
-    def _by_shift(self, noise: float) -> float:
+    def _classic_excess(self, noise: float) -> float:
+        """About the same of a classic curve: of its shift, where it has one, else of its epsilon."""
         classic = classic_curve(self._made(noise))
         if classic is None:
             return math.inf
-        share = _share(self._n, self._delta, math.sqrt(classic.mu_squared / 2))
+        if not math.isfinite(classic.mu_squared):
+            spent = (self._n * classic).epsilon(self._delta)
+            return math.log(max(spent, 1e-300) / self._epsilon) if spent < math.inf else math.inf
+        # about how much smaller the squared shift of exactly composed answers is than their sum
+        if self._n == 1:
+            share = 1.0
+        elif self._n > _FOLLOWED:
+            share = 0.6444
+        else:  # fitted to 16 to 512 answers: within 0.2 %
+            shift = math.sqrt(classic.mu_squared / 2)
+            constant = 0.942 - 0.081 * (math.log10(self._delta) + 4) + 2.1 * min(shift, 0.1)
+            share = min(1.0, 0.6411 + constant / (self._n + 4.9))
         return math.log(max(share * self._n * classic.mu_squared, 1e-300)) / 2 - math.log(self._shift)
-
-    def _by_cost(self, noise: float) -> float:
-        classic = classic_curve(self._made(noise))
-        spent = math.inf if classic is None else (self._n * classic).epsilon(self._delta)
-        return math.log(max(spent, 1e-300) / self._epsilon) if spent < math.inf else math.inf
-
-
-def _share(n_answers: int, delta: float, shift: float) -> float:
-    """Estimate how much smaller the squared shift of exactly composed answers is than their sum."""
-    if n_answers == 1:
-        return 1.0
-    if n_answers > _FOLLOWED:
-        return 0.6444
-    constant = 0.942 - 0.081 * (math.log10(delta) + 4) + 2.1 * min(shift, 0.1)
-    return min(1.0, 0.6411 + constant / (n_answers + 4.9))  # fitted to 16 to 512 answers: within 0.2 %
 
 
 def gaussian_shift(epsilon: float, delta: float) -> float:
@@ -153,57 +148,45 @@ def gaussian_shift(epsilon: float, delta: float) -> float:
 
 def _solve(excess: Callable[[float], float], start: float, precision: float) -> float:
     """The smallest noise whose excess is not positive, from above; infinity if there is none."""
-    low, high = _bracket(excess, start, precision)
-    if not high[1] <= 0:
-        return math.inf
-    tries = 0
-    while high[0] > low[0] * (1 + precision):
-        tries += 1
-        noise = _between(low, high, precision, away=0.0 if tries < _TRUSTED else 0.02)
-        point = noise, excess(noise)
-        low, high = (low, point) if point[1] <= 0 else (point, high)
-    return high[0]
-
-
-def _bracket(
-    excess: Callable[[float], float], start: float, precision: float
-) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Return a noise that costs too much and one that does not, each with its excess."""
+    # a noise that costs too much and one that does not, each with its excess
     noise = min(max(start, _LEAST), _MOST)
     point = noise, excess(noise)
+    over = point[1] > 0
     while True:
-        over = point[1] > 0
         # shifts fall as one over the noise, or nearly; a little further, so that the sign changes
         near = min(abs(point[1]), 8.0)
         step = max(near * (1 + _FURTHER) + precision / 3, _NEARLY * precision)
         factor = 10.0 if point[1] == math.inf else math.exp(step)
         noise = point[0] * factor if over else point[0] / factor
-        if not _LEAST <= noise <= _MOST:
-            edge = min(max(noise, _LEAST), _MOST)
-            last = edge, excess(edge)
-            return (point, last) if over else (last, point) if last[1] > 0 else (last, last)
-        neighbour = noise, excess(noise)
+        edge = min(max(noise, _LEAST), _MOST)
+        neighbour = edge, excess(edge)
         if (neighbour[1] > 0) != over:
-            return (point, neighbour) if over else (neighbour, point)
+            low, high = (point, neighbour) if over else (neighbour, point)
+            break
+        if edge != noise:  # the last noise that is tried: even so much is too little, or so little is enough
+            return math.inf if over else edge
         point = neighbour
-
-
-def _between(low: tuple[float, float], high: tuple[float, float], precision: float, *, away: float) -> float:
-    """Interpolate the root in logarithms, moved towards the further end so that both ends converge."""
-    (a, over), (b, under) = (math.log(low[0]), low[1]), (math.log(high[0]), high[1])
-    if over == math.inf or under < -50:
-        return math.exp((a + b) / 2)
-    crossing = a + (b - a) * over / (over - under)
-    if not away and b - a > 2 * precision:  # an end so near that the other side of the root may do
-        if b - crossing < _NEARLY * precision:
-            return math.exp(b - _NEARLY * precision)
-        if crossing - a < _NEARLY * precision:
-            return math.exp(a + _NEARLY * precision)
-    step = min(precision / 3, (b - a) / 4)
-    near_low = crossing - a < b - crossing
-    moved = (
-        crossing + max(step, away * (crossing - a))
-        if near_low
-        else crossing - max(step, away * (b - crossing))
-    )
-    return math.exp(min(max(moved, a + (b - a) * 1e-3), b - (b - a) * 1e-3))
+    tries = 0
+    while high[0] > low[0] * (1 + precision):
+        # the root in logarithms, moved towards the further end so that both ends converge
+        tries += 1
+        (a, above), (b, below) = (math.log(low[0]), low[1]), (math.log(high[0]), high[1])
+        crossing = a + (b - a) * above / (above - below) if above < math.inf else a
+        if above == math.inf or below < -50:
+            log_noise = (a + b) / 2
+        # an end so near that the other side of the root may do
+        elif tries < _TRUSTED and b - a > 2 * precision and b - crossing < _NEARLY * precision:
+            log_noise = b - _NEARLY * precision
+        elif tries < _TRUSTED and b - a > 2 * precision and crossing - a < _NEARLY * precision:
+            log_noise = a + _NEARLY * precision
+        else:
+            away, step = 0.0 if tries < _TRUSTED else 0.02, min(precision / 3, (b - a) / 4)
+            if crossing - a < b - crossing:
+                moved = crossing + max(step, away * (crossing - a))
+            else:
+                moved = crossing - max(step, away * (b - crossing))
+            log_noise = min(max(moved, a + (b - a) * 1e-3), b - (b - a) * 1e-3)
+        noise = math.exp(log_noise)
+        point = noise, excess(noise)
+        low, high = (low, point) if point[1] <= 0 else (point, high)
+    return high[0]

@@ -129,11 +129,26 @@ class LearningCurve:
                 f"got {n_classes} classes, {len(y)} and {len(y_test)} rows"
             )
         sizes = np.unique(np.geomspace(_LEAST_ROWS, len(y) / 2, 7).astype(int))
-        right = [
-            _right(estimator, X, y, X_test=X_test, y_test=y_test, size=int(size), rng=rng) for size in sizes
-        ]
-        scores = [part.mean(axis=1) for part in right]
-        spread = float(np.median([_spread(part) for part in right]))
+        from sklearn.base import clone  # noqa: PLC0415  (only planning with a proxy trains)
+
+        scores, spreads = [], []
+        for size in sizes.tolist():
+            # whether each of a few models of this many rows is right about each row, (models, rows)
+            right = np.empty((_MODELS, len(y_test)), dtype=bool)
+            for model in range(_MODELS):
+                rows = rng.choice(len(y), size=size, replace=False)
+                if len(np.unique(y[rows])) == 1:
+                    right[model] = y_test == y[rows][0]
+                else:
+                    right[model] = clone(estimator).fit(X[rows], y[rows]).predict(X_test) == y_test
+            scores.append(right.mean(axis=1))
+            # the spread by moments: variance over questions, minus the part due to few models
+            share = right.mean(axis=0)
+            mean = share.mean()
+            variance = mean * (1 - mean)
+            between = (share.var() - variance / _MODELS) * _MODELS / (_MODELS - 1)
+            spreads.append(np.clip(variance / max(between, 1e-9) - 1, 0.05, 50.0) if variance > 0 else 1.0)
+        spread = float(np.median(spreads))
         fits = [_fit(sizes, [part.mean() for part in scores], n_classes, spread)]
         for _ in range(_RESAMPLED):
             again = [rng.choice(part, size=len(part)).mean() for part in scores]
@@ -160,38 +175,6 @@ class LearningCurve:
         shares = np.column_stack([right, (1 - right)[:, None] * wrong])
         shares /= shares.sum(axis=1, keepdims=True)
         return np.asarray(rng.multinomial(n_teachers, shares), dtype=float)
-
-
-def _right(
-    estimator: Any,
-    X: np.ndarray,
-    y: np.ndarray,
-    *,
-    X_test: Any,
-    y_test: Any,
-    size: int,
-    rng: np.random.Generator,
-) -> np.ndarray:
-    """Whether each of a few models of ``size`` rows is right about each row, bool (models, rows)."""
-    from sklearn.base import clone  # noqa: PLC0415  (only planning with a proxy trains)
-
-    right = []
-    for _ in range(_MODELS):
-        rows = rng.choice(len(y), size=size, replace=False)
-        if len(np.unique(y[rows])) == 1:
-            right.append(y_test == y[rows][0])
-        else:
-            right.append(clone(estimator).fit(X[rows], y[rows]).predict(X_test) == y_test)
-    return np.array(right)
-
-
-def _spread(right: np.ndarray) -> float:
-    """Estimate the spread by moments: variance over questions, minus the part due to few models."""
-    share, models = right.mean(axis=0), len(right)
-    mean = share.mean()
-    variance = mean * (1 - mean)
-    between = (share.var() - variance / models) * models / (models - 1)
-    return float(np.clip(variance / max(between, 1e-9) - 1, 0.05, 50.0)) if variance > 0 else 1.0
 
 
 def _fit(sizes: np.ndarray, scores: Sequence[float], n_classes: int, spread: float) -> LearningCurve:
@@ -327,7 +310,8 @@ def propose(
     >>> plan.student.best > 0.74, plan.epsilon < 2
     (True, True)
     """
-    _reject_private(n_rows, n_classes, n_public, learning_curves)
+    if any(isinstance(value, Private) for value in (n_rows, n_classes, n_public, learning_curves)):
+        raise TypeError("planning must not read private data: it would use them without paying")
     check.integer(n_rows=n_rows, least=2 * _FEWEST_ROWS)
     check.integer(n_classes=n_classes, least=2)
     check.integer(n_public=n_public, least=1)
@@ -345,7 +329,23 @@ def propose(
         return search.finished(search.best(epsilon)[1], epsilon)
     assert target_accuracy is not None  # noqa: S101  (one of the two was given)
     check.share(target_accuracy=target_accuracy)
-    return _cheapest(search, target_accuracy)
+    accuracy, choice = search.best(_EPSILONS[-1])
+    if accuracy < target_accuracy:
+        raise ValueError(
+            f"no epsilon up to {_EPSILONS[-1]:g} is expected to reach an accuracy of {target_accuracy:g}: "
+            f"the best plan found reaches {accuracy:.3f}; aim lower, or bring more rows, public rows or "
+            "better features"
+        )
+    low, high = 0, len(_EPSILONS) - 1  # the smallest of several budgets that is expected to reach it
+    cheapest = choice
+    while low < high:
+        middle = (low + high) // 2
+        accuracy, choice = search.best(_EPSILONS[middle])
+        if accuracy >= target_accuracy:
+            high, cheapest = middle, choice
+        else:
+            low = middle + 1
+    return search.finished(cheapest, _EPSILONS[high])
 
 
 class _Choice(NamedTuple):
@@ -367,7 +367,14 @@ class _Search(NamedTuple):
         """Highest expected accuracy of the student, by classic noise scaled to about the tight one."""
         numbers = sorted({min(n, self.n_public) for n in _ANSWERS})
         teachers = [n for n in _TEACHERS if self.n_rows >= _FEWEST_ROWS * n] or [2]
-        noise = {n: self._about(n, epsilon) for n in numbers}
+
+        def classic(sigma: float) -> Any:
+            return _Priced(GNMax(sigma=sigma).curve(bound="classic"))
+
+        noise = {
+            n: _TIGHT * calibrate(classic, n_answers=n, epsilon=epsilon, delta=self.delta, precision=1e-3)
+            for n in numbers
+        }
         candidates = []
         for n_teachers in teachers:
             votes = self._votes(self.tasks[0], n_teachers)
@@ -413,12 +420,6 @@ class _Search(NamedTuple):
             student=student,
         )
 
-    def _about(self, n: int, epsilon: float) -> float:
-        def classic(sigma: float) -> Any:
-            return _Priced(GNMax(sigma=sigma).curve(bound="classic"))
-
-        return _TIGHT * calibrate(classic, n_answers=n, epsilon=epsilon, delta=self.delta, precision=1e-3)
-
     def _votes(self, task: LearningCurve, n_teachers: int) -> np.ndarray:
         rng = np.random.default_rng([self.seed, n_teachers])
         return task.votes(n_teachers=n_teachers, n_rows=self.n_rows / n_teachers, n_queries=_QUERIES, rng=rng)
@@ -448,33 +449,8 @@ class _Priced(NamedTuple):
         return self.cost
 
 
-def _cheapest(search: _Search, target: float) -> Proposal:
-    """Return the smallest of several budgets that is expected to reach the target."""
-    best, choice = search.best(_EPSILONS[-1])
-    if best < target:
-        raise ValueError(
-            f"no epsilon up to {_EPSILONS[-1]:g} is expected to reach an accuracy of {target:g}: the best "
-            f"plan found reaches {best:.3f}; aim lower, or bring more rows, public rows or better features"
-        )
-    low, high = 0, len(_EPSILONS) - 1
-    cheapest = choice
-    while low < high:
-        middle = (low + high) // 2
-        accuracy, choice = search.best(_EPSILONS[middle])
-        if accuracy >= target:
-            high, cheapest = middle, choice
-        else:
-            low = middle + 1
-    return search.finished(cheapest, _EPSILONS[high])
-
-
 def _noises(choice: _Choice, sigma: float) -> tuple[GNMax, Threshold | None]:
     if not choice.bar:
         return GNMax(sigma=sigma), None
     at = float(round(choice.bar * choice.n_teachers))
     return GNMax(sigma=sigma), Threshold(at=at, sigma=_SCREEN_NOISE * sigma)
-
-
-def _reject_private(*values: object) -> None:
-    if any(isinstance(value, Private) for value in values):
-        raise TypeError("planning must not read private data: it would use them without paying")

@@ -437,12 +437,27 @@ def release_epsilon(
     check_ballot(mechanism)
     if not votes.adjacency.within(mechanism.promise):
         raise ValueError(f"{mechanism!r} hides {mechanism.promise}, but the data is {votes.adjacency}")
-    rows, n_screened = _rows(mechanism, votes, answered, method)
+    # one row an answer; with a screen in two parts: all rows, for it, then those it let through
+    rows, n_screened = votes, 0
+    if len(payments(mechanism)) == 1:
+        if answered is not None:
+            raise ValueError("answered is for mechanisms with a screen, such as Confident")
+    elif answered is None:
+        if votes.shape[1] > 2 or method == "smooth":
+            raise ValueError("answered is needed: which queries did the released screen let through?")
+    else:
+        mask = np.asarray(answered)
+        if mask.dtype != bool or mask.shape != (len(votes),):
+            raise ValueError(
+                f"answered must be bool of shape ({len(votes)},), got {mask.dtype} of {mask.shape}"
+            )
+        if votes.shape[1] > 2 or method == "smooth":
+            counts, n_screened = votes.open(), len(votes)
+            rows = Private(np.concatenate([counts, counts[mask]]), votes.adjacency)
     n_teachers = check_ballots(check.counts(votes.open()))
     # how many were answered is itself an answer: only the size of the guess may depend on it
-    plan = _plan(
+    plan: Certificate | SmoothBound = (plan_smooth_bound if method == "smooth" else plan_certificate)(
         mechanism,
-        method,
         n_teachers=n_teachers,
         n_classes=rows.shape[1],
         n_queries=n_screened + round(agreement * n_screened) if n_screened else len(rows),
@@ -455,7 +470,21 @@ def release_epsilon(
     ceiling = ceiling if order is None else _at(ceiling, order)
     terms = _Terms.of(plan, ceiling, delta)
     if method == "auto" and not terms.hoped < ceiling.epsilon(delta):
-        return _without(ceiling, delta=delta, votes=votes, simulation=rng is not None)
+        best = ceiling.best_order(delta)  # the refusal to publish does not depend on the votes
+        return PublishedEpsilon(
+            epsilon=ceiling.epsilon(delta),
+            delta=delta,
+            any_votes=ceiling.epsilon(delta),
+            method="any votes",
+            order=best,
+            answers_rdp=ceiling.rdp[ceiling.orders.index(best)],
+            release_rdp=0.0,
+            confidence=1.0,
+            unit=votes.adjacency.unit,
+            simulation=rng is not None,
+            release="none",
+            published=0.0,
+        )
     plan = replace(plan, n_queries=len(rows))
     if ledger is None:
         with Ledger(":memory:", budget=Budget(epsilon=1e9, delta=delta, adaptive=False)) as scratch:
@@ -525,50 +554,6 @@ class _Terms:
         """Theorem 3's epsilon from a published bound on the answers' cost."""
         epsilon = Curve((self.order,), (bound + self.price,)).epsilon(self.remainder)
         return min(epsilon, self.any_votes) if epsilon <= self.ceiling else self.any_votes
-
-
-def _plan(mechanism: BallotMechanism, method: str, **sizes: Any) -> Certificate | SmoothBound:
-    return (plan_smooth_bound if method == "smooth" else plan_certificate)(mechanism, **sizes)
-
-
-def _without(ceiling: Curve, *, delta: float, votes: Private, simulation: bool) -> PublishedEpsilon:
-    """Return the record of a refusal to publish, which does not depend on the votes."""
-    order = ceiling.best_order(delta)
-    return PublishedEpsilon(
-        epsilon=ceiling.epsilon(delta),
-        delta=delta,
-        any_votes=ceiling.epsilon(delta),
-        method="any votes",
-        order=order,
-        answers_rdp=ceiling.rdp[ceiling.orders.index(order)],
-        release_rdp=0.0,
-        confidence=1.0,
-        unit=votes.adjacency.unit,
-        simulation=simulation,
-        release="none",
-        published=0.0,
-    )
-
-
-def _rows(
-    mechanism: BallotMechanism, votes: Private, answered: ArrayLike | None, method: str
-) -> tuple[Private, int]:
-    """One row an answer. With a screen in two parts: all rows, for it, then those it let through."""
-    if len(payments(mechanism)) == 1:
-        if answered is not None:
-            raise ValueError("answered is for mechanisms with a screen, such as Confident")
-        return votes, 0
-    if answered is None:
-        if votes.shape[1] > 2 or method == "smooth":
-            raise ValueError("answered is needed: which queries did the released screen let through?")
-        return votes, 0
-    mask = np.asarray(answered)
-    if mask.dtype != bool or mask.shape != (len(votes),):
-        raise ValueError(f"answered must be bool of shape ({len(votes)},), got {mask.dtype} of {mask.shape}")
-    if votes.shape[1] == 2 and method != "smooth":
-        return votes, 0
-    counts = votes.open()
-    return Private(np.concatenate([counts, counts[mask]]), votes.adjacency), len(votes)
 
 
 def _at(curve: Curve, order: float) -> Curve:

@@ -78,9 +78,45 @@ def local_sensitivities(
     array = check.counts(counts)
     check.integer(n_teachers=n_teachers, least=2)
     if law(mechanism).passes:
-        return _of_screen(mechanism, array, n_teachers, order)
+        # the largest step of the screen's bound within each distance; it depends on the largest count only
+        published = bound_2018(mechanism, screen=True)
+        unlikely = published.log_q_of_largest(np.arange(n_teachers + 1.0))
+        step = np.pad(np.abs(np.diff(published.rdp(unlikely, (order,))[:, 0])), 1)
+        local = np.maximum(step[1:], step[:-1])
+        times = np.bincount(array.max(axis=1).astype(np.int64), minlength=n_teachers + 1)
+        within = [times @ maximum_filter1d(local, 2 * d + 1, mode="nearest") for d in range(n_teachers + 1)]
+        return np.array(within) * (1 + 1e-12)
     require_conditions(mechanism, n_classes=array.shape[1], order=order)
-    return _of_argmax(_model(mechanism, array.shape[1], order), array, n_teachers)
+    # Algorithms 4 and 5 for all queries at once: walk each query towards q0, where sensitivity peaks
+    model, votes = _model(mechanism, array.shape[1], order), -np.sort(-array, axis=1)
+    plateau = float(model.sensitivity(np.array([model.meets + 1]))[0])
+    largest = np.full(n_teachers + 1, 0.0)
+    point = model.points(votes)
+    best = model.sensitivity(point)
+    rising = point < model.meets
+    going = (point > model.meets + 1) | rising
+    best[~going] = plateau
+    largest[0] = best.sum()
+    done = float(best[~going].sum())
+    votes, best, rising = votes[going], best[going], rising[going]
+    for distance in range(1, n_teachers + 1):
+        stuck = rising & (votes[:, 1] < 1)
+        done += float(best[stuck].sum())
+        votes, best, rising = votes[~stuck], best[~stuck], rising[~stuck]
+        # one ballot between the two largest counts: to the first where rising, else to the second
+        votes[:, 0] += np.where(rising, 1, -1)
+        votes[:, 1] -= np.where(rising, 1, -1)
+        votes[rising, 1:] = -np.sort(-votes[rising, 1:], axis=1)
+        point = model.points(votes)
+        arrived = np.where(rising, point >= model.meets, point <= model.meets + 1)
+        best = np.where(arrived, plateau, np.maximum(best, model.sensitivity(point)))
+        done += float(best[arrived].sum())
+        votes, best, rising = votes[~arrived], best[~arrived], rising[~arrived]
+        largest[distance] = done + best.sum()
+        if not len(votes):
+            largest[distance:] = done
+            break
+    return np.asarray(largest * (1 + 1e-12))
 
 
 def smooth_sensitivity(sensitivities: np.ndarray, *, beta: float) -> float:
@@ -164,59 +200,6 @@ def _falls(values: np.ndarray) -> bool:
     return bool((np.diff(values) <= _RELATIVE * np.abs(values[:-1]) + 1e-280).all())
 
 
-def _of_argmax(model: _Model, counts: np.ndarray, n_teachers: int) -> np.ndarray:
-    """Algorithms 4 and 5 for all queries at once: walk each query towards q0, where sensitivity peaks."""
-    votes = -np.sort(-counts, axis=1)
-    plateau = float(model.sensitivity(np.array([model.meets + 1]))[0])
-    largest = np.full(n_teachers + 1, 0.0)
-    point = model.points(votes)
-    best = model.sensitivity(point)
-    rising = point < model.meets
-    going = (point > model.meets + 1) | rising
-    best[~going] = plateau
-    largest[0] = best.sum()
-    done = float(best[~going].sum())
-    votes, best, rising = votes[going], best[going], rising[going]
-    for distance in range(1, n_teachers + 1):
-        stuck = rising & (votes[:, 1] < 1)
-        done += float(best[stuck].sum())
-        votes, best, rising = votes[~stuck], best[~stuck], rising[~stuck]
-        votes = _step(votes, rising)
-        point = model.points(votes)
-        arrived = np.where(rising, point >= model.meets, point <= model.meets + 1)
-        best = np.where(arrived, plateau, np.maximum(best, model.sensitivity(point)))
-        done += float(best[arrived].sum())
-        votes, best, rising = votes[~arrived], best[~arrived], rising[~arrived]
-        largest[distance] = done + best.sum()
-        if not len(votes):
-            largest[distance:] = done
-            break
-    return np.asarray(largest * (1 + 1e-12))
-
-
-def _step(votes: np.ndarray, rising: np.ndarray) -> np.ndarray:
-    """One ballot between the two largest counts: to the first where ``rising``, else to the second."""
-    moved = votes.copy()
-    moved[:, 0] += np.where(rising, 1, -1)
-    moved[:, 1] -= np.where(rising, 1, -1)
-    if rising.any():
-        moved[rising, 1:] = -np.sort(-moved[rising, 1:], axis=1)
-    return moved
-
-
-def _of_screen(screen: BallotMechanism, counts: np.ndarray, n_teachers: int, order: float) -> np.ndarray:
-    """Largest step of the screen's bound within each distance; it depends on the largest count only."""
-    published = bound_2018(screen, screen=True)
-    unlikely = published.log_q_of_largest(np.arange(n_teachers + 1.0))
-    bound = published.rdp(unlikely, (order,))[:, 0]
-    step = np.pad(np.abs(np.diff(bound)), 1)
-    local = np.maximum(step[1:], step[:-1])
-    largest = counts.max(axis=1).astype(np.int64)
-    times = np.bincount(largest, minlength=n_teachers + 1)
-    within = [times @ maximum_filter1d(local, 2 * d + 1, mode="nearest") for d in range(n_teachers + 1)]
-    return np.array(within) * (1 + 1e-12)
-
-
 UNIT = 2.0**-36  # nats; costs are whole multiples, so that their sums are exact
 _FINE = 32  # levels a ballot where agreement is continuous
 _SHARED = 4  # neighbouring levels that share the cost of their lowest
@@ -251,29 +234,53 @@ class CostLevels:
     levels: Callable[[np.ndarray], np.ndarray]
 
 
+@lru_cache(maxsize=512)
 def cost_levels(
     mechanism: BallotMechanism, *, n_teachers: int, n_classes: int, order: float
 ) -> tuple[CostLevels, ...]:
     """Return the levels of a mechanism: one scale, or one per part for a screen and many classes."""
-    if n_classes == 2:
-        return (_two_classes(mechanism, n_teachers, order),)
-    return tuple(_many_classes(part, n_teachers, n_classes, order) for part in payments(mechanism))
-
-
-def _many_classes(mechanism: BallotMechanism, n_teachers: int, n_classes: int, order: float) -> CostLevels:
-    """Return the scale of one part: exact for a screen, bounded by the curve for an argmax."""
-    outcome_law = law(mechanism)
-    if outcome_law.payer is None and outcome_law.stages[-1].bar is not None:
-        return _screen(mechanism, n_teachers, n_classes, order)
-    curve = mechanism.curve()
-    if math.isfinite(curve.mu_squared):
-        return _gaussian(mechanism, n_teachers, n_classes, order)
-    if math.isfinite(curve.rdp[-1]):
-        return _pure(mechanism, n_teachers, n_classes, order)
-    raise TypeError(
-        f"{mechanism!r} is neither dominated by a Gaussian nor purely private: for three classes or more "
-        "nothing bounds its cost from the likeliest answer alone"
-    )
+    if n_classes == 2:  # exact: one level for each value of the first count
+        return (
+            CostLevels(
+                cost=_units(_two_class_costs(mechanism, n_teachers)[:, ORDERS.index(order)]),
+                reach=1,
+                pace=1,
+                tied=(n_teachers + 1) // 2,
+                agreed=n_teachers,
+                levels=lambda counts: counts[:, 0].astype(np.int64),
+            ),
+        )
+    scales = []
+    for part in payments(mechanism):
+        outcome_law, curve = law(part), part.curve()
+        if outcome_law.payer is None and outcome_law.stages[-1].bar is not None:
+            # exact: the screen looks at the largest count only, and a ballot moves it by at most one
+            if outcome_law.stages[-1].bound is None:
+                raise ValueError(f"a screen of many classes needs noise='largest' here, got {part!r}")
+            largest = np.arange(-1, n_teachers + 2)
+            laws = part.log_outcomes(np.stack([largest, np.full_like(largest, -1)], axis=1))
+            steps = np.maximum(
+                _divergence(laws[:-1], laws[1:], order), _divergence(laws[1:], laws[:-1], order)
+            )
+            scale = CostLevels(
+                cost=_units(np.maximum(steps[:-1], steps[1:])),
+                reach=1,
+                pace=1,
+                tied=-(-n_teachers // n_classes),
+                agreed=n_teachers,
+                levels=lambda counts: counts.max(axis=1).astype(np.int64),
+            )
+        elif math.isfinite(curve.mu_squared):
+            scale = _gaussian(part, n_teachers, n_classes, order)
+        elif math.isfinite(curve.rdp[-1]):
+            scale = _pure(part, n_teachers, n_classes, order)
+        else:
+            raise TypeError(
+                f"{part!r} is neither dominated by a Gaussian nor purely private: for three classes or more "
+                "nothing bounds its cost from the likeliest answer alone"
+            )
+        scales.append(scale)
+    return tuple(scales)
 
 
 def worst(placed: Sequence[tuple[CostLevels, np.ndarray]], n_ballots: int) -> np.ndarray:
@@ -305,19 +312,6 @@ def check_ballots(counts: np.ndarray) -> int:
     return n_teachers
 
 
-@lru_cache(maxsize=512)
-def _two_classes(mechanism: BallotMechanism, n_teachers: int, order: float) -> CostLevels:
-    """Return exact levels for two classes: one level for each value of the first count."""
-    return CostLevels(
-        cost=_units(_two_class_costs(mechanism, n_teachers)[:, ORDERS.index(order)]),
-        reach=1,
-        pace=1,
-        tied=(n_teachers + 1) // 2,
-        agreed=n_teachers,
-        levels=lambda counts: counts[:, 0].astype(np.int64),
-    )
-
-
 @lru_cache(maxsize=16)
 def _two_class_costs(mechanism: BallotMechanism, n_teachers: int) -> np.ndarray:
     """Exact cost of every two-class histogram at every finite order; shape (n_teachers + 1, n_orders)."""
@@ -325,25 +319,6 @@ def _two_class_costs(mechanism: BallotMechanism, n_teachers: int) -> np.ndarray:
     return exact_rdp(mechanism, np.stack([first, n_teachers - first], axis=1), orders=ORDERS[:-1])
 
 
-@lru_cache(maxsize=512)
-def _screen(screen: BallotMechanism, n_teachers: int, n_classes: int, order: float) -> CostLevels:
-    """Exact: the screen looks at the largest count only, and a ballot moves it by at most one."""
-    if law(screen).stages[-1].bound is None:
-        raise ValueError(f"a screen of many classes needs noise='largest' here, got {screen!r}")
-    largest = np.arange(-1, n_teachers + 2)
-    laws = screen.log_outcomes(np.stack([largest, np.full_like(largest, -1)], axis=1))
-    steps = np.maximum(_divergence(laws[:-1], laws[1:], order), _divergence(laws[1:], laws[:-1], order))
-    return CostLevels(
-        cost=_units(np.maximum(steps[:-1], steps[1:])),
-        reach=1,
-        pace=1,
-        tied=-(-n_teachers // n_classes),
-        agreed=n_teachers,
-        levels=lambda counts: counts.max(axis=1).astype(np.int64),
-    )
-
-
-@lru_cache(maxsize=512)
 def _gaussian(mechanism: BallotMechanism, n_teachers: int, n_classes: int, order: float) -> CostLevels:
     """A bound from the likeliest answer's probability alone; docs/record/publishing-epsilon.md, Theorem 5."""
     curve = mechanism.curve()
@@ -367,7 +342,6 @@ def _gaussian(mechanism: BallotMechanism, n_teachers: int, n_classes: int, order
     )
 
 
-@lru_cache(maxsize=512)
 def _pure(mechanism: BallotMechanism, n_teachers: int, n_classes: int, order: float) -> CostLevels:
     """A bound for pure differential privacy; docs/record/publishing-epsilon.md, Theorem 6."""
     curve = mechanism.curve()
@@ -668,18 +642,15 @@ def _price(order: float, beta: float, noise: float, failure: float) -> float:
     )
 
 
-def _guess(n_teachers: int, n_classes: int, agreement: float) -> np.ndarray:
-    """Public votes: a share of ``agreement`` nearly unanimous, the others evenly down to a tie."""
-    level = (np.arange(_GUESSES) + 0.5) / _GUESSES
-    margin = np.interp(level, [0, 1 - agreement, 1 - agreement, 1], [0, 1, 0.9, 1])
-    first = np.rint(n_teachers * (1 + margin * (n_classes - 1)) / n_classes)
-    others = n_teachers - first[:, None] - np.arange(n_classes - 1)[None, :]
-    return np.concatenate([first[:, None], np.ceil(np.clip(others, 0, None) / (n_classes - 1))], axis=1)
-
-
 def _guessed(plan: SmoothBound) -> tuple[float, np.ndarray]:
     """Cost and local sensitivities if the votes were the guess."""
-    guess = _guess(plan.n_teachers, plan.n_classes, plan.agreement)
+    # a share of ``agreement`` nearly unanimous, the others evenly down to a tie
+    n_classes, doubt = plan.n_classes, 1 - plan.agreement
+    level = (np.arange(_GUESSES) + 0.5) / _GUESSES
+    margin = np.interp(level, [0, doubt, doubt, 1], [0, 1, 0.9, 1])
+    first = np.rint(plan.n_teachers * (1 + margin * (n_classes - 1)) / n_classes)[:, None]
+    others = np.clip(plan.n_teachers - first - np.arange(n_classes - 1), 0, None)
+    guess = np.concatenate([first, np.ceil(others / (n_classes - 1))], axis=1)
     cost, local = 0.0, np.zeros(plan.n_teachers + 1)
     screened = plan.n_screened
     sizes = (screened, plan.n_queries - screened) if screened else (plan.n_queries,)

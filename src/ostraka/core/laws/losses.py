@@ -145,7 +145,13 @@ def _losses(law: Law, step: float, *, added: bool) -> _Losses:
     mu, q = math.sqrt(law.mu_squared), law.rate
     ends = np.array([-_FURTHEST, mu + _FURTHEST])
     low, high = np.floor(_loss(ends, mu, q) / step).astype(np.int64) + np.array([0, 1])
-    edges = _where(np.arange(low, high + 1) * step, mu, q)
+    # the inverse of the loss; minus infinity below its range
+    grown = np.arange(low, high + 1) * step
+    if q != 1:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            near = np.log1p(np.expm1(np.minimum(grown, 30.0)) / q)
+            grown = np.where(grown > 30, grown - math.log(q), near)
+    edges = np.where(np.isnan(grown), -math.inf, (grown + mu * mu / 2) / mu)
     edges[0], edges[-1] = -math.inf, ends[1]  # above the last: counts as fully revealing
     without = normal_cells(edges)
     mixed = (1 - q) * without + q * normal_cells(edges - mu)
@@ -163,16 +169,6 @@ def _loss(x: np.ndarray, mu: float, q: float) -> np.ndarray:
         return grown
     mirrored = grown + math.log(q) + np.log1p((1 - q) / q * np.exp(-np.abs(grown)))
     return np.asarray(np.where(grown > 30, mirrored, np.log1p(q * np.expm1(np.minimum(grown, 30.0)))))
-
-
-def _where(loss: np.ndarray, mu: float, q: float) -> np.ndarray:
-    """The inverse of :func:`_loss`; minus infinity below its range."""
-    if q == 1:
-        return (loss + mu * mu / 2) / mu
-    with np.errstate(divide="ignore", invalid="ignore"):
-        grown = np.where(loss > 30, loss - math.log(q), np.log1p(np.expm1(np.minimum(loss, 30.0)) / q))
-        x = (grown + mu * mu / 2) / mu
-    return np.where(np.isnan(x), -math.inf, x)
 
 
 def _split(cells: np.ndarray, p: np.ndarray, q: np.ndarray, step: float, uses: int) -> _Losses:

@@ -123,30 +123,32 @@ def of(laws: tuple[Law, ...]) -> Tables:
         room = sum(law.uses * law.size for law in pairs)
         table = followed_table(leader) if leader.uses <= _MOST else None
         bound = None if table is None else _beside(table, gaussian, pairs, room)
-        if bound is None and (table := _many(leader, gaussian, room)) is not None:
-            bound = _beside(table, limit.Part(0.0, 0.0), pairs, room)
+        if bound is None:
+            # the Gaussian which exceeds the uses that are followed, those beyond, and the rest
+            for uses in (n for n in (_MOST, _FEWER) if n < leader.uses):
+                if (first := _gaussian_of(leader._replace(uses=uses))) is not None:
+                    mu_squared = (first.mu_squared + gaussian.mu_squared) * (1 + _OUTWARD)
+                    begun = limit.Part(mu_squared, first.delta + gaussian.delta)
+                    whole = limit.after(leader._replace(uses=leader.uses - uses), begun)
+                    if (table := _as_gaussian(whole, room)) is not None:
+                        bound = _beside(table, limit.Part(0.0, 0.0), pairs, room)
+                    break
         bounds.append(bound)
     if len(followed) > 1 and math.isfinite(limit.together(laws).mu_squared):
         bounds.append(_as_gaussian(limit.together(laws), 0.0))
-    if not followed or any(law.is_sampled for law in laws):
-        bounds.append(_fixed_only(laws))
+    if (not followed or any(law.is_sampled for law in laws)) and composes(laws):
+        # fixed pairs only: every argmax and screen as the Gaussian that dominates it
+        pairs = [law for law in laws if law.size and (law.is_sampled or law.is_pure)]
+        gaussian = _gaussian([law for law in laws if law.size and law not in pairs])
+        if math.isfinite(gaussian.mu_squared) and pairs:
+            if gaussian.mu_squared:
+                pairs.append(Law(GAUSSIAN, gaussian.mu_squared))
+            sticks = losses.hockey_sticks(pairs)
+            if sticks is not None:
+                bounds.append(_raised(Table(sticks[1], sticks[0], sticks[2]), gaussian.delta))
+        elif math.isfinite(gaussian.mu_squared) and gaussian.mu_squared and gaussian.delta:
+            bounds.append(_as_gaussian(gaussian, 0.0))  # without delta, Gaussians have a formula of their own
     return Tables(tuple(table for table in bounds if table is not None))
-
-
-def _fixed_only(laws: tuple[Law, ...]) -> Table | None:
-    """Fixed pairs only: every argmax and screen as the Gaussian that dominates it."""
-    if not composes(laws):
-        return None
-    pairs = [law for law in laws if law.size and (law.is_sampled or law.is_pure)]
-    gaussian = _gaussian([law for law in laws if law.size and law not in pairs])
-    if not math.isfinite(gaussian.mu_squared):
-        return None
-    if not pairs:  # Gaussians alone have a formula of their own
-        return _as_gaussian(gaussian, 0.0) if gaussian.delta and gaussian.mu_squared else None
-    if gaussian.mu_squared:
-        pairs.append(Law(GAUSSIAN, gaussian.mu_squared))
-    bound = losses.hockey_sticks(pairs)
-    return None if bound is None else _raised(Table(bound[1], bound[0], bound[2]), gaussian.delta)
 
 
 def _weight(law: Law) -> float:
@@ -175,20 +177,6 @@ def _beside(table: Table, gaussian: limit.Part, pairs: list[Law], room: float) -
 @lru_cache(maxsize=16)
 def _of_gaussian(mu_squared: float, step: float) -> fixed.Kernel:
     return fixed.kernel(gaussian_pair(mu_squared, step), step)
-
-
-def _many(leader: Law, remainder: limit.Part, room: float) -> Table | None:
-    """The table of the Gaussian which exceeds the uses that are followed, those beyond, and the rest."""
-    followed = [leader._replace(uses=n) for n in (_MOST, _FEWER) if n < leader.uses]
-    pair = next(((law, gaussian) for law in followed if (gaussian := _gaussian_of(law))), None)
-    if pair is None:
-        return None
-    law, gaussian = pair
-    gaussian = limit.Part(
-        (gaussian.mu_squared + remainder.mu_squared) * (1 + _OUTWARD), gaussian.delta + remainder.delta
-    )
-    total = limit.after(leader._replace(uses=leader.uses - law.uses), gaussian)
-    return _as_gaussian(total, room)
 
 
 def _as_gaussian(part: limit.Part, room: float) -> Table | None:
@@ -291,7 +279,33 @@ class Given:
             self._pairs.mass[rows, : mass.shape[1]] = mass
             self._pairs.difference[rows, : mass.shape[1]] = difference
             self._pairs.extra[rows] = extra
-        self._step, self._points = self._grid()
+        # spacing, and how many points there are on each side of 0: they decide how tight the bound is
+        self._step, self._points = _COARSEST, 1
+        mass, loss = self._pairs.mass, self._losses()
+        nonempty = np.diff(self._ends) > 0
+        starts, uses = self._ends[:-1][nonempty], self._uses[nonempty]
+        if not starts.size:
+            return
+        reach = math.inf
+        for rate in _RATES:
+            grown = -math.inf
+            for sign in (-1, 1):  # the mean of e^(sign rate loss) under P, never below 1e-300
+                with np.errstate(over="ignore", invalid="ignore"):
+                    weighted = np.where(mass > 0, mass * np.exp(np.minimum(sign * rate * loss, 700.0)), 0.0)
+                logs = np.log(np.maximum(weighted.sum(axis=1), 1e-300))
+                grown = max(grown, float(np.maximum.reduceat(logs, starts) @ uses))
+            reach = min(reach, (times * grown - math.log(_TAIL)) / rate)
+        spread = (mass * loss**2).sum(axis=1)
+        widest = [a + int(spread[a:b].argmax()) for a, b in pairwise(self._ends.tolist()) if b > a]
+        mass, loss, variance = mass[widest], loss[widest], float(spread[widest] @ uses)
+        step = _COARSEST
+        while step > _FINEST:
+            share = loss / step - np.floor(loss / step)
+            if float((mass * share * (1 - share)).sum(axis=1) @ uses) * step**2 <= _LOOSE * variance:
+                break
+            step /= 1.5
+        self._step = max(step, 2 * reach / _MOST_GIVEN_POINTS)
+        self._points = math.ceil(reach / self._step)
 
     def tables(self, at: Iterable[int]) -> list[Table]:
         """Bounds after so many queries, which increase."""
@@ -317,31 +331,3 @@ class Given:
         with np.errstate(divide="ignore", invalid="ignore"):
             loss = -np.log1p(np.where(mass > 0, difference / mass, 0.0))
         return np.clip(loss, -_STEEPEST, _STEEPEST)
-
-    def _grid(self) -> tuple[float, int]:
-        """Spacing, and how many points there are on each side of 0: they decide how tight the bound is."""
-        mass, loss = self._pairs.mass, self._losses()
-        nonempty = np.diff(self._ends) > 0
-        starts, uses = self._ends[:-1][nonempty], self._uses[nonempty]
-        if not starts.size:
-            return _COARSEST, 1
-        reach = math.inf
-        for rate in _RATES:
-            grown = -math.inf
-            for sign in (-1, 1):  # the mean of e^(sign rate loss) under P, never below 1e-300
-                with np.errstate(over="ignore", invalid="ignore"):
-                    weighted = np.where(mass > 0, mass * np.exp(np.minimum(sign * rate * loss, 700.0)), 0.0)
-                logs = np.log(np.maximum(weighted.sum(axis=1), 1e-300))
-                grown = max(grown, float(np.maximum.reduceat(logs, starts) @ uses))
-            reach = min(reach, (self._times * grown - math.log(_TAIL)) / rate)
-        spread = (mass * loss**2).sum(axis=1)
-        widest = [a + int(spread[a:b].argmax()) for a, b in pairwise(self._ends.tolist()) if b > a]
-        mass, loss, variance = mass[widest], loss[widest], float(spread[widest] @ uses)
-        step = _COARSEST
-        while step > _FINEST:
-            share = loss / step - np.floor(loss / step)
-            if float((mass * share * (1 - share)).sum(axis=1) @ uses) * step**2 <= _LOOSE * variance:
-                break
-            step /= 1.5
-        step = max(step, 2 * reach / _MOST_GIVEN_POINTS)
-        return step, math.ceil(reach / step)

@@ -168,7 +168,17 @@ class AdaptiveMarginals:
             model.fit(rounds=_FIRST_ROUNDS, steps=self.steps)
         while left:
             scores = self._scores(candidates, truth, model)
-            chosen = self._chosen(candidates, scores, min(self.batch, left), rng)
+            # tables one after another by the exponential mechanism, no two with two columns in common
+            chosen: list[int] = []
+            while len(chosen) < min(self.batch, left):
+                open_places = [
+                    k
+                    for k, columns in enumerate(candidates)
+                    if all(len(set(columns) & set(candidates[other])) < 2 for other in chosen)
+                ]
+                if not open_places:
+                    break
+                chosen.append(open_places[self._choice().choose(scores[open_places], rng=rng)])
             for k in chosen:
                 noisy = self._noisy(candidates[k], truth[k], rng)
                 tables[name_of(candidates[k])] = noisy
@@ -275,22 +285,6 @@ class AdaptiveMarginals:
             wrong += SAMPLING * np.minimum(np.sqrt(self.grain * rows * expected), expected).sum()
             scores[k] = np.abs(cells - np.rint(expected).astype(np.int64)).sum() - int(wrong)
         return scores
-
-    def _chosen(
-        self, candidates: Sequence[tuple[int, ...]], scores: np.ndarray, most: int, rng: np.random.Generator
-    ) -> list[int]:
-        """Choose tables one after another by the exponential mechanism, no two with two columns in common."""
-        chosen: list[int] = []
-        while len(chosen) < most:
-            open_places = [
-                k
-                for k, columns in enumerate(candidates)
-                if all(len(set(columns) & set(candidates[other])) < 2 for other in chosen)
-            ]
-            if not open_places:
-                break
-            chosen.append(open_places[self._choice().choose(scores[open_places], rng=rng)])
-        return chosen
 
     def _measured(self, columns: tuple[tuple[int, ...], ...], sigma: float) -> NoisyMarginals:
         return NoisyMarginals(sizes=self.sizes, columns=columns, sigma=sigma, grain=self.grain)

@@ -341,15 +341,7 @@ class TreeMarginals:
         """The noisy counts by name; names of three columns are those of the chosen pairs."""
         rows = coded_rows(private, self.sizes)
         tables = self._first().release(private, rng=rng)
-        chosen = self._chosen(rows, tables, rng)
-        if chosen:
-            tables |= self._last(chosen).release(private, rng=rng)
-        return tables
-
-    def _chosen(
-        self, rows: np.ndarray, tables: dict[str, np.ndarray], rng: np.random.Generator
-    ) -> list[tuple[int, int]]:
-        """Choose the pairs of the forest, one after another, by the exponential mechanism."""
+        # the pairs of the forest, one after another, by the exponential mechanism
         scores = self._scores(rows, tables)
         part = {column: column for column in self.features}
         chosen: list[tuple[int, int]] = []
@@ -360,7 +352,9 @@ class TreeMarginals:
             chosen.append((a, b))
             joined = part[b]
             part = {column: part[a] if root == joined else root for column, root in part.items()}
-        return chosen
+        if chosen:
+            tables |= self._last(chosen).release(private, rng=rng)
+        return tables
 
     def _scores(self, rows: np.ndarray, released: dict[str, np.ndarray]) -> dict[tuple[int, int], int]:
         """Distance from independence given the target, less expected noise; a unit moves it by ``grain``."""

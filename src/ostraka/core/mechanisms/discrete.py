@@ -42,7 +42,16 @@ def discrete_gaussian(
     place = np.searchsorted(table, first)
     numbers = place - len(table) // 2
     for at in np.flatnonzero(table[place] == first):
-        numbers[at] = _settled(sigma, int(first[at]), bits, rng)
+        number, n_bits = int(first[at]), bits
+        while True:  # more bits, until they decide the value
+            number = (number << bits) + int(rng.integers(0, 2**bits, dtype=np.int64))
+            n_bits += bits
+            half = _lower_half(sigma, n_bits)
+            longer = [*half, *((1 << n_bits) - 1 - value for value in reversed(half))]
+            found = bisect_left(longer, number)
+            if longer[found] != number:
+                break
+        numbers[at] = found - len(half)
     return np.asarray(numbers.reshape(shape), dtype=np.int64)
 
 
@@ -82,19 +91,6 @@ def log_normaliser(sigma: float) -> float:
     return math.log1p(2 * float(np.exp(-((reach / sigma) ** 2) / 2).sum()))
 
 
-def _settled(sigma: float, number: int, bits: int, rng: np.random.Generator) -> int:
-    """Draw again with more bits, where the first bits do not decide the value."""
-    n_bits = bits
-    while True:
-        number = (number << bits) + int(rng.integers(0, 2**bits, dtype=np.int64))
-        n_bits += bits
-        half = _lower_half(sigma, n_bits)
-        table = [*half, *((1 << n_bits) - 1 - value for value in reversed(half))]
-        place = bisect_left(table, number)
-        if table[place] != number:
-            return place - len(half)
-
-
 @lru_cache(maxsize=32)
 def _table(sigma: float, bits: int) -> np.ndarray:
     """Return the distribution function at -n, …, n - 1, as multiples of 2^-bits, rounded down."""
@@ -106,33 +102,26 @@ def _table(sigma: float, bits: int) -> np.ndarray:
 
 def _lower_half(sigma: float, bits: int) -> list[int]:
     """Return the distribution function at -n, …, -1; -n is the first place where it rounds down to 0."""
-    digits = math.ceil(0.302 * bits) + 30
-    while True:
-        floors = _floors(sigma, bits, digits)
-        if floors is not None:
-            return floors
-        digits += 30
-
-
-def _floors(sigma: float, bits: int, digits: int) -> list[int] | None:
-    """Return floors of 2^bits P[X < -k], k from high to 0; None if ``digits`` do not decide all of them."""
-    with localcontext() as context:
-        context.prec = digits
-        step = (-1 / (2 * Decimal(sigma) ** 2)).exp()
-        weight, ratio, square = Decimal(1), step, step * step
-        weights = []
-        while weight > Decimal(10) ** -digits:
-            weights.append(weight)
-            weight, ratio = weight * ratio, ratio * square
-        scale = Decimal(2**bits) / (2 * sum(weights) - 1)
-        # n steps of recurrence lose n² units of the last place; n is below 10^7
-        doubt, below, floors = Decimal(10) ** (16 - digits) * 2**bits, Decimal(0), []
-        for weight in reversed(weights):
-            floor = int(below - doubt) if below > doubt else 0
-            if int(below + doubt) != floor:
-                return None
-            floors.append(floor)
-            below += weight * scale
+    digits, floors = math.ceil(0.302 * bits), list[int]()
+    weights: list[Decimal] = []
+    while not floors or len(floors) < len(weights):  # again with more digits where these do not decide all
+        digits, floors, weights = digits + 30, [], []
+        with localcontext() as context:
+            context.prec = digits
+            step = (-1 / (2 * Decimal(sigma) ** 2)).exp()
+            weight, ratio, square = Decimal(1), step, step * step
+            while weight > Decimal(10) ** -digits:
+                weights.append(weight)
+                weight, ratio = weight * ratio, ratio * square
+            scale = Decimal(2**bits) / (2 * sum(weights) - 1)
+            # n steps of recurrence lose n² units of the last place; n is below 10^7
+            doubt, below = Decimal(10) ** (16 - digits) * 2**bits, Decimal(0)
+            for weight in reversed(weights):  # floors of 2^bits P[X < -k], k from high to 0
+                floor = int(below - doubt) if below > doubt else 0
+                if int(below + doubt) != floor:
+                    break
+                floors.append(floor)
+                below += weight * scale
     first = next((k for k, floor in enumerate(floors) if floor), len(floors)) - 1
     return floors[max(first, 0) :]
 
@@ -196,8 +185,24 @@ def enclosure(kind: int, number: int, bits: int) -> tuple[End, End]:
         unit = Decimal(2) ** -(bits + 1)
         small, large = number * unit, (number + 1) * unit
         doubt = Decimal(10) ** (_LOST - context.prec)
-        find = _normal_ends if kind == GAUSSIAN else _laplace_ends
-        low, high = find(small, large, doubt)
+        if kind == GAUSSIAN:
+            # a point with a tail certainly above large, and one with a tail certainly below small
+            density, middle = density_and_quantile((small + large) / 2)
+            width = (large - small + 4 * doubt) / density
+            low, high = middle - width, middle + width
+            while low > 0 and not upper_tail(low)[0] - doubt >= large:
+                low -= width
+                width *= 2
+            while not upper_tail(high)[0] + doubt <= small:
+                if small == 0:
+                    high = Decimal("Infinity")
+                    break
+                high += width
+                width *= 2
+        else:  # the size of Laplace noise is -log(2 p); Decimal's logarithm is correctly rounded
+            low = -(2 * large).ln()
+            high = -(2 * small).ln() if small else Decimal("Infinity")
+            low, high = low - doubt * (1 + low), high + doubt * (1 + high)
     return Fraction(max(low, Decimal(0))), Fraction(high) if high.is_finite() else math.inf
 
 
@@ -230,29 +235,6 @@ def density_and_quantile(tail: Decimal) -> tuple[Decimal, Decimal]:
         # Newton's method doubles the digits; the tail is convex, so that it cannot run away
         if abs(step) <= near / density or abs(step) ** 2 * (1 + z) <= near:
             return density, z
-
-
-def _normal_ends(small: Decimal, large: Decimal, doubt: Decimal) -> tuple[Decimal, Decimal]:
-    """Return a point with a tail certainly above ``large``, and one with a tail certainly below ``small``."""
-    density, middle = density_and_quantile((small + large) / 2)
-    width = (large - small + 4 * doubt) / density
-    low, high = middle - width, middle + width
-    while low > 0 and not upper_tail(low)[0] - doubt >= large:
-        low -= width
-        width *= 2
-    while not upper_tail(high)[0] + doubt <= small:
-        if small == 0:
-            return low, Decimal("Infinity")
-        high += width
-        width *= 2
-    return low, high
-
-
-def _laplace_ends(small: Decimal, large: Decimal, doubt: Decimal) -> tuple[Decimal, Decimal]:
-    """The size of Laplace noise is -log(2 p); Decimal's logarithm is correctly rounded."""
-    low = -(2 * large).ln()
-    high = -(2 * small).ln() if small else Decimal("Infinity")
-    return low - doubt * (1 + low), high + doubt * (1 + high)
 
 
 def _precision() -> int:
@@ -331,20 +313,15 @@ def half_normal(sigma: float, shape: tuple[int, ...], *, rng: np.random.Generato
     cells = np.searchsorted(edges[1:-1], numbers, side="right")
     near = (numbers - edges[cells] < _WHOLE_NEAR) | (edges[cells + 1] - numbers <= _WHOLE_NEAR)
     for at in zip(*np.nonzero(near), strict=True):
-        cells[at] = _whole_settled(sigma, int(numbers[at]), rng)
+        first = _ALL - 1 - int(numbers[at])
+        noise = Noise(GAUSSIAN, first, lambda: int(uniform((1,), rng=rng)[0]), step=_WHOLE_BITS + 1, sign=0)
+        while True:
+            low, high = (end * Fraction(sigma) for end in noise.ends())
+            if math.isfinite(high) and math.floor(low) == math.floor(high):
+                break
+            noise.refine()
+        cells[at] = math.floor(low)
     return np.asarray(cells)
-
-
-def _whole_settled(sigma: float, number: int, rng: np.random.Generator) -> int:
-    """Return the cell of a draw whose first bits are ``number``; draw more bits until it is decided."""
-    noise = Noise(
-        GAUSSIAN, _ALL - 1 - number, lambda: int(uniform((1,), rng=rng)[0]), step=_WHOLE_BITS + 1, sign=0
-    )
-    while True:
-        low, high = (end * Fraction(sigma) for end in noise.ends())
-        if math.isfinite(high) and math.floor(low) == math.floor(high):
-            return math.floor(low)
-        noise.refine()
 
 
 @lru_cache(maxsize=16)

@@ -38,7 +38,12 @@ def largest(counts: np.ndarray, *, kind: int, scale: float, rng: np.random.Gener
     if sure.all():
         return winners
     for row in np.flatnonzero(~sure).tolist():
-        going = _contenders(counts[row], noise[row], scale)
+        # the classes that may win: those with unknown noise, and those which no other certainly beats
+        going = np.arange(counts.shape[1])
+        if scale < _EXTREME and np.abs(counts[row]).max() < _EXTREME:
+            gap = counts[row] - counts[row].max()
+            y, e = gap + scale * noise[row], _doubt(scale) - _ROUNDING * gap
+            going = np.flatnonzero(np.isnan(y) | (y + e >= np.fmax.reduce(y - e, initial=-math.inf)))
         noises = _noises(kind, bits[row, going].tolist(), further(rng, row))
         winners[row] = going[settled_largest(counts[row, going].tolist(), scale, noises)]
     return winners
@@ -55,7 +60,11 @@ def reaches(counts: np.ndarray, at: float, *, scale: float, rng: np.random.Gener
     if sure.all():
         return passes
     for row in np.flatnonzero(~sure).tolist():
-        going = _undecided(counts[row] - at, noise[row], scale)
+        # the counts that may reach the threshold: those which are not certainly below it
+        going, gap = np.arange(counts.shape[1]), counts[row] - at
+        if scale < _EXTREME and np.abs(gap).max() < _EXTREME:
+            y, e = gap + scale * noise[row], _doubt(scale) + _ROUNDING * np.abs(gap)
+            going = np.flatnonzero(~(y < -e))
         noises = _noises(GAUSSIAN, bits[row, going].tolist(), further(rng, row))
         passes[row] = settled_reaches(counts[row, going].tolist(), at, scale, noises)
     return passes
@@ -111,23 +120,6 @@ def _noise(bits: np.ndarray, kind: int) -> np.ndarray:
 def _doubt(scale: float) -> float:
     """Bound the error of scale times noise: twice the proved bound, plus the loss of subnormal numbers."""
     return max(scale * 2.0**-40, 1e-290) if scale < _EXTREME else math.inf
-
-
-def _contenders(counts: np.ndarray, noise: np.ndarray, scale: float) -> np.ndarray:
-    """Return the classes that may win: those with unknown noise, and those which no other certainly beats."""
-    if not (scale < _EXTREME and np.abs(counts).max() < _EXTREME):
-        return np.arange(len(counts))
-    gap = counts - counts.max()
-    y, e = gap + scale * noise, _doubt(scale) - _ROUNDING * gap
-    return np.flatnonzero(np.isnan(y) | (y + e >= np.fmax.reduce(y - e, initial=-math.inf)))
-
-
-def _undecided(gap: np.ndarray, noise: np.ndarray, scale: float) -> np.ndarray:
-    """Return the counts that may reach the threshold: those which are not certainly below it."""
-    if not (scale < _EXTREME and np.abs(gap).max() < _EXTREME):
-        return np.arange(len(gap))
-    y, e = gap + scale * noise, _doubt(scale) + _ROUNDING * np.abs(gap)
-    return np.flatnonzero(~(y < -e))
 
 
 def _noises(kind: int, bits: Sequence[int], source: Callable[[], int]) -> list[Noise]:

@@ -155,7 +155,14 @@ class Enumerated:
     def pairs(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """For each query, all pairs of laws."""
         for votes in self._counts:
-            near = votes + self._weight * _moves(votes / self._weight, self._relation)
+            # every change that one ballot can make to a query's counts, one per row
+            units = np.eye(len(votes))
+            gives = np.flatnonzero(votes / self._weight >= 1.0)
+            if self._relation == "replace-one":
+                moves = [units[j] - units[i] for i in gives for j in range(len(votes)) if i != j]
+                near = votes + self._weight * np.array(moves).reshape(-1, len(votes))
+            else:
+                near = votes + self._weight * np.concatenate([units, -units[gives]])
             law_of_votes = np.repeat(self._mechanism.log_outcomes(votes[None, :]), len(near), axis=0)
             laws_of_near = self._mechanism.log_outcomes(near) if len(near) else law_of_votes
             directions = [_pair(laws_of_near, law_of_votes), _pair(law_of_votes, laws_of_near)]
@@ -163,16 +170,6 @@ class Enumerated:
                 np.ascontiguousarray(np.concatenate(part)) for part in zip(*directions, strict=True)
             )
             yield log_q, lam
-
-
-def _moves(counts: np.ndarray, relation: str) -> np.ndarray:
-    """Return every change that one ballot can make to a query's counts, one per row."""
-    units = np.eye(len(counts))
-    gives = np.flatnonzero(counts >= 1.0)
-    if relation == "replace-one":
-        moves = [units[j] - units[i] for i in gives for j in range(len(counts)) if i != j]
-        return np.array(moves).reshape(-1, len(counts))
-    return np.concatenate([units, -units[gives]])
 
 
 def _pair(log_p: np.ndarray, log_q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -107,7 +107,9 @@ class Particles:
         """
         for k in range(rounds):
             start, codes = self.theta.copy(), self.codes
-            before = self.misfit() + self._sampling_error()
+            # the misfit that rows drawn anew would have by chance alone, if their model were exact
+            chance = np.sqrt(self.n_rows / len(self.codes) * np.maximum(self.wanted, _FLOOR)).sum()
+            before = self.misfit() + SAMPLING * float(chance)
             whole, share = self.solve(steps)
             step = self.theta - start
             for tries in range(_MOST_RETURNS + 1):
@@ -129,11 +131,6 @@ class Particles:
         held = np.empty(self.theta.size)
         kernels.spread(self._cells(), self.weights, held)
         return float(np.abs(self.n_rows * held - self.wanted).sum())
-
-    def _sampling_error(self) -> float:
-        """The misfit that rows drawn anew would have by chance alone, if their model were exact."""
-        held = np.maximum(self.wanted, _FLOOR)
-        return SAMPLING * float(np.sqrt(self.n_rows / len(self.codes) * held).sum())
 
     def _weighted(self, step: np.ndarray) -> np.ndarray:
         """Weights of the rows for a step of theta."""
@@ -213,12 +210,33 @@ class Particles:
 
     def refresh(self, sweeps: int = _SWEEPS, columns: Sequence[int] | None = None) -> None:
         """Draw each column anew, given the others, under the present weights: all, or the named ones."""
-        columns = range(len(self.sizes)) if columns is None else columns
-        drawn, starts, parts, factors = self._conditionals(columns)
-        sizes = np.array(self.sizes, dtype=np.int64)
+        drawn, starts, parts, chances, begin = [], [0], [], [], 0
+        for j in range(len(self.sizes)) if columns is None else columns:
+            mine = [table for table in self.tables if j in table.columns]
+            if all(len(table.columns) == 1 for table in mine):
+                continue  # it is independent of all others
+            for table in mine:  # its own code fastest
+                shape = [self.sizes[k] for k in table.columns]
+                cells = self.theta[table.begin : table.begin + table.size].reshape(shape)
+                cells = np.moveaxis(cells, table.columns.index(j), -1)
+                chances.append(np.exp(cells - cells.max(axis=-1, keepdims=True)).ravel())
+                rest = [k for k in table.columns if k != j]
+                line, stride = [begin, -1, 0, -1, 0], self.sizes[j]
+                for position, k in reversed(list(enumerate(rest))):
+                    line[1 + 2 * position], line[2 + 2 * position] = k, stride
+                    stride *= self.sizes[k]
+                parts.append(line)
+                begin += table.size
+            drawn.append(j)
+            starts.append(len(parts))
+        order, sizes, ends = (np.array(numbers, dtype=np.int64) for numbers in (drawn, self.sizes, starts))
+        lines, factors = (
+            np.array(parts, dtype=np.int64).reshape(-1, 5),
+            np.concatenate([*chances, np.zeros(0)]),
+        )
         for _ in range(sweeps):
-            uniforms = self.rng.random((drawn.size, len(self.codes)), dtype=np.float32)
-            kernels.sweep(self.codes, uniforms, drawn, sizes, starts, parts, factors)
+            uniforms = self.rng.random((order.size, len(self.codes)), dtype=np.float32)
+            kernels.sweep(self.codes, uniforms, order, sizes, ends, lines, factors)
 
     def tilted(self, column: int, factors: np.ndarray) -> Particles:
         """The model in which each row counts as often as the factor of its code in one column says."""
@@ -288,35 +306,6 @@ class Particles:
         begins = np.array([table.begin for table in self.tables], dtype=np.int64)
         kernels.places(self.codes, padded([table.columns for table in self.tables]), sizes, begins, out)
         return out
-
-    def _conditionals(self, columns: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """For each of ``columns`` that is in a table with others: its tables, its own code fastest."""
-        drawn, starts, parts, factors, begin = [], [0], [], [], 0
-        for j in columns:
-            mine = [table for table in self.tables if j in table.columns]
-            if all(len(table.columns) == 1 for table in mine):
-                continue  # it is independent of all others
-            for table in mine:
-                shape = [self.sizes[k] for k in table.columns]
-                cells = self.theta[table.begin : table.begin + table.size].reshape(shape)
-                place = table.columns.index(j)
-                cells = np.moveaxis(cells, place, -1)
-                factors.append(np.exp(cells - cells.max(axis=-1, keepdims=True)).ravel())
-                rest = [k for k in table.columns if k != j]
-                line, stride = [begin, -1, 0, -1, 0], self.sizes[j]
-                for position, k in reversed(list(enumerate(rest))):
-                    line[1 + 2 * position], line[2 + 2 * position] = k, stride
-                    stride *= self.sizes[k]
-                parts.append(line)
-                begin += table.size
-            drawn.append(j)
-            starts.append(len(parts))
-        return (
-            np.array(drawn, dtype=np.int64),
-            np.array(starts, dtype=np.int64),
-            np.array(parts, dtype=np.int64).reshape(-1, 5),
-            np.concatenate([*factors, np.zeros(0)]),
-        )
 
 
 def padded(tables: Sequence[tuple[int, ...]]) -> np.ndarray:

@@ -74,8 +74,13 @@ def to_record(mechanism: BallotMechanism) -> dict[str, Any]:
             f"mechanism must be of a registered type to be saved, got {kind.__name__}: decorate the class "
             "with ostraka.core.mechanisms.records.register, here and in the program that reads it"
         )
-    fields = [item for item in dataclasses.fields(mechanism) if item.init]  # type: ignore[arg-type]
-    return {"kind": kind.__name__, **{item.name: _written(getattr(mechanism, item.name)) for item in fields}}
+    record: dict[str, Any] = {"kind": kind.__name__}
+    for item in dataclasses.fields(mechanism):  # type: ignore[arg-type]
+        if item.init:
+            value = getattr(mechanism, item.name)
+            plain = value is None or isinstance(value, bool | int | float | str)
+            record[item.name] = value if plain else to_record(value)
+    return record
 
 
 def from_record(record: Any) -> BallotMechanism:
@@ -94,12 +99,6 @@ def from_record(record: Any) -> BallotMechanism:
     mechanism: BallotMechanism = _read(record, _DEEPEST)
     check_ballot(mechanism)
     return mechanism
-
-
-def _written(value: Any) -> Any:
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    return to_record(value)
 
 
 def _read(record: Any, depth: int) -> Any:

@@ -253,7 +253,10 @@ class PriorResponse(Labels):
         labels = hard(self._matched(private), self.prior.shape[1])
         order = self._order()
         place = np.take_along_axis(order.argsort(axis=1), labels[:, None], axis=1)[:, 0]
-        keep, others = self._weights()
+        # for each row, whole weights of the true class and of any other class
+        sizes, row = np.unique(self.kept, return_inverse=True)
+        pairs = [discrete.weights(self.epsilon, k) for k in sizes.tolist()]
+        keep, others = np.array(pairs, dtype=np.int64).reshape(-1, 2)[row].T
         step = _step(rng.integers(0, keep + others * (self.kept - 1)), keep, others)
         anywhere = rng.integers(0, self.kept)  # drawn for every row, needed or not
         chosen = np.where(place < self.kept, (place + step) % self.kept, anywhere)
@@ -281,12 +284,6 @@ class PriorResponse(Labels):
     def _order(self) -> np.ndarray:
         """The classes of each row, likeliest first; of equally likely ones the first class first."""
         return np.asarray((-self.prior).argsort(axis=1, kind="stable"))
-
-    def _weights(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return, for each row, whole weights of the true class and of any other class."""
-        sizes, row = np.unique(self.kept, return_inverse=True)
-        pairs = np.array([discrete.weights(self.epsilon, k) for k in sizes.tolist()], np.int64).reshape(-1, 2)
-        return pairs[row, 0], pairs[row, 1]
 
     def __repr__(self) -> str:
         rows, n_classes = self.prior.shape
@@ -322,14 +319,10 @@ def _curve(epsilon: float, k: int) -> Curve:
     order = np.array(ORDERS[:-1])
     further = (order - 1) * epsilon
     log_true = -math.log1p((k - 1) * math.exp(-epsilon))
-    excess = log_true + _log_expm1(further) + np.log(-np.expm1(-order * epsilon))
+    log_grown = further + np.log(-np.expm1(-further))  # of e^further - 1
+    excess = log_true + log_grown + np.log(-np.expm1(-order * epsilon))
     rdp = np.minimum(np.logaddexp(0.0, excess) / (order - 1) * _ROUNDING, epsilon)
     return Curve(ORDERS, (*rdp.tolist(), float(epsilon)), "label", laws=(Law.response(k, float(epsilon)),))
-
-
-def _log_expm1(x: np.ndarray) -> np.ndarray:
-    """Log of e^x - 1 for x > 0."""
-    return np.asarray(x + np.log(-np.expm1(-x)))
 
 
 def _delta(epsilon: float, share: float, k: int) -> float:

@@ -51,25 +51,20 @@ def argmax_rdp(variance: float, one_count: tuple[float, ...], law: LogDensity) -
     where = orders <= (_FURTHEST * sigma if sigma >= _LEAST_SIGMA else 0.0)
     bound = doubled.copy()
     if where.any():
-        largest = np.maximum(
-            _over_line(variance, law, orders[where]), _over_plane(variance, law, orders[where])
-        )
+        # where no third class can win: the noisy difference of two counts
+        wide = math.sqrt(2 * variance)
+        step = max(1, math.floor(wide / _LINE))
+        reach = step * (math.ceil(16 * wide / step) + 30)
+        spare = math.ceil(3 * wide) + 60  # what lies beyond is below 1e-16 of the outermost sums
+        density = _density(2 * variance, law, reach + spare)
+        below, above = np.cumsum(density), np.cumsum(density[::-1])[::-1]
+        ahead = np.arange(spare - 2, 2 * reach + spare, step)
+        near, moved = (np.stack([below[at], above[at + 1]]) for at in (ahead, ahead + 2))
+        line = _largest(near, moved, orders[where]) * (1 + (0.0 if step == 1 else _MARGIN))
+        largest = np.maximum(line, _over_plane(variance, law, orders[where]))
         largest = np.maximum(largest, single[where])  # far out one of the classes cannot win
         bound[where] = np.minimum(doubled[where], largest * (1 + _ROUNDING))
     return tuple(up(value) for value in bound.tolist())
-
-
-def _over_line(variance: float, law: LogDensity, orders: np.ndarray) -> np.ndarray:
-    """Return the largest divergence where no third class can win: the noisy difference of two counts."""
-    sigma = math.sqrt(2 * variance)
-    step = max(1, math.floor(sigma / _LINE))
-    reach = step * (math.ceil(16 * sigma / step) + 30)
-    spare = math.ceil(3 * sigma) + 60  # what lies beyond is below 1e-16 of the outermost sums
-    density = _density(2 * variance, law, reach + spare)
-    below, above = np.cumsum(density), np.cumsum(density[::-1])[::-1]
-    ahead = np.arange(spare - 2, 2 * reach + spare, step)
-    near, moved = (np.stack([below[at], above[at + 1]]) for at in (ahead, ahead + 2))
-    return _largest(near, moved, orders) * (1 + (0.0 if step == 1 else _MARGIN))
 
 
 def _over_plane(variance: float, law: LogDensity, orders: np.ndarray) -> np.ndarray:
@@ -79,9 +74,13 @@ def _over_plane(variance: float, law: LogDensity, orders: np.ndarray) -> np.ndar
     side = np.arange(-math.ceil(5 * sigma) - 10, math.ceil(10 * sigma) + 10, coarse)
     at = np.stack(np.meshgrid(side, side, indexing="ij"), axis=-1).reshape(-1, 2)
     laws = _moved(variance, law, at)
-    values = np.max(
-        [_divergences(*pair, orders) for base, moved in laws for pair in ((base, moved), (moved, base))], 0
-    )
+    # divergences of each point, shape (points, orders); no term is negative
+    values = np.zeros((len(at), orders.size))
+    for p, q in ((p, q) for base, moved in laws for p, q in ((base, moved), (moved, base))):
+        ratio = (np.log(p) - np.log(q))[:, :, None]
+        excess = q[:, :, None] * (np.expm1(np.minimum(orders * ratio, 700.0)) - orders * np.expm1(ratio))
+        total = np.maximum(excess, 0.0).sum(axis=0)
+        np.maximum(values, np.log1p(total) / (orders - 1), out=values)
     largest = values.max(axis=0)
     if coarse == 1:
         return np.asarray(largest)
@@ -143,13 +142,6 @@ def _largest(law: np.ndarray, moved: np.ndarray, orders: np.ndarray) -> np.ndarr
             np.ascontiguousarray(log_q), np.ascontiguousarray(np.log(p) - log_q), orders, divergences
         )
     return divergences
-
-
-def _divergences(p: np.ndarray, q: np.ndarray, orders: np.ndarray) -> np.ndarray:
-    """Rényi divergences of p from q, outcomes first, shape (points, orders); no term is negative."""
-    ratio = (np.log(p) - np.log(q))[:, :, None]
-    excess = q[:, :, None] * (np.expm1(np.minimum(orders * ratio, 700.0)) - orders * np.expm1(ratio))
-    return np.asarray(np.log1p(np.maximum(excess, 0.0).sum(axis=0)) / (orders - 1))
 
 
 MOST_STEP = 64  # the largest move of one cell that is priced
@@ -468,7 +460,14 @@ def skellam(variance: float, shape: tuple[int, ...], *, rng: np.random.Generator
     thresholds = _thresholds(variance / 2)
     draws = np.searchsorted(thresholds, words, side="left")
     for place in np.flatnonzero(thresholds[draws] == words).tolist():
-        draws[place] = _settled(variance / 2, int(words[place]), rng)
+        # the first 64 bits equal those of a threshold: with more bits
+        number, bits = int(words[place]), 64
+        while True:
+            number, bits = (number << 64) | int(_words(1, rng)[0]), bits + 64
+            longer = _poisson(variance / 2, bits)
+            draws[place] = bisect_left(longer, number)
+            if longer[draws[place]] != number:
+                break
     return np.asarray((draws[:size] - draws[size:]).reshape(shape), dtype=np.int64)
 
 
@@ -485,17 +484,6 @@ def _words(size: int, rng: np.random.Generator | None) -> np.ndarray:
     return rng.integers(0, 2**64, size=size, dtype=np.uint64)
 
 
-def _settled(mean: float, number: int, rng: np.random.Generator | None) -> int:
-    """Return the Poisson draw whose first 64 bits equal those of a threshold, with more bits."""
-    bits = 64
-    while True:
-        number, bits = (number << 64) | int(_words(1, rng)[0]), bits + 64
-        thresholds = _poisson(mean, bits)
-        place = bisect_left(thresholds, number)
-        if thresholds[place] != number:
-            return place
-
-
 @lru_cache(maxsize=32)
 def _thresholds(mean: float) -> np.ndarray:
     """Poisson probabilities of at most 0, 1, 2, …, in steps of 2^-64, rounded down."""
@@ -506,24 +494,20 @@ def _thresholds(mean: float) -> np.ndarray:
 
 def _poisson(mean: float, bits: int) -> list[int]:
     """Poisson probabilities of at most 0, 1, … in steps of 2^-bits, until one rounds down to 1 - 2^-bits."""
-    digits = math.ceil(0.302 * bits) + 30
-    while (floors := _floors(mean, bits, digits)) is None:
+    digits, ceiling = math.ceil(0.302 * bits), 2**bits - 1
+    floors: list[int] = []
+    while not floors or floors[-1] < ceiling:  # again with more digits where these do not decide all of them
         digits += 30
-    return floors
-
-
-def _floors(mean: float, bits: int, digits: int) -> list[int] | None:
-    """Return these probabilities rounded down; None if ``digits`` do not decide all of them."""
-    with localcontext(Context(prec=digits, rounding=ROUND_HALF_EVEN, Emin=MIN_EMIN, Emax=MAX_EMAX)):
-        rate, scale, ceiling = Decimal(mean), Decimal(2**bits), 2**bits - 1
-        # n steps lose less than 4 n units of the last place, and n is below 10^8
-        chance, doubt = (-rate).exp(), scale * Decimal(10) ** (10 - digits)
-        below, floors = chance, list[int]()
-        while not floors or floors[-1] < ceiling:
-            at_least = max(0, int(below * scale - doubt))
-            if at_least != min(ceiling, int(below * scale + doubt)):
-                return None
-            floors.append(at_least)
-            chance *= rate / len(floors)
-            below += chance
+        with localcontext(Context(prec=digits, rounding=ROUND_HALF_EVEN, Emin=MIN_EMIN, Emax=MAX_EMAX)):
+            rate, scale = Decimal(mean), Decimal(2**bits)
+            # n steps lose less than 4 n units of the last place, and n is below 10^8
+            chance, doubt = (-rate).exp(), scale * Decimal(10) ** (10 - digits)
+            below, floors = chance, []
+            while not floors or floors[-1] < ceiling:
+                at_least = max(0, int(below * scale - doubt))
+                if at_least != min(ceiling, int(below * scale + doubt)):
+                    break
+                floors.append(at_least)
+                chance *= rate / len(floors)
+                below += chance
     return floors

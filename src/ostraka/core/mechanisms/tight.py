@@ -16,9 +16,8 @@ derivatives. A rectangle whose number is too far above the largest divergence re
 
 from __future__ import annotations
 
-import hashlib
 import math
-import sys
+from bisect import bisect_right
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -27,6 +26,7 @@ import numpy as np
 from scipy.special import log_ndtr, ndtr
 
 from ostraka.core.curve import ORDERS
+from ostraka.core.laws import stored
 from ostraka.core.laws.curvature import Box, bends, line_bends, none_wins, phi, rise, third_ratio, wins
 
 if TYPE_CHECKING:
@@ -66,9 +66,9 @@ def _chord(kind: str, shift: float, orders: tuple[float, ...], count: float) -> 
     shares = _shares(kind)
     if shares is None:
         return None
-    shifts = _shifts(kind)
-    right = min(int(np.searchsorted(shifts, shift, side="right")), shifts.size - 1)
-    low, high = shifts[right - 1], shifts[right]
+    columns = range(_COLUMNS[kind])
+    right = min(bisect_right(columns, shift, key=node), len(columns) - 1)
+    low, high = node(right - 1), node(right)
     part = (shift - low) / (high - low)
     chord = (1 - part) * low**2 * shares[right - 1] + part * high**2 * shares[right]
     price = np.append(_ORDERS * (count * _ROUNDING) * chord, np.inf)
@@ -77,18 +77,10 @@ def _chord(kind: str, shift: float, orders: tuple[float, ...], count: float) -> 
 
 
 @lru_cache(maxsize=2)
-def _shifts(kind: str) -> np.ndarray:
-    return np.array([node(column) for column in range(_COLUMNS[kind])])
-
-
-@lru_cache(maxsize=2)
 def _shares(kind: str) -> np.ndarray | None:
     """Shares of the general bound, shape (shifts, orders); None if the file is not as it was written."""
-    path = _path(kind)
-    content = path.read_bytes() if path.is_file() else b""
-    if hashlib.sha256(content).hexdigest() != _DIGESTS[kind]:
-        return None
-    return np.frombuffer(content, dtype="<u2").reshape(_COLUMNS[kind], _ORDERS.size) / _FULL
+    numbers = stored.shipped(_path(kind), _DIGESTS[kind])
+    return None if numbers is None else numbers.reshape(_COLUMNS[kind], _ORDERS.size) / _FULL
 
 
 def _path(kind: str) -> Path:
@@ -104,17 +96,6 @@ def tabulate(kind: str, column: int) -> np.ndarray:
     if near.any():
         share[near] = supremum(shift, _ORDERS[near]) / (count * _ORDERS[near] * shift**2)
     return np.minimum(np.ceil(share * (_FULL * _ROUNDING)), _FULL).astype("<u2")
-
-
-def _main() -> None:
-    for kind, columns in _COLUMNS.items():
-        table = np.stack([tabulate(kind, column) for column in range(columns)])
-        _path(kind).write_bytes(table.tobytes())
-        sys.stdout.write(f"{kind}: {hashlib.sha256(table.tobytes()).hexdigest()}\n")
-
-
-if __name__ == "__main__":
-    _main()
 
 
 # Beyond order * shift = 6 the general bound is less than 6 % above the supremum (30 % for Laplace noise), and
@@ -215,11 +196,11 @@ def _searched(
     where = (orders * shift <= _FURTHEST) & (shift >= _SMALLEST)
     if where.any():
         largest = _divergences(line, _LINE, _LINE, orders[where]).max(axis=0)
+        margin: float | np.ndarray = _MARGIN
         if plane is not None:
             largest = np.maximum(largest, _over_plane(plane, orders[where]))
-        margin: float | np.ndarray = _MARGIN
-        if plane is not None and plane.kinked:
-            margin = np.where(orders[where] * plane.da <= 1.0, _KINK_MARGIN, _CREASE_MARGIN)
+            if plane.kinked:
+                margin = np.where(orders[where] * plane.da <= 1.0, _KINK_MARGIN, _CREASE_MARGIN)
         bound[where] = np.minimum(general[where], largest * (1 + margin))
     return tuple(bound.tolist())
 
@@ -438,16 +419,13 @@ def _halved(
         excess = np.maximum(excess, bound[~over].max(axis=0, initial=0.0))
         if not over.any():
             break
-        box = _halves(Box(*(side[over] for side in box)), np.concatenate(by_t)[over])
+        # both halves of each box, cut across t or across u
+        box, along_t = Box(*(side[over] for side in box)), np.concatenate(by_t)[over]
+        t, u = (box.t0 + box.t1) / 2, (box.u0 + box.u1) / 2
+        first = Box(box.t0, np.where(along_t, t, box.t1), box.u0, np.where(along_t, box.u1, u))
+        second = Box(np.where(along_t, t, box.t0), box.t1, np.where(along_t, box.u0, u), box.u1)
+        box = Box(*(np.concatenate(sides) for sides in zip(first, second, strict=True)))
     return excess
-
-
-def _halves(box: Box, by_t: np.ndarray) -> Box:
-    """Both halves of each box, cut across t or across u."""
-    t, u = (box.t0 + box.t1) / 2, (box.u0 + box.u1) / 2
-    first = Box(box.t0, np.where(by_t, t, box.t1), box.u0, np.where(by_t, box.u1, u))
-    second = Box(np.where(by_t, t, box.t0), box.t1, np.where(by_t, box.u0, u), box.u1)
-    return Box(*(np.concatenate(sides) for sides in zip(first, second, strict=True)))
 
 
 def _excess(laws: _Corners, orders: np.ndarray) -> np.ndarray:
@@ -550,3 +528,8 @@ def _line_corners(shift: float, box: Box) -> _Corners:
         first=tilted,
         by_t=np.ones(low.size, dtype=bool),
     )
+
+
+if __name__ == "__main__":
+    for table_kind, columns in _COLUMNS.items():
+        stored.write(_path(table_kind), np.stack([tabulate(table_kind, column) for column in range(columns)]))

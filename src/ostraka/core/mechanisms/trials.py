@@ -164,23 +164,25 @@ class BestTrial:
         for _ in range(n_trials(self.n_trials, self.eta, rng=rng)):
             setting = int(rng.integers(len(self.settings)))
             released = self.settings[setting].release(private, rng=rng)
-            score = self._score(released)
+            try:
+                if self.score is not None:
+                    score = float(self.score(released))
+                elif isinstance(released, dict):
+                    score = float(released["score"])
+                else:
+                    score = float(np.ravel(released)[0])  # type: ignore[arg-type]
+            except Exception:  # noqa: BLE001  an error would tell of a trial that nobody has paid for
+                score = -math.inf
+            if math.isnan(score):
+                score = -math.inf
             if best is None or score > highest:  # of equal ones the first: any of them, by chance alone
                 place, highest, best = setting, score, released
         named = {"setting": np.array(place), "score": np.array(highest)}
-        return named if best is None else _named(best) | named
-
-    def _score(self, released: Released) -> float:
-        try:
-            if self.score is not None:
-                score = float(self.score(released))
-            elif isinstance(released, dict):
-                score = float(released["score"])
-            else:
-                score = float(np.ravel(released)[0])  # type: ignore[arg-type]
-        except Exception:  # noqa: BLE001  an error would tell of a trial that nobody has paid for
-            return -math.inf
-        return -math.inf if math.isnan(score) else score
+        if best is None:
+            return named
+        if isinstance(best, Model):
+            best = {"model": np.frombuffer(best.data, dtype=np.uint8)}
+        return (best if isinstance(best, dict) else {"answer": best}) | named
 
     def log_best(self, log_chances: Any) -> np.ndarray:
         """Log probability that each outcome is the best one, from those of one trial; the last: no trial.
@@ -191,8 +193,18 @@ class BestTrial:
             Of one trial, in rising order of the score. Private if it is computed from private data.
         """
         up_to = np.append(0.0, np.minimum(np.cumsum(np.exp(np.asarray(log_chances, dtype=float))), 1.0))
+        # the chance that all trials are in a set which one trial is in by a share; without the empty case
+        if self.eta is None:
+            below = np.exp(self.n_trials * (up_to - 1)) - math.exp(-self.n_trials)
+        else:
+            log_gamma = math.log(_gamma(self.n_trials, self.eta))
+            below = np.log1p(up_to * math.expm1(log_gamma))
+            if self.eta == 0:
+                below = below / log_gamma
+            else:
+                below = np.expm1(-self.eta * below) / math.expm1(-self.eta * log_gamma)
         with np.errstate(divide="ignore"):
-            shares = np.log(np.diff(_chance_below(up_to, self.n_trials, self.eta)))
+            shares = np.log(np.diff(below))
         return np.append(shares, -self.n_trials if self.eta is None else -math.inf)
 
 
@@ -217,14 +229,6 @@ def n_trials(mean: float, eta: float | None, *, rng: np.random.Generator) -> int
     return number
 
 
-def _named(released: Released) -> dict[str, np.ndarray]:
-    if isinstance(released, dict):
-        return released
-    if isinstance(released, Model):
-        return {"model": np.frombuffer(released.data, dtype=np.uint8)}
-    return {"answer": released}
-
-
 @lru_cache(maxsize=256)
 def _gamma(mean: float, eta: float) -> float:
     """The parameter gamma of a truncated negative binomial number with this mean."""
@@ -237,17 +241,6 @@ def _mean(log_gamma: float, eta: float) -> float:
     """Mean of a truncated negative binomial number."""
     odds = math.expm1(-log_gamma)
     return odds / -log_gamma if eta == 0 else odds * eta / -math.expm1(eta * log_gamma)
-
-
-def _chance_below(share: np.ndarray, mean: float, eta: float | None) -> np.ndarray:
-    """The chance that all trials are in a set which one trial is in by ``share``; without the empty case."""
-    if eta is None:
-        return np.exp(mean * (share - 1)) - math.exp(-mean)
-    log_gamma = math.log(_gamma(mean, eta))
-    rest = np.log1p(share * math.expm1(log_gamma))
-    if eta == 0:
-        return np.asarray(rest / log_gamma)
-    return np.asarray(np.expm1(-eta * rest) / math.expm1(-eta * log_gamma))
 
 
 @lru_cache(maxsize=64)
@@ -267,7 +260,10 @@ def _curve(trials: tuple[Curve, ...], mean: float, eta: float | None) -> Curve:
         lemma, never = mean * _beyond(trials, np.log1p(share)), -mean
     else:
         log_gamma = math.log(_gamma(mean, eta))
-        furthest = np.minimum(_most(trials, orders, log_gamma), _theorem_2(orders, rdp, log_gamma))
+        # Theorem 2: the smallest of (1 - 1 / order) times the divergence, less log(gamma) / order; also at 1
+        with np.errstate(invalid="ignore"):
+            theorem = np.where(np.isinf(rdp), math.inf, (1 - 1 / orders) * rdp - log_gamma / orders)
+        furthest = np.minimum(_most(trials, orders, log_gamma), min(-log_gamma, float(theorem.min())))
         lemma, never = (1 + eta) * furthest, -math.inf
     cost = rdp + lemma + share * math.log(mean)
     log_sum = np.divide(cost, share, out=np.full_like(cost, math.inf), where=share > 0)
@@ -289,13 +285,6 @@ def _beyond(trials: tuple[Curve, ...], epsilons: np.ndarray) -> np.ndarray:
         for trial in trials
     ]
     return np.array([max(trial.delta(epsilon) for trial in quick) for epsilon in epsilons.tolist()])
-
-
-def _theorem_2(orders: np.ndarray, rdp: np.ndarray, log_gamma: float) -> float:
-    """The smallest of (1 - 1 / order) times the divergence, less log(gamma) / order; also at order 1."""
-    with np.errstate(invalid="ignore"):
-        other = np.where(np.isinf(rdp), math.inf, (1 - 1 / orders) * rdp - log_gamma / orders)
-    return min(-log_gamma, float(other.min()))
 
 
 def _most(trials: tuple[Curve, ...], orders: np.ndarray, log_gamma: float) -> np.ndarray:

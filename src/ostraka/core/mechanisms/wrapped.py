@@ -164,39 +164,31 @@ def amplified(curve: Curve, *, sampling_rate: float) -> Curve:
     if not finite.all():
         largest = rdp_always[-1]  # beyond 700, chance saves next to nothing
         rdp[-1] = math.log1p(sampling_rate * math.expm1(largest)) if largest <= _LARGEST else largest
-    generic = np.maximum(
-        _with_against_without(orders[finite], rdp_always[finite], sampling_rate),
-        _without_against_with(orders[finite], rdp_always[finite], sampling_rate),
-    )
-    rdp[finite] = np.minimum(generic, _gaussian(orders[finite], curve.mu_squared, sampling_rate))
+    alphas, always = orders[finite], rdp_always[finite]
+    # with against without: the binomial sum at whole orders, its chord between them, the quadratic below 2
+    integers = np.arange(2.0, math.ceil(alphas[-1]) + 1)
+    log_moments = np.concatenate([[0.0, 0.0], _between(integers, alphas, always)])  # of r, at 0, 1, 2, 3, …
+    around = np.unique(np.concatenate([np.floor(alphas), np.ceil(alphas)]))
+    whole = around[around >= 2]
+    reached = [0.0, *(_binomial(int(order), log_moments, sampling_rate) for order in whole)]
+    generic = np.interp(alphas, [1.0, *whole], reached) / (alphas - 1)
+    low = alphas < 2
+    linear = alphas[low] * sampling_rate
+    bend = np.expm1(alphas[low] * math.log1p(-sampling_rate)) + linear * (1 + _ROUNDING)
+    second = bend * _expm1(log_moments[2])
+    generic[low] = np.minimum(generic[low], np.log1p(second) / (alphas[low] - 1))
+    generic = np.maximum(generic, _without_against_with(alphas, always, sampling_rate))
+    rdp[finite] = np.minimum(generic, _gaussian(alphas, curve.mu_squared, sampling_rate))
     rdp = np.minimum(rdp * _OUTWARD, rdp_always)
-    return replace(curve, rdp=tuple(float(value) for value in rdp), laws=_laws(curve, rdp, sampling_rate))
-
-
-def _laws(curve: Curve, rdp: np.ndarray, rate: float) -> tuple[Law, ...] | None:
-    """A fixed pair that dominates one use: a Gaussian, or pure privacy, of a unit that takes part at random.
-
-    Whatever is asked of one sample is one use, whose own laws add up. A mixture of a dominated pair is
-    dominated by the same mixture of what dominates it.
-    """
-    if not curve.laws:
-        return None
-    if all(law.is_pure for law in curve.laws):
-        return (Law(PURE, float(rdp[-1])),) if math.isfinite(rdp[-1]) else None
-    return (Law.sampled(rate, curve.mu_squared),) if math.isfinite(curve.mu_squared) else None
-
-
-def _with_against_without(orders: np.ndarray, rdp: np.ndarray, rate: float) -> np.ndarray:
-    """The binomial sum at whole orders, its chord between them, the quadratic bound below 2."""
-    integers = np.arange(2.0, math.ceil(orders[-1]) + 1)
-    log_moments = np.concatenate([[0.0, 0.0], _between(integers, orders, rdp)])  # of r, at 0, 1, 2, 3, …
-    reached = np.array([0.0, *(_binomial(int(order), log_moments, rate) for order in _needed(orders))])
-    bound = np.interp(orders, [1.0, *_needed(orders)], reached) / (orders - 1)
-    low = orders < 2
-    linear = orders[low] * rate
-    second = (np.expm1(orders[low] * math.log1p(-rate)) + linear * (1 + _ROUNDING)) * _expm1(log_moments[2])
-    bound[low] = np.minimum(bound[low], np.log1p(second) / (orders[low] - 1))
-    return np.asarray(bound)
+    # A fixed pair that dominates one use: a Gaussian, or pure privacy, of a unit that takes part at random.
+    # Whatever is asked of one sample is one use, whose own laws add up. A mixture of a dominated pair is
+    # dominated by the same mixture of what dominates it.
+    laws: tuple[Law, ...] | None = None
+    if curve.laws and all(law.is_pure for law in curve.laws):
+        laws = (Law(PURE, float(rdp[-1])),) if math.isfinite(rdp[-1]) else None
+    elif curve.laws and math.isfinite(curve.mu_squared):
+        laws = (Law.sampled(sampling_rate, curve.mu_squared),)
+    return replace(curve, rdp=tuple(float(value) for value in rdp), laws=laws)
 
 
 def _without_against_with(orders: np.ndarray, rdp: np.ndarray, rate: float) -> np.ndarray:
@@ -223,12 +215,6 @@ def _between(wanted: np.ndarray, orders: np.ndarray, rdp: np.ndarray) -> np.ndar
     place = np.searchsorted(orders, wanted)
     stair = np.append(rdp, math.inf)[np.minimum(place, len(rdp))] * (wanted - 1)
     return np.asarray(np.minimum(chord, stair))
-
-
-def _needed(orders: np.ndarray) -> np.ndarray:
-    """Return the whole orders next to the given ones, from 2 on."""
-    around = np.unique(np.concatenate([np.floor(orders), np.ceil(orders)]))
-    return np.asarray(around[around >= 2])
 
 
 def _binomial(order: int, log_moments: np.ndarray, rate: float) -> float:
@@ -441,19 +427,19 @@ class StagedResponse:
         answers = np.full(len(self._matched(private)), NOT_YET, dtype=np.int64)
         for number in range(self.n_stages):
             rows = np.flatnonzero(self.stage == number)
-            answers[rows] = self._of(number, answers, len(rows)).release(private[rows], rng=rng)
+            part: RandomizedResponse | PriorResponse
+            if number == 0:
+                part = RandomizedResponse(n_classes=self.n_classes, epsilon=self.epsilon)
+            else:
+                prior = np.asarray(self.advise(number, answers.copy()))
+                if prior.shape != (len(rows), self.n_classes):
+                    raise ValueError(
+                        f"advise must return shape ({len(rows)}, {self.n_classes}) in stage {number}, got "
+                        f"{prior.shape}"
+                    )
+                part = self._advised(prior)
+            answers[rows] = part.release(private[rows], rng=rng)
         return answers
-
-    def _of(self, number: int, answers: np.ndarray, n_rows: int) -> RandomizedResponse | PriorResponse:
-        """Return the mechanism of one stage."""
-        if number == 0:
-            return RandomizedResponse(n_classes=self.n_classes, epsilon=self.epsilon)
-        prior = np.asarray(self.advise(number, answers.copy()))
-        if prior.shape != (n_rows, self.n_classes):
-            raise ValueError(
-                f"advise must return shape ({n_rows}, {self.n_classes}) in stage {number}, got {prior.shape}"
-            )
-        return self._advised(prior)
 
     def _advised(self, prior: np.ndarray) -> PriorResponse:
         return PriorResponse(prior=prior, epsilon=self.epsilon)
@@ -464,9 +450,10 @@ class StagedResponse:
         return private
 
     def __repr__(self) -> str:
+        digest = hashlib.sha256(self.stage.astype("<i8").tobytes()).hexdigest()
         return (
             f"StagedResponse(epsilon={self.epsilon!r}, n_classes={self.n_classes}, "
-            f"stage=<{len(self.stage)} in {self.n_stages} stages, sha256 {self._digest()}>)"
+            f"stage=<{len(self.stage)} in {self.n_stages} stages, sha256 {digest}>)"
         )
 
     def __eq__(self, other: object) -> bool:
@@ -476,6 +463,3 @@ class StagedResponse:
 
     def __hash__(self) -> int:
         return hash(repr(self))
-
-    def _digest(self) -> str:
-        return hashlib.sha256(self.stage.astype("<i8").tobytes()).hexdigest()
