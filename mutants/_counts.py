@@ -36,7 +36,7 @@ MUTANTS = [
     ),
     Mutant(
         "discrete noise is priced as continuous",
-        "core/mechanisms/discrete.py",
+        "core/mechanisms/exact.py",
         "return up(float(max(steps.max(), tail_steps.max())) + 4 * len(weights) * 2.0**-53 + 1e-13)",
         "return 1 / sigma",
         _PRICE + "test_the_unit_shift_is_the_largest_step_of_the_exact_quantiles",
@@ -50,7 +50,7 @@ MUTANTS = [
     ),
     Mutant(
         "undecided draws are not decided",
-        "core/mechanisms/discrete.py",
+        "core/mechanisms/exact.py",
         "for at in np.flatnonzero(table[place] == first):",
         "for at in np.flatnonzero(table[place] < first):",
         "mechanisms/test_counts.py::TestTheDraws::test_every_first_and_second_number_gives_the_law_exactly",

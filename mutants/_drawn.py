@@ -32,7 +32,7 @@ MUTANTS = [
     ),
     Mutant(
         "an enclosure that is not checked",
-        "core/mechanisms/discrete.py",
+        "core/mechanisms/exact.py",
         "width = (large - small + 4 * doubt) / density",
         "width = (large - small + 4 * doubt) / density / 8; return middle - width, middle + width",
         BY_DRAWN + "test_enclosures_hold_the_quantiles_of_both_ends_and_are_at_most_a_few_times_as_wide",
@@ -61,7 +61,7 @@ MUTANTS = [
     ),
     Mutant(
         "a noisy label row next to its cell's edge is left to the table",
-        "core/mechanisms/discrete.py",
+        "core/mechanisms/exact.py",
         "_NEAR = 2**29",
         "_NEAR = -(2**29)",
         BY_DRAWN + "test_the_table_of_normal_cells_is_near_enough_and_numbers_near_an_edge_are_settled",

@@ -27,8 +27,8 @@ MUTANTS = [
     Mutant(
         "tables that are chosen cost as one",
         "core/mechanisms/adaptive.py",
-        "self._measured(self.first[:1] * self.n_pick, self.sigma)",
-        "self._measured(self.first[:1], self.sigma)",
+        "self.measured(self.first[:1] * self.n_pick, self.sigma)",
+        "self.measured(self.first[:1], self.sigma)",
         "mechanisms/test_adaptive.py::test_the_price_is_that_of_all_counts_and_all_choices",
     ),
     Mutant(
@@ -161,7 +161,7 @@ MUTANTS = [
     Mutant(
         "rounding may make a row longer than its price",
         "core/mechanisms/sums.py",
-        "rounded[too_long] = np.trunc(exact[too_long])",
+        "rounded[too_long] = np.trunc(places[too_long])",
         "rounded[too_long] = np.ceil(exact[too_long])",
         "mechanisms/test_sums.py::TestTheSensitivity::test_no_row_on_the_grid_is_longer_than_its_price",
     ),

@@ -268,8 +268,8 @@ MUTANTS = [
     Mutant(
         "sensitivity without the root of two",
         ARGMAX,
-        'return Curve.gaussian(sensitivity=math.sqrt(2), sigma=self.sigma, moves="ballot")',
-        'return Curve.gaussian(sensitivity=1.0, sigma=self.sigma, moves="ballot")',
+        "gaussian_curve(ARGMAX, self.sigma, math.sqrt(2), bound)",
+        "gaussian_curve(ARGMAX, self.sigma, 1.0, bound)",
         "mechanisms/test_argmax.py::test_the_classic_price_is_order_over_sigma_squared",
     ),
     Mutant(
@@ -361,7 +361,7 @@ MUTANTS = [
     Mutant(
         "as many steps of another grid are the same question",
         "core/consistent.py",
-        "*names, *(self._step(name).hex() for name in names)]",
+        "*names, *map(float.hex, self._steps_of(names))]",
         "*names]",
         "test_consistent.py::test_as_many_steps_of_another_grid_are_another_question_with_other_noise",
     ),

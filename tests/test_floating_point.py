@@ -16,7 +16,7 @@ from randomgen import ChaCha
 
 from ostraka.core.kernels import draws as _draws
 from ostraka.core.mechanisms import exact as _exact
-from ostraka.core.mechanisms.discrete import GAUSSIAN, LAPLACE
+from ostraka.core.mechanisms.exact import GAUSSIAN, LAPLACE
 from ostraka.core.randomness import os_keyed, words
 
 U = mp.mpf(2) ** -53

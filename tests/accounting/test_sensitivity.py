@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 
 from ostraka.core.accounting.smooth import check_conditions, local_sensitivities, smooth_sensitivity
-from ostraka.core.mechanisms.argmax import log_q_gaussian, log_q_laplace, theorem3, theorem6
+from ostraka.core.mechanisms.argmax import theorem6
+from ostraka.core.mechanisms.law import law
 from ostraka.mechanisms import GNMax, LNMax, Threshold
 
 
 def bounds(mechanism, rows, order):
     """The 2018 bound of every row."""
-    if isinstance(mechanism, GNMax):
-        return theorem6(log_q_gaussian(rows, mechanism.sigma), mechanism.sigma, (order,))[:, 0]
-    if isinstance(mechanism, LNMax):
-        return theorem3(log_q_laplace(rows, mechanism.scale), 2 / mechanism.scale, (order,))[:, 0]
+    if not isinstance(mechanism, Threshold):
+        published = law(mechanism).stages[0].bound
+        return published.rdp(published.log_q(rows), (order,))[:, 0]
     with mp.workdps(30):
         above = [(mp.mpf(float(row.max())) - mechanism.at) / mechanism.sigma for row in rows]
         log_q = np.array([float(mp.log(mp.ncdf(-abs(x)))) for x in above])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ostraka import Adjacency, Private
-from ostraka.core.mechanisms import adaptive, discrete
+from ostraka.core.mechanisms import adaptive, exact
 from ostraka.core.mechanisms.adaptive import AdaptiveMarginals
 from ostraka.core.mechanisms.counts import NoisyMarginals
 from ostraka.core.mechanisms.particles import Particles, tallied
@@ -119,7 +119,7 @@ def test_every_table_carries_its_noise_and_all_noise_comes_from_rng(monkeypatch)
         drawn.append((sigma, shape))
         return np.zeros(shape, dtype=np.int64)
 
-    monkeypatch.setattr(discrete, "discrete_gaussian", none)
+    monkeypatch.setattr(exact, "discrete_gaussian", none)
     found = released()
     tables = {name: cells for name, cells in found.items() if name not in MODEL}
     assert drawn == [

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import chisquare, norm
 
 from ostraka import Adjacency, Budget, GNMax, Ledger, Private, release
-from ostraka.core.mechanisms import discrete as _discrete
+from ostraka.core.mechanisms import exact as _discrete
 from ostraka.core.mechanisms.counts import one_table
 from ostraka.ledger import LedgerError
 from ostraka.mechanisms import NoisyCounts

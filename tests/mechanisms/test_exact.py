@@ -12,10 +12,8 @@ from scipy import stats
 
 from ostraka import Adjacency, GNMax, LNMax, Private, Threshold
 from ostraka.core.kernels import draws as _draws
-from ostraka.core.mechanisms import discrete as _quantile
-from ostraka.core.mechanisms import discrete as _whole
 from ostraka.core.mechanisms import exact as _exact
-from ostraka.core.mechanisms.discrete import GAUSSIAN, LAPLACE, Noise
+from ostraka.core.mechanisms.exact import GAUSSIAN, LAPLACE, Noise
 from ostraka.core.mechanisms.law import law as outcome_law
 from ostraka.core.randomness import KeyedNoise, KeyedRows, further, words
 from tests.false_alarm import FALSE_ALARM
@@ -126,7 +124,7 @@ def test_enclosures_hold_the_quantiles_of_both_ends_and_are_at_most_a_few_times_
     }
     with mp.workprec(3 * bits + 200):
         for number in numbers:
-            low, high = _quantile.enclosure(kind, number, bits)
+            low, high = _exact.enclosure(kind, number, bits)
             near = quantile(kind, mp.mpf(number + 1) / 2 ** (bits + 1))
             far = quantile(kind, mp.mpf(number) / 2 ** (bits + 1))
             # mpmath's own rounding at 1/2 is all that may be below zero
@@ -298,7 +296,7 @@ def test_a_number_on_a_grid_is_rounded_exactly_and_more_bits_decide_at_its_borde
 
 @pytest.mark.parametrize("sigma", [512.0, 700.3, 5_000.0, 65_536.0])
 def test_the_table_of_normal_cells_is_near_enough_and_numbers_near_an_edge_are_settled(sigma):
-    edges = _whole._edges(sigma)
+    edges = _exact._edges(sigma)
     some = np.unique(np.linspace(1, 7.5 * sigma, 300).astype(int))
     with mp.workdps(40):
         true = {n: mp.erf(n / (mp.mpf(sigma) * mp.sqrt(2))) * 2**63 for n in some.tolist()}
@@ -312,5 +310,5 @@ def test_the_table_of_normal_cells_is_near_enough_and_numbers_near_an_edge_are_s
         def integers(self, low, high, size, dtype):
             return np.array(places if size == (len(places),) else [0], dtype=dtype)
 
-    found = _whole.half_normal(sigma, (len(places),), rng=Fixed())
+    found = _exact.half_normal(sigma, (len(places),), rng=Fixed())
     assert found.tolist() == [n + shift for n in exact for shift in (-1, 0)]

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import binomtest, chisquare
 
 from ostraka import Adjacency, Budget, Ledger, Private, release
-from ostraka.core.mechanisms import discrete as _whole
+from ostraka.core.mechanisms import exact as _whole
 from ostraka.mechanisms import OneHotGaussian, OneHotLaplace, PriorResponse, RandomizedResponse
 from tests.false_alarm import FALSE_ALARM
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from ostraka.core.mechanisms import discrete as _whole
+from ostraka.core.mechanisms import exact as _whole
 from tests.false_alarm import FALSE_ALARM
 
 

@@ -11,7 +11,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy.optimize import linprog
 
 from ostraka.core.curve import ORDERS
-from ostraka.core.mechanisms.discrete import _cells, grain
+from ostraka.core.mechanisms.exact import _cells, grain
 from ostraka.mechanisms import OneHotGaussian, OneHotLaplace, PriorResponse, RandomizedResponse
 
 SOME = [ORDERS[0], ORDERS[3], 2.0, 3.0, ORDERS[30], ORDERS[60], ORDERS[-2]]

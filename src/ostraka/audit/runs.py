@@ -19,7 +19,7 @@ from ostraka.audit.cuts import epsilon_lower_bound
 from ostraka.audit.intervals import largest_refuted
 from ostraka.audit.votes import BallotPool, VoteModel
 from ostraka.core import check
-from ostraka.core.mechanisms.discrete import log_normaliser
+from ostraka.core.mechanisms.exact import log_normaliser
 from ostraka.core.private import Adjacency, Private
 from ostraka.core.randomness import os_keyed
 

@@ -190,8 +190,7 @@ class Consistent:
             names = sorted(columns)
             n = len(columns[names[0]])
             cells, texts = np.zeros((n, len(names)), dtype=_CELL), [b""] * n
-            for j, name in enumerate(names):
-                step = self._step(name)
+            for j, (name, step) in enumerate(zip(names, self._steps_of(names).tolist(), strict=True)):
                 if columns[name].dtype.kind in "biuf":
                     cells[:, j] = _numbered(columns[name], step)
                     continue
@@ -205,7 +204,7 @@ class Consistent:
         secret = self._known()
         facts = ["ostraka/query/1", self.teachers, *names]
         if not self.grid_in_teachers:  # four steps of 0.5 and of 1.0 are two questions
-            facts = ["ostraka/query/2", self.teachers, *names, *(self._step(name).hex() for name in names)]
+            facts = ["ostraka/query/2", self.teachers, *names, *map(float.hex, self._steps_of(names))]
         head = hashlib.sha256("\x00".join(facts).encode()).digest()
         return [
             hmac.digest(secret, head + number.tobytes() + text, "sha256").hex()
@@ -266,11 +265,6 @@ class Consistent:
         if not isinstance(grid, Mapping):
             return np.full(len(names), float(grid))
         return np.array([grid.get(name, math.nan) for name in names], dtype=np.float64)
-
-    def _step(self, name: str) -> float:
-        if not isinstance(self.grid, Mapping):
-            return float(self.grid)
-        return float(self.grid.get(name, math.nan))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -469,22 +469,23 @@ def release_epsilon(
     ceiling = len(votes) * mechanism.curve()  # for any votes, if every query passes the screen
     ceiling = ceiling if order is None else _at(ceiling, order)
     terms = _Terms.of(plan, ceiling, delta)
-    if method == "auto" and not terms.hoped < ceiling.epsilon(delta):
-        best = ceiling.best_order(delta)  # the refusal to publish does not depend on the votes
-        return PublishedEpsilon(
-            epsilon=ceiling.epsilon(delta),
-            delta=delta,
-            any_votes=ceiling.epsilon(delta),
-            method="any votes",
-            order=best,
-            answers_rdp=ceiling.rdp[ceiling.orders.index(best)],
-            release_rdp=0.0,
-            confidence=1.0,
-            unit=votes.adjacency.unit,
-            simulation=rng is not None,
-            release="none",
-            published=0.0,
-        )
+    best, epsilon = ceiling.best_order(delta), ceiling.epsilon(delta)
+    record = PublishedEpsilon(  # of the refusal to publish, which does not depend on the votes
+        epsilon=epsilon,
+        delta=delta,
+        any_votes=epsilon,
+        method="any votes",
+        order=best,
+        answers_rdp=ceiling.rdp[ceiling.orders.index(best)],
+        release_rdp=0.0,
+        confidence=1.0,
+        unit=votes.adjacency.unit,
+        simulation=rng is not None,
+        release="none",
+        published=0.0,
+    )
+    if method == "auto" and not terms.hoped < epsilon:
+        return record
     plan = replace(plan, n_queries=len(rows))
     if ledger is None:
         with Ledger(":memory:", budget=Budget(epsilon=1e9, delta=delta, adaptive=False)) as scratch:
@@ -492,17 +493,14 @@ def release_epsilon(
     else:
         published = release(plan, rows, ledger=ledger, rng=rng, key=key)
     bound = plan.bound(published.item())
-    return PublishedEpsilon(
+    return replace(
+        record,
         epsilon=terms.epsilon(bound),
-        delta=delta,
-        any_votes=ceiling.epsilon(delta),
         method="smooth" if isinstance(plan, SmoothBound) else "certificate",
         order=plan.order,
         answers_rdp=bound,
         release_rdp=terms.price,
         confidence=1 - (plan.failure if isinstance(plan, SmoothBound) else plan.below()),
-        unit=votes.adjacency.unit,
-        simulation=rng is not None,
         release=repr(plan),
         published=published.item(),
     )

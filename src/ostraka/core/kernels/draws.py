@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from ostraka.core.compiled import kernel
-from ostraka.core.mechanisms.discrete import GAUSSIAN, density_and_quantile
+from ostraka.core.mechanisms.exact import GAUSSIAN, density_and_quantile
 
 # A word is a sign and 63 bits v; the size of the noise is the Q(p) that it exceeds with probability p, where
 # 2^64 p lies from v to v + 1. Between powers of two, v falls into 32 pieces, each with a polynomial for Q.

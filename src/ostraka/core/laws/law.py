@@ -162,7 +162,9 @@ SMALLEST_SHIFT, LARGEST_SHIFT = 1e-5, 0.45  # of t; outside, floats or the proof
 SHORTEST_RANGE, LONGEST_RANGE = 1e-5, 4.0  # that are followed; beyond, other bounds are as good
 
 
-def _both_ways(half: np.ndarray) -> np.ndarray:
+def _knots(near: float, far: float) -> np.ndarray:
+    """Knots on both sides of 0: so far apart up to 2 and up to 4.5, and 1 / 4 up to the edge."""
+    half = np.concatenate([np.arange(0, 2, near), np.arange(2, 4.5, far), np.arange(4.5, EDGE + 0.1, 1 / 4)])
     return np.unique(np.concatenate([-half, half]))
 
 
@@ -172,9 +174,7 @@ _FINE = Grid(np.linspace(-1.5, 1.5, 97), np.linspace(0.25, 2.75, 51))
 _FINER = _FINE._replace(left=(-0.75, 0.5), right=(0.75, 1.75))
 _FINEST = Grid(np.linspace(-0.75, 0.75, 97), np.linspace(0.5, 1.75, 51))
 _COARSE = Grid(
-    _both_ways(
-        np.concatenate([np.arange(0, 2, 1 / 16), np.arange(2, 4.5, 1 / 8), np.arange(4.5, EDGE + 0.1, 1 / 4)])
-    ),
+    _knots(1 / 16, 1 / 8),
     np.concatenate(
         [
             np.arange(-12.1, -3, 0.35),
@@ -187,13 +187,7 @@ _COARSE = Grid(
     _LEFT,
     _RIGHT,
 )
-_LINE = _both_ways(
-    np.concatenate([np.arange(0, 2, 1 / 64), np.arange(2, 4.5, 1 / 8), np.arange(4.5, EDGE + 0.1, 1 / 4)])
-)
-
-_THIN = _both_ways(
-    np.concatenate([np.arange(0, 2, 1 / 128), np.arange(2, 4.5, 1 / 16), np.arange(4.5, EDGE + 0.1, 1 / 4)])
-)
+_LINE, _THIN = _knots(1 / 64, 1 / 8), _knots(1 / 128, 1 / 16)
 
 
 @lru_cache(maxsize=4)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ostraka.core import check
-from ostraka.core.mechanisms import discrete
-from ostraka.core.mechanisms.counts import NoisyMarginals, coded_rows
+from ostraka.core.mechanisms import exact
+from ostraka.core.mechanisms.counts import CodedTable, coded_rows
 from ostraka.core.mechanisms.particles import SAMPLING, Particles, tallied
 from ostraka.core.mechanisms.selection import Selection
 from ostraka.core.private import Adjacency, Private
@@ -40,7 +40,7 @@ ROWS, WEIGHTS, THETA = "rows", "weights", "theta"  # names of the model's arrays
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdaptiveMarginals:
+class AdaptiveMarginals(CodedTable):
     """Counts of every column, then of pairs and triples of columns that are chosen in batches.
 
     After each batch a public model (:class:`~ostraka.core.mechanisms.particles.Particles`) is fitted to all
@@ -113,41 +113,27 @@ class AdaptiveMarginals:
         check.integer(grain=self.grain, least=1)
         if self.grain > _MOST_GRAIN or max(self.sizes, default=0) > _MOST_GRAIN:
             raise ValueError(f"grain and sizes must be at most {_MOST_GRAIN:,}, which two bytes hold")
-        if self.target is not None and not 0 <= self.target < len(self.sizes):
-            raise ValueError(f"target must be a column from 0 to {len(self.sizes) - 1}, got {self.target!r}")
-        if not self.first:
-            raise ValueError("a table must have one column or more beside the target")
         most = len(self.candidates())
         if self.n_pick > most:
             raise ValueError(f"n_pick must be at most {most}, the number of candidates, got {self.n_pick}")
-        self._measured(self.first, self.sigma_first)
+        self.measured(self.first, self.sigma_first)
         self._choice()
 
     @property
     def first(self) -> tuple[tuple[int, ...], ...]:
         """The columns of the tables that are counted first."""
-        others = [j for j in range(len(self.sizes)) if j != self.target]
+        others = self.others(self.target)
         if self.target is None:
             return tuple((j,) for j in others)
         return tuple((min(j, self.target), max(j, self.target)) for j in others)
 
-    @property
-    def promise(self) -> Adjacency:
-        """The rows of one unit have a total weight of at most ``grain``."""
-        return Adjacency(moves="row", at_most=float(self.grain), relation="add-or-remove")
-
     def curve(self) -> Curve:
         """Cost of one release of all tables."""
-        total = self._measured(self.first, self.sigma_first).curve()
+        total = self.measured(self.first, self.sigma_first).curve()
         if self.n_pick:
             total += self.n_pick * replace(self._choice().curve(), moves="row")
-            total += self._measured(self.first[:1] * self.n_pick, self.sigma).curve()
+            total += self.measured(self.first[:1] * self.n_pick, self.sigma).curve()
         return total
-
-    def uses(self, private: Private) -> int:
-        """One use for all tables together."""
-        coded_rows(private, self.sizes)
-        return 1
 
     def release(self, private: Private, *, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """The noisy counts by name, such as ``"0,3"``, in their order; and the model.
@@ -202,7 +188,7 @@ class AdaptiveMarginals:
     def _noisy(self, columns: tuple[int, ...], cells: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         shape = [self.sizes[j] for j in columns]
         return np.asarray(
-            cells.reshape(shape) + discrete.discrete_gaussian(self.sigma_of(columns), tuple(shape), rng=rng)
+            cells.reshape(shape) + exact.discrete_gaussian(self.sigma_of(columns), tuple(shape), rng=rng)
         )
 
     def model(
@@ -285,9 +271,6 @@ class AdaptiveMarginals:
             wrong += SAMPLING * np.minimum(np.sqrt(self.grain * rows * expected), expected).sum()
             scores[k] = np.abs(cells - np.rint(expected).astype(np.int64)).sum() - int(wrong)
         return scores
-
-    def _measured(self, columns: tuple[tuple[int, ...], ...], sigma: float) -> NoisyMarginals:
-        return NoisyMarginals(sizes=self.sizes, columns=columns, sigma=sigma, grain=self.grain)
 
     def _choice(self) -> Selection:
         return Selection(epsilon=self.select_epsilon, sensitivity=self.grain)

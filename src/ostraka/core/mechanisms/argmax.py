@@ -18,7 +18,6 @@ from ostraka.core import check
 from ostraka.core.curve import ORDERS, Curve
 from ostraka.core.laws.law import ARGMAX, LAPLACE_COUNT, Law
 from ostraka.core.mechanisms import exact, tight
-from ostraka.core.mechanisms.discrete import GAUSSIAN, LAPLACE
 from ostraka.core.mechanisms.law import OutcomeLaw
 from ostraka.core.numeric import up
 from ostraka.core.private import Adjacency
@@ -42,7 +41,11 @@ class GaussianBound:
 
     def log_q(self, counts: np.ndarray) -> np.ndarray:
         """Log of a bound on the probability of another outcome than the likeliest, one a query (Prop. 7)."""
-        return log_q_gaussian(counts, self.sigma)
+        return self._log_q(_behind(counts))
+
+    def _log_q(self, behind: np.ndarray) -> np.ndarray:
+        """Prop. 7 from the gap of each other class to the plurality, in votes, at most 0."""
+        return _union(scipy.special.log_ndtr(behind / (math.sqrt(2) * self.sigma)))
 
     def rdp(self, log_q: np.ndarray, orders: tuple[float, ...] = ORDERS) -> np.ndarray:
         """The bound, shape (n_queries, n_orders), nats."""
@@ -50,7 +53,7 @@ class GaussianBound:
 
     def points(self, behind: np.ndarray) -> np.ndarray:
         """``log_q`` on a scale in ballots, on which one ballot moves it by at most 1."""
-        log_each = union_gaussian(behind, self.sigma) - math.log(behind.shape[1])
+        log_each = self._log_q(behind) - math.log(behind.shape[1])
         return np.asarray(-scipy.special.ndtri_exp(log_each) * self.sigma / math.sqrt(2))
 
     def at_points(self, point: np.ndarray, *, n_classes: int, order: float) -> np.ndarray:
@@ -79,7 +82,11 @@ class LaplaceBound:
 
     def log_q(self, counts: np.ndarray) -> np.ndarray:
         """Log of a bound on the probability of another outcome than the likeliest, one a query (Lemma 4)."""
-        return log_q_laplace(counts, self.scale)
+        return self._log_q(_behind(counts))
+
+    def _log_q(self, behind: np.ndarray) -> np.ndarray:
+        """Lemma 4 from the gap of each other class to the plurality, in votes, at most 0."""
+        return _union(np.log((2 - behind / self.scale) / 4) + behind / self.scale)
 
     def rdp(self, log_q: np.ndarray, orders: tuple[float, ...] = ORDERS) -> np.ndarray:
         """The bound, shape (n_queries, n_orders), nats."""
@@ -87,7 +94,7 @@ class LaplaceBound:
 
     def points(self, behind: np.ndarray) -> np.ndarray:
         """``log_q`` on a scale in ballots, on which one ballot moves it by at most 1."""
-        return np.asarray(-union_laplace(behind, self.scale) * self.scale / 2)
+        return np.asarray(-self._log_q(behind) * self.scale / 2)
 
     def at_points(self, point: np.ndarray, *, n_classes: int, order: float) -> np.ndarray:
         """The bound at these points of the scale."""
@@ -203,13 +210,11 @@ class GNMax(_NoisyMax):
         and many answers also compose exactly (docs/composition.md): the smallest of all counts.
         """
         check.one_of(bound=bound, allowed=("exact", "tight", "classic"))
-        if bound == "classic":
-            return Curve.gaussian(sensitivity=math.sqrt(2), sigma=self.sigma, moves="ballot")
-        return _curve(self, bound)
+        return gaussian_curve(ARGMAX, self.sigma, math.sqrt(2), bound)
 
     @property
     def _noise(self) -> tuple[int, float]:
-        return GAUSSIAN, self.sigma
+        return exact.GAUSSIAN, self.sigma
 
     def law(self) -> OutcomeLaw:
         """One stage; its bound is Theorem 6 of 2018."""
@@ -226,10 +231,14 @@ class GNMax(_NoisyMax):
 
 
 @lru_cache(maxsize=1024)
-def _curve(mechanism: GNMax, bound: str) -> Curve:
-    classic, shift = GNMax.curve(mechanism, bound="classic"), 1 / mechanism.sigma
-    rdp = tuple(map(min, tight.gaussian_argmax(shift, ORDERS), classic.rdp))
-    return replace(classic, rdp=rdp, laws=(Law(ARGMAX, up(shift)),) if bound == "exact" else None)
+def gaussian_curve(kind: str, sigma: float, sensitivity: float, bound: str) -> Curve:
+    """Cost of one Gaussian argmax or screen, as its ``curve`` states each bound."""
+    classic = Curve.gaussian(sensitivity=sensitivity, sigma=sigma, moves="ballot")
+    if bound == "classic":
+        return classic
+    prices = (tight.gaussian_argmax if kind == ARGMAX else tight.gaussian_screen)(1 / sigma, ORDERS)
+    laws = (Law(kind, up(1 / sigma)),) if bound == "exact" else None
+    return replace(classic, rdp=tuple(map(min, prices, classic.rdp)), laws=laws)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,7 +287,7 @@ class LNMax(_NoisyMax):
 
     @property
     def _noise(self) -> tuple[int, float]:
-        return LAPLACE, self.scale
+        return exact.LAPLACE, self.scale
 
     def law(self) -> OutcomeLaw:
         """One stage; both bounds are Theorem 3 of 2017."""
@@ -296,26 +305,6 @@ class LNMax(_NoisyMax):
 
 
 _TINY = float(np.finfo(float).tiny)  # a positive cost that underflows is still positive
-
-
-def log_q_gaussian(counts: np.ndarray, sigma: float) -> np.ndarray:
-    """Prop. 7: log of the union bound on Pr[outcome != plurality], never above log(1 - 1/n_classes)."""
-    return union_gaussian(_behind(counts), sigma)
-
-
-def log_q_laplace(counts: np.ndarray, scale: float) -> np.ndarray:
-    """Lemma 4 of 2017: the same bound for Laplace noise."""
-    return union_laplace(_behind(counts), scale)
-
-
-def union_gaussian(behind: np.ndarray, sigma: float) -> np.ndarray:
-    """Prop. 7 from the gap of each other class to the plurality, in votes, at most 0."""
-    return _union(scipy.special.log_ndtr(behind / (math.sqrt(2) * sigma)))
-
-
-def union_laplace(behind: np.ndarray, scale: float) -> np.ndarray:
-    """Lemma 4 of 2017: the same bound for Laplace noise."""
-    return _union(np.log((2 - behind / scale) / 4) + behind / scale)
 
 
 def _behind(counts: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ import numpy as np
 from ostraka.core import check
 from ostraka.core.curve import ORDERS, Curve
 from ostraka.core.laws.law import GAUSSIAN, Law
-from ostraka.core.mechanisms import discrete
+from ostraka.core.mechanisms import exact
 from ostraka.core.mechanisms.selection import Selection
 from ostraka.core.numeric import up
 from ostraka.core.private import RELATIONS, Adjacency, Private
@@ -94,8 +94,8 @@ class NoisyCounts:
         rdp = tuple(up(order * (shift * shift) / 2, ulps=4) for order in ORDERS)
         if shift > _FURTHEST_SHIFT:
             return Curve(ORDERS, rdp, "vector")
-        mu = up(l2 * discrete.unit_shift(self.sigma, reach=math.ceil(l2)), ulps=4)
-        slack = up(l2**2) * discrete.tail_mass(self.sigma)
+        mu = up(l2 * exact.unit_shift(self.sigma, reach=math.ceil(l2)), ulps=4)
+        slack = up(l2**2) * exact.tail_mass(self.sigma)
         mu_squared = up(mu**2)
         return Curve(
             ORDERS, rdp, "vector", mu_squared=mu_squared, slack=slack, laws=(Law(GAUSSIAN, mu_squared),)
@@ -109,7 +109,7 @@ class NoisyCounts:
     def release(self, private: Private, *, rng: np.random.Generator) -> np.ndarray:
         """The noisy counts, int64 of the shape of the table. Some may be negative."""
         counts = _integers(private)
-        return np.asarray(counts + discrete.discrete_gaussian(self.sigma, counts.shape, rng=rng))
+        return np.asarray(counts + exact.discrete_gaussian(self.sigma, counts.shape, rng=rng))
 
     def information(self, counts: Any) -> np.ndarray:
         """Fisher information of one release, shape (n_rows, n_classes, n_classes), per count squared.
@@ -122,7 +122,7 @@ class NoisyCounts:
     def log_likelihood(self, answers: Any, counts: Any) -> np.ndarray:
         """Exact log probability of each released count, given the count; nats, of the shape of both."""
         apart = np.asarray(answers, dtype=np.int64) - np.asarray(counts, dtype=np.int64)
-        return np.asarray(-((apart / self.sigma) ** 2) / 2 - discrete.log_normaliser(self.sigma))
+        return np.asarray(-((apart / self.sigma) ** 2) / 2 - exact.log_normaliser(self.sigma))
 
 
 def one_table(votes: Private) -> Private:
@@ -169,8 +169,8 @@ def _integers(private: Private) -> NDArray[np.int64]:
     """The counts as int64, exactly."""
     values = private.open()
     kind = values.dtype.kind
-    exact = kind in "iu" or (kind == "f" and bool((values == np.floor(values)).all()))
-    if not exact or (values.size and not (values.min() >= -_MOST_COUNT and values.max() <= _MOST_COUNT)):
+    whole = kind in "iu" or (kind == "f" and bool((values == np.floor(values)).all()))
+    if not whole or (values.size and not (values.min() >= -_MOST_COUNT and values.max() <= _MOST_COUNT)):
         raise ValueError(f"counts of shape {values.shape} must be integers of at most 2^52 in size")
     return values.astype(np.int64)
 
@@ -179,8 +179,39 @@ _MOST_CELLS = 50_000_000
 _BLOCK = 2**17  # rows that are counted at once, so that few numbers are in memory
 
 
+class CodedTable:
+    """The common part of mechanisms for one table of coded rows, those of one unit of bounded weight."""
+
+    __slots__ = ()
+    sizes: tuple[int, ...]
+    grain: int
+
+    @property
+    def promise(self) -> Adjacency:
+        """The rows of one unit have a total weight of at most ``grain``."""
+        return Adjacency(moves="row", at_most=float(self.grain), relation="add-or-remove")
+
+    def uses(self, private: Private) -> int:
+        """One use for all tables together."""
+        coded_rows(private, self.sizes)
+        return 1
+
+    def measured(self, columns: Sequence[tuple[int, ...]], sigma: float) -> NoisyMarginals:
+        """Noisy counts of these columns, which are fixed in advance or public by then."""
+        return NoisyMarginals(sizes=self.sizes, columns=tuple(columns), sigma=sigma, grain=self.grain)
+
+    def others(self, target: int | None) -> tuple[int, ...]:
+        """All columns but the target, which must be one of them; one or more."""
+        width = len(self.sizes)
+        if target is not None and not 0 <= target < width:
+            raise ValueError(f"target must be a column from 0 to {width - 1}, got {target!r}")
+        if width <= (target is not None):
+            raise ValueError("a table must have one column or more beside the target")
+        return tuple(j for j in range(width) if j != target)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NoisyMarginals:
+class NoisyMarginals(CodedTable):
     """Several marginals of one table, each with discrete Gaussian noise on every cell.
 
     Parameters
@@ -231,26 +262,16 @@ class NoisyMarginals:
             )
         self._noise()
 
-    @property
-    def promise(self) -> Adjacency:
-        """The rows of one unit have a total weight of at most ``grain``."""
-        return Adjacency(moves="row", at_most=float(self.grain), relation="add-or-remove")
-
     def curve(self) -> Curve:
         """Cost of one release of all marginals."""
         return replace(self._noise().curve(), moves="row")
-
-    def uses(self, private: Private) -> int:
-        """One use for all marginals together."""
-        coded_rows(private, self.sizes)
-        return 1
 
     def release(self, private: Private, *, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """The noisy counts by name, such as ``"0,3"``; int64, each of the sizes of its columns."""
         rows = coded_rows(private, self.sizes)
         tables = {}
         for chosen, cells in zip(self.columns, counts(rows, self.sizes, self.columns), strict=True):
-            noise = discrete.discrete_gaussian(self.sigma, cells.shape, rng=rng)
+            noise = exact.discrete_gaussian(self.sigma, cells.shape, rng=rng)
             tables[",".join(map(str, chosen))] = cells + noise
         return tables
 
@@ -260,7 +281,7 @@ class NoisyMarginals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TreeMarginals:
+class TreeMarginals(CodedTable):
     """Marginals of every column with a target, and of a forest of pairs of columns with the target.
 
     Three steps, all paid for at once. Every column is counted with the target. Pairs of columns are chosen
@@ -306,22 +327,13 @@ class TreeMarginals:
     def __post_init__(self) -> None:
         _check_sizes(self.sizes)
         check.positive(sigma_triples=self.sigma_triples)
-        if self.target is not None and not 0 <= self.target < len(self.sizes):
-            raise ValueError(f"target must be a column from 0 to {len(self.sizes) - 1}, got {self.target!r}")
-        if not self.features:
-            raise ValueError("a table must have one column or more beside the target")
         self._first()
         self._choice()
 
     @property
     def features(self) -> tuple[int, ...]:
         """All columns but the target."""
-        return tuple(j for j in range(len(self.sizes)) if j != self.target)
-
-    @property
-    def promise(self) -> Adjacency:
-        """The rows of one unit have a total weight of at most ``grain``."""
-        return Adjacency(moves="row", at_most=float(self.grain), relation="add-or-remove")
+        return self.others(self.target)
 
     def curve(self) -> Curve:
         """Cost of one release of all marginals."""
@@ -331,11 +343,6 @@ class TreeMarginals:
             total += n_pairs * replace(self._choice().curve(), moves="row")
             total += self._last(list(combinations(self.features, 2))[:n_pairs]).curve()
         return total
-
-    def uses(self, private: Private) -> int:
-        """One use for all marginals together."""
-        coded_rows(private, self.sizes)
-        return 1
 
     def release(self, private: Private, *, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """The noisy counts by name; names of three columns are those of the chosen pairs."""
@@ -377,12 +384,10 @@ class TreeMarginals:
         return self.sigma_triples if triple else self.sigma_pairs
 
     def _first(self) -> NoisyMarginals:
-        columns = tuple(self._with_target(j) for j in self.features)
-        return NoisyMarginals(sizes=self.sizes, columns=columns, sigma=self.sigma_pairs, grain=self.grain)
+        return self.measured([self._with_target(j) for j in self.features], self.sigma_pairs)
 
     def _last(self, pairs: list[tuple[int, int]]) -> NoisyMarginals:
-        columns = tuple(self._with_target(a, b) for a, b in pairs)
-        return NoisyMarginals(sizes=self.sizes, columns=columns, sigma=self.sigma_triples, grain=self.grain)
+        return self.measured([self._with_target(a, b) for a, b in pairs], self.sigma_triples)
 
     def _choice(self) -> Selection:
         return Selection(epsilon=self.select_epsilon, sensitivity=self.grain)

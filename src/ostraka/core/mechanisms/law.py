@@ -226,11 +226,9 @@ class OutcomeLaw:
     @classmethod
     def of(cls, mechanism: Any, **stated: Any) -> OutcomeLaw:
         """One stage, of which ``stated`` says more; what is left out is slower, or there is none of it."""
-        offered = {
-            field: getattr(mechanism, name, None)
-            for field, name in (("slopes", "log_outcomes_gradient"), ("information", "information"))
-        }
-        return cls((Stage(mechanism=mechanism, **{**offered, **stated}),))
+        stated.setdefault("slopes", getattr(mechanism, "log_outcomes_gradient", None))
+        stated.setdefault("information", getattr(mechanism, "information", None))
+        return cls((Stage(mechanism=mechanism, **stated),))
 
     @classmethod
     def wrapped(cls, wrapper: Any, **stated: Any) -> OutcomeLaw:

@@ -16,7 +16,7 @@ from scipy.special import logsumexp
 from ostraka.core import check
 from ostraka.core.curve import ORDERS, Curve
 from ostraka.core.laws.law import Law
-from ostraka.core.mechanisms import discrete
+from ostraka.core.mechanisms import exact
 from ostraka.core.numeric import up
 from ostraka.core.private import Adjacency
 
@@ -159,7 +159,7 @@ class RandomizedResponse(Labels):
     def release(self, private: Private, *, rng: np.random.Generator) -> np.ndarray:
         """One class a row, int64 of shape (n,)."""
         labels = hard(private, self.n_classes)
-        keep, others = discrete.weights(self.epsilon, self.n_classes)
+        keep, others = exact.weights(self.epsilon, self.n_classes)
         numbers = rng.integers(0, keep + others * (self.n_classes - 1), size=labels.shape)
         return np.asarray((labels + _step(numbers, keep, others)) % self.n_classes)
 
@@ -255,7 +255,7 @@ class PriorResponse(Labels):
         place = np.take_along_axis(order.argsort(axis=1), labels[:, None], axis=1)[:, 0]
         # for each row, whole weights of the true class and of any other class
         sizes, row = np.unique(self.kept, return_inverse=True)
-        pairs = [discrete.weights(self.epsilon, k) for k in sizes.tolist()]
+        pairs = [exact.weights(self.epsilon, k) for k in sizes.tolist()]
         keep, others = np.array(pairs, dtype=np.int64).reshape(-1, 2)[row].T
         step = _step(rng.integers(0, keep + others * (self.kept - 1)), keep, others)
         anywhere = rng.integers(0, self.kept)  # drawn for every row, needed or not

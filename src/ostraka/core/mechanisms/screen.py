@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from scipy.special import log_ndtr, logsumexp
 
 from ostraka.core import check
-from ostraka.core.curve import ORDERS, Curve
-from ostraka.core.laws.law import SCREEN, Law
-from ostraka.core.mechanisms import exact, tight
-from ostraka.core.mechanisms.argmax import ScreenBound
+from ostraka.core.laws.law import SCREEN
+from ostraka.core.mechanisms import exact
+from ostraka.core.mechanisms.argmax import ScreenBound, gaussian_curve
 from ostraka.core.mechanisms.law import (
     ABSTAIN,
     BallotMechanism,
@@ -28,8 +26,10 @@ from ostraka.core.mechanisms.law import (
     law,
     rescaled,
 )
-from ostraka.core.numeric import up
 from ostraka.core.private import Adjacency, Private
+
+if TYPE_CHECKING:
+    from ostraka.core.curve import Curve
 
 LARGEST, EVERY = 1, 2  # as compiled code has them; 0 is no screen
 _HALF_LOG_2PI = 0.9189385332046727
@@ -87,10 +87,7 @@ class Threshold:
         of all counts.
         """
         check.one_of(bound=bound, allowed=("exact", "tight", "classic"))
-        if bound == "classic":
-            sensitivity = 2**0.5 if self.noise == "every" else 1.0
-            return Curve.gaussian(sensitivity=sensitivity, sigma=self.sigma, moves="ballot")
-        return _curve(self, bound)
+        return gaussian_curve(SCREEN, self.sigma, 2**0.5 if self.noise == "every" else 1.0, bound)
 
     def uses(self, private: Private) -> int:
         """One use a query."""
@@ -143,13 +140,6 @@ class Threshold:
         if self.noise == "largest":
             counts = counts.max(axis=1, keepdims=True)
         return exact.reaches(counts, self.at, scale=self.sigma, rng=rng)
-
-
-@lru_cache(maxsize=1024)
-def _curve(mechanism: Threshold, bound: str) -> Curve:
-    classic, shift = Threshold.curve(mechanism, bound="classic"), 1 / mechanism.sigma
-    rdp = tuple(map(min, tight.gaussian_screen(shift, ORDERS), classic.rdp))
-    return replace(classic, rdp=rdp, laws=(Law(SCREEN, up(shift)),) if bound == "exact" else None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ import numpy as np
 from ostraka.core import check
 from ostraka.core.curve import ORDERS, Curve
 from ostraka.core.laws.law import PURE, Law
-from ostraka.core.mechanisms import discrete, response, tight
+from ostraka.core.mechanisms import exact, response, tight
 from ostraka.core.numeric import up
 from ostraka.core.private import Adjacency
 
@@ -69,7 +69,7 @@ class OneHotLaplace(response.Labels):
     def curve(self) -> Curve:
         """Cost of one release of all labels."""
         order = np.array(ORDERS)
-        apart = np.append(order[:-1] / (order[:-1] - 1), 1.0) * discrete.EXACTNESS
+        apart = np.append(order[:-1] / (order[:-1] - 1), 1.0) * exact.EXACTNESS
         two = 2 * (tight.laplace_rdp(1 / self.scale, order) * _ROUNDING + apart)
         rdp = tuple(np.minimum(two, 2 / self.scale).tolist())
         return Curve(ORDERS, rdp, "label", laws=(Law(PURE, rdp[-1]),))
@@ -82,16 +82,16 @@ class OneHotLaplace(response.Labels):
         check.nonnegative(epsilon=epsilon)
         if epsilon >= 2 / self.scale:
             return 0.0
-        r = min(2 / self.scale - epsilon + 4 * discrete.EXACTNESS, 2 / self.scale)
-        return -math.expm1(-r / 2) - r / 4 * math.exp(-r / 2) + 4 * discrete.EXACTNESS
+        r = min(2 / self.scale - epsilon + 4 * exact.EXACTNESS, 2 / self.scale)
+        return -math.expm1(-r / 2) - r / 4 * math.exp(-r / 2) + 4 * exact.EXACTNESS
 
     def release(self, private: Private, *, rng: np.random.Generator) -> np.ndarray:
         """One noisy row a label, float64 of shape (n, n_classes)."""
         labels = response.hard(private, self.n_classes)
-        grain = discrete.grain(self.scale)
+        grain = exact.grain(self.scale)
         # the law drawn may be off by a little: so is its scale, to the safe side
-        rate = grain * (1 / self.scale - discrete.EXACTNESS)
-        return _noised(labels, discrete.geometric(rate, (len(labels), self.n_classes), rng=rng), grain, rng)
+        rate = grain * (1 / self.scale - exact.EXACTNESS)
+        return _noised(labels, exact.geometric(rate, (len(labels), self.n_classes), rng=rng), grain, rng)
 
     def log_likelihood(self, answers: Any) -> np.ndarray:
         """Log density of each answer under each label, up to a constant for each row."""
@@ -147,8 +147,8 @@ class OneHotGaussian(response.Labels):
     def release(self, private: Private, *, rng: np.random.Generator) -> np.ndarray:
         """One noisy row a label, float64 of shape (n, n_classes)."""
         labels = response.hard(private, self.n_classes)
-        grain = discrete.grain(self.sigma)
-        size = discrete.half_normal(self.sigma / grain, (len(labels), self.n_classes), rng=rng)
+        grain = exact.grain(self.sigma)
+        size = exact.half_normal(self.sigma / grain, (len(labels), self.n_classes), rng=rng)
         return _noised(labels, size, grain, rng)
 
     def log_likelihood(self, answers: Any) -> np.ndarray:
@@ -247,11 +247,11 @@ def on_grid(rows: np.ndarray, *, sigma: float, shares: np.ndarray | None = None)
     share = np.ones(len(rows)) if shares is None else shares
     square = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
     limit = share * (1 - 1e-9)
-    exact = rows * (units(sigma) * np.minimum(1.0, limit / np.sqrt(np.maximum(square, 1e-300))))[:, None]
-    rounded: np.ndarray = np.rint(exact)
+    places = rows * (units(sigma) * np.minimum(1.0, limit / np.sqrt(np.maximum(square, 1e-300))))[:, None]
+    rounded: np.ndarray = np.rint(places)
     allowed = (longest(sigma) * share) ** 2 * (1 - 1e-9)
     too_long = np.einsum("ij,ij->i", rounded, rounded) > allowed
-    rounded[too_long] = np.trunc(exact[too_long])
+    rounded[too_long] = np.trunc(places[too_long])
     return rounded
 
 
@@ -262,7 +262,7 @@ def with_noise(
 
     ``cells``: of the grid in one standard deviation of the noise.
     """
-    size = discrete.half_normal(cells, totals.shape, rng=rng)
+    size = exact.half_normal(cells, totals.shape, rng=rng)
     halves: np.ndarray = 2 * totals.astype(np.int64) + (2 * size + 1) * (
         1 - 2 * rng.integers(0, 2, size=size.shape)
     )
