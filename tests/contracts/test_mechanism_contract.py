@@ -28,14 +28,12 @@ from ostraka import (
 )
 from ostraka.core.accounting.bounds import exact_rdp
 from ostraka.core.mechanisms.adaptive import AdaptiveMarginals
-from ostraka.core.mechanisms.counts import NoisyCounts
+from ostraka.core.mechanisms.counts import NoisyCounts, NoisyMarginals, TreeMarginals
 from ostraka.core.mechanisms.law import outcome_places
-from ostraka.core.mechanisms.marginals import NoisyMarginals, TreeMarginals
 from ostraka.core.mechanisms.response import PriorResponse, RandomizedResponse
-from ostraka.core.mechanisms.selection import Selection
+from ostraka.core.mechanisms.selection import Selection, TokenDraw
 from ostraka.core.mechanisms.skellam import SkellamMax, SkellamSum
 from ostraka.core.mechanisms.sums import GaussianSums, OneHotGaussian, OneHotLaplace
-from ostraka.core.mechanisms.tokens import TokenDraw
 from ostraka.core.mechanisms.trials import BestTrial
 from ostraka.core.mechanisms.wrapped import Subsampled, Weighted
 from tests.false_alarm import FALSE_ALARM

@@ -149,7 +149,7 @@ def tabulate(kind: str, sizes: Iterable[float]) -> np.ndarray:
     )  # what a point lacks is added to all knots around it
     numbers = np.ceil((knots - _LEAST) * (_STEPS / _SPAN)) + 1  # one: far more than all rounding
     numbers[1:][exact[_COUNTS[1:] - 1, 0] >= 1] = _STEPS
-    return np.minimum(numbers, _STEPS).astype("<u2")
+    return np.asarray(np.minimum(numbers, _STEPS).astype("<u2"))
 
 
 def _exact(law: Law) -> np.ndarray:
