@@ -30,7 +30,7 @@ def served(events):
 
     rows = Rows(("a",), (True,), most=1)
     there = SimpleNamespace(
-        start=lambda: None, close=close, rows=rows, classes=["yes", "no"], settings=Settings()
+        start=lambda: None, close=close, rows=rows, classes=["yes", "no"], settings=Settings(), keys=None
     )
     return Application(there)
 

@@ -162,7 +162,18 @@ class Deployment:
         name = json.dumps([url, question], sort_keys=True).encode()
         self._name = hashlib.sha256(name).hexdigest()[:16]
         self._record = record
-        self._kept = [] if record is None or not record.exists() else self._read(record)
+        self._kept: list[str] = []  # this world's answers on file
+        if record is not None and record.exists():
+            text = record.read_text(encoding="utf-8")
+            lines = text[: text.rfind("\n") + 1]  # a line cut short by a crash is asked again
+            if lines != text:
+                record.write_text(lines, encoding="utf-8")
+            rows = list(csv.DictReader(lines.splitlines()))
+            mine = [row for row in rows if row.get("world") == world]
+            others = any(row.get("question") != self._name for row in mine)
+            if others or any(set(row) != {"world", "question", "answer"} for row in rows):
+                raise ValueError(f"{record} holds answers to another question: give --record another name")
+            self._kept = [str(row["answer"]) for row in mine]
         self.refused = ""
 
     def ask(self, n: int) -> list[str]:
@@ -195,7 +206,29 @@ class Deployment:
         except Late:
             raise self._unanswered("nothing") from None
         if answer.status == 200:
-            return self._keep(_labels(answer.body, n, self._url))
+            try:
+                content = json.loads(answer.body)
+            except ValueError:
+                content = None
+            if isinstance(content, dict):
+                lists = (content[name] for name in _FIELDS if isinstance(content.get(name), list))
+                content = next(lists, None)
+            if not isinstance(content, list) or len(content) != n:
+                raise ValueError(
+                    f"{self._url} must reply with a list of {n} labels, under one of {', '.join(_FIELDS)}"
+                )
+            labels = [item.get("label") if isinstance(item, dict) else item for item in content]
+            if any(isinstance(label, list | dict) for label in labels):
+                raise ValueError(f"{self._url} must reply with labels: numbers or text")
+            answers = [label if isinstance(label, str) else json.dumps(label) for label in labels]
+            if self._record is not None:
+                new = not self._record.exists()
+                with self._record.open("a", newline="", encoding="utf-8") as file:
+                    rows = csv.writer(file, lineterminator="\n")
+                    if new:
+                        rows.writerow(("world", "question", "answer"))
+                    rows.writerows((self._world, self._name, answer) for answer in answers)
+            return answers
         if answer.status == 402:
             self.refused = "its budget is spent"
             return []
@@ -211,41 +244,3 @@ class Deployment:
     def _unanswered(self, what: str) -> ValueError:
         place = "" if self._record is None else f"; the answers so far are in {self._record}"
         return ValueError(f"{self._url} answered {what} for {self._patience:g} s{place}")
-
-    def _keep(self, answers: list[str]) -> list[str]:
-        if self._record is not None:
-            new = not self._record.exists()
-            with self._record.open("a", newline="", encoding="utf-8") as file:
-                rows = csv.writer(file, lineterminator="\n")
-                if new:
-                    rows.writerow(("world", "question", "answer"))
-                rows.writerows((self._world, self._name, answer) for answer in answers)
-        return answers
-
-    def _read(self, record: Path) -> list[str]:
-        """Return this world's answers on file; refuse a file of answers to another question."""
-        text = record.read_text(encoding="utf-8")
-        lines = text[: text.rfind("\n") + 1]  # a line cut short by a crash is asked again
-        if lines != text:
-            record.write_text(lines, encoding="utf-8")
-        rows = list(csv.DictReader(lines.splitlines()))
-        mine = [row for row in rows if row.get("world") == self._world]
-        others = any(row.get("question") != self._name for row in mine)
-        if others or any(set(row) != {"world", "question", "answer"} for row in rows):
-            raise ValueError(f"{record} holds answers to another question: give --record another name")
-        return [str(row["answer"]) for row in mine]
-
-
-def _labels(text: bytes, n: int, url: str) -> list[str]:
-    try:
-        content = json.loads(text)
-    except ValueError:
-        content = None
-    if isinstance(content, dict):
-        content = next((content[name] for name in _FIELDS if isinstance(content.get(name), list)), None)
-    if not isinstance(content, list) or len(content) != n:
-        raise ValueError(f"{url} must reply with a list of {n} labels, under one of {', '.join(_FIELDS)}")
-    labels = [item.get("label") if isinstance(item, dict) else item for item in content]
-    if any(isinstance(label, list | dict) for label in labels):
-        raise ValueError(f"{url} must reply with labels: numbers or text")
-    return [label if isinstance(label, str) else json.dumps(label) for label in labels]

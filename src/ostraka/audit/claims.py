@@ -201,31 +201,33 @@ def audit_mechanism(
     exact = np.maximum(of_laws(laws[0], laws[1], order), of_laws(laws[1], laws[0], order))
     fits = all(follows(count, law) for count, law in zip(counts, laws, strict=True))
     measures = order_measures(orders, upper=upper, exact=exact, lower=bound.rdp)
-    verdict, sentence = _judged(measures, fits=fits, trials=trials, confidence=confidence)
-    finding = bound.finding(name=repr(mechanism), verdict=verdict, sentence=sentence, measures=measures)
-    return replace(finding, trials=trials)
-
-
-def _judged(
-    measures: tuple[Measure, ...], *, fits: bool, trials: int, confidence: float
-) -> tuple[Verdict, str]:
     broken = next((m for m in measures if m.lower > m.upper), None)
-    if broken:
-        return "violated", (
-            f"The promise is broken: at {broken.what} one ballot leaks at least {broken.lower:.4g} nats "
-            f"(confidence {confidence:g}), and at most {broken.upper:.4g} was promised."
-        )
     off_map = next((m for m in measures if m.exact is not None and m.lower > m.exact * (1 + 1e-9)), None)
-    if not fits or off_map:
-        return "violated", (
-            "The answers do not follow the outcome map that the price was computed from: "
-            "the code that draws them is not the mechanism that is priced."
-        )
     part = min(m.lower / m.exact if m.exact else 1.0 for m in measures)
     share = f"At least {part:.1%} of what these votes leak was seen in {trials:,} answers a world"
-    if part < CERTIFIED:
-        return "inconclusive", f"{share}; {CERTIFIED:.0%} is needed to call it sound: take more trials."
-    return "consistent", f"{share} (confidence {confidence:g}), and nothing beyond what was promised."
+    verdict: Verdict = "consistent"
+    sentence = f"{share} (confidence {confidence:g}), and nothing beyond what was promised."
+    if broken:
+        verdict, sentence = (
+            "violated",
+            (
+                f"The promise is broken: at {broken.what} one ballot leaks at least {broken.lower:.4g} nats "
+                f"(confidence {confidence:g}), and at most {broken.upper:.4g} was promised."
+            ),
+        )
+    elif not fits or off_map:
+        verdict, sentence = (
+            "violated",
+            (
+                "The answers do not follow the outcome map that the price was computed from: "
+                "the code that draws them is not the mechanism that is priced."
+            ),
+        )
+    elif part < CERTIFIED:
+        verdict = "inconclusive"
+        sentence = f"{share}; {CERTIFIED:.0%} is needed to call it sound: take more trials."
+    finding = bound.finding(name=repr(mechanism), verdict=verdict, sentence=sentence, measures=measures)
+    return replace(finding, trials=trials)
 
 
 def audit_answers(

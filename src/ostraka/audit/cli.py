@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import math
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ostraka.audit.bound import Finding
-    from ostraka.core.scores import Scores
 
     Score = Mapping[str, tuple[str, ...]]
 
@@ -60,12 +60,7 @@ def tell(
         if score is not None:
             record["planted"] = [{"defect": name, "detected_by": list(by)} for name, by in score.items()]
         click.echo(json.dumps(record, indent=2))
-    else:
-        _print(findings, score)
-    raise click.exceptions.Exit(EXIT[worst])
-
-
-def _print(findings: tuple[Finding, ...], score: Score | None) -> None:
+        raise click.exceptions.Exit(EXIT[worst])
     for finding in findings:
         click.echo(f"{finding.verdict.upper()}  {finding.name}")
         once = any(m.anew_lower is not None for m in finding.measures)
@@ -89,6 +84,7 @@ def _print(findings: tuple[Finding, ...], score: Score | None) -> None:
             click.echo(f"{'detected' if by else 'MISSED'}  {name}")
         detected = sum(map(bool, score.values()))
         click.echo(f"mutation score: {detected} of {len(score)} planted defects detected")
+    raise click.exceptions.Exit(EXIT[worst])
 
 
 def _rounded(value: float, direction: str) -> str:
@@ -147,8 +143,10 @@ def mechanism(
 
     Example: ostraka audit mechanism gnmax --sigma 2 --votes 14,12 --neighbour 13,13
     """
-    from ostraka.audit.claims import audit_mechanism
+    from ostraka.audit.bound import Measure
+    from ostraka.audit.claims import AUDIT_ORDERS, audit_mechanism, audit_until, sample_outcomes
     from ostraka.audit.cuts import Method
+    from ostraka.core.curve import Curve
 
     _require_delta(delta)
     n_trials, allowed = _whole(trials, until), get_args(Method)
@@ -159,10 +157,34 @@ def mechanism(
     settings: dict[str, Any] = {"trials": 1000 if until else n_trials, "method": method}
     with console.usage("--votes, --neighbour"):
         finding = audit_mechanism(ballot, *worlds, confidence=confidence, **settings)
-        if until is not None:
-            finding = _until(ballot, worlds, finding, trials=n_trials, until=until, confidence=confidence)
-    if delta is not None:
-        finding = _illustrated(finding, delta)
+    if until is not None:  # sample until this share of the promise is seen to leak; what leaks is known above
+
+        def ask(world: list[float], n: int) -> np.ndarray:
+            return sample_outcomes(ballot, world, trials=n)
+
+        exact = {m.what: m.exact for m in finding.measures}
+        with console.usage("--votes, --neighbour"), Stages({"answers": "answers in each world"}) as progress:
+            seen = audit_until(
+                *(partial(ask, world) for world in worlds),
+                promise=ballot.curve(),
+                wanted=until,
+                max_trials=n_trials,
+                confidence=confidence,
+                progress=partial(progress, "answers"),
+            )
+            progress("answers", seen.trials, seen.trials)
+        measures = tuple(replace(m, exact=exact[m.what]) for m in seen.measures)
+        finding = replace(seen, name=finding.name, measures=measures)
+    if delta is not None and finding.measures:
+        # the epsilon to which each column would convert, in one way, were it an upper bound
+        columns = {
+            "upper": [m.upper for m in finding.measures],
+            "exact": [m.exact or 0.0 for m in finding.measures],
+            "lower": [m.lower for m in finding.measures],
+        }
+        epsilons = {name: Curve(AUDIT_ORDERS, tuple(c)).epsilon(delta) for name, c in columns.items()}
+        line = Measure(what=f"epsilon at delta {delta:g} (illustration, no lower bound)", **epsilons)
+        finding = replace(finding, measures=(*finding.measures, line))
     tell((finding,), figure=figure, as_json=as_json)
 
 
@@ -185,8 +207,22 @@ def answers(
     import numpy as np
 
     from ostraka.audit.claims import audit_answers
+    from ostraka.data import table as tables
 
-    worlds = [_column(file, column) for file in (with_target, without_target)]
+    worlds = []
+    for file in (with_target, without_target):
+        table = tables.read(file, public=True)
+        if column is None and len(table.names) != 1:
+            raise click.UsageError(f"{file} has {len(table.names)} columns: say --column NAME")
+        name = column or table.names[0]
+        table.require(name, option="--column")
+        values, strange = table.numbers(name)
+        if not strange.any() and (values != values.round()).any():
+            raise click.UsageError(
+                f"{file}: column {name!r} holds numbers that are not whole, and answers are classes: cut "
+                "them into a few, or audit scores with ostraka audit canaries"
+            )
+        worlds.append(table.text(name))
     names = sorted({*worlds[0], *worlds[1]})
     if len(names) < 2:
         raise ValueError(
@@ -233,7 +269,10 @@ def deployment(
     Example: ostraka audit deployment https://a.example https://b.example --question row.json
     --claimed-epsilon 3 --delta 1e-5
     """
+    import numpy as np
+
     from ostraka.audit.answers import Deployment
+    from ostraka.audit.claims import audit_until
 
     n_trials = _whole(trials, until)
     if n_trials < 2 * _PILOT or batch < 1 or (rate is not None and not rate > 0):
@@ -247,12 +286,39 @@ def deployment(
             Deployment(address, row, world=world, **settings)
             for address, world in ((url, "with"), (neighbour_url, "without"))
         ]
-    claim: dict[str, Any] = {"promise": claimed_epsilon, "delta": delta, "wanted": until}
-    try:
-        finding = _interview(worlds, n_trials, **claim, confidence=confidence)
-    finally:
+    with contextlib.ExitStack() as stack:
         for world in worlds:
-            world.close()
+            stack.callback(world.close)
+        n_pilot = n_trials // _PILOT
+        pilot = [world.ask(n_pilot) for world in worlds]
+        # what was not seen in the pilot is one outcome, the last: the outcomes are fixed before any trial
+        names = sorted({*pilot[0], *pilot[1]})
+        place = {name: number for number, name in enumerate(names)}
+
+        def tally(answers: list[str]) -> np.ndarray:
+            counts = Counter(place.get(answer, len(names)) for answer in answers)
+            return np.array([counts[number] for number in range(len(names) + 1)])
+
+        with Stages({"answers": "answers of each deployment"}) as progress:
+            finding = audit_until(
+                *(lambda n, world=world: tally(world.ask(n)) for world in worlds),
+                promise=claimed_epsilon,
+                delta=delta,
+                wanted=until,
+                confidence=confidence,
+                max_trials=n_trials - n_pilot,
+                first=min(100, n_trials - n_pilot),
+                pilot=(tally(pilot[0]), tally(pilot[1])) if min(map(len, pilot)) >= 2 else None,
+                progress=partial(progress, "answers"),
+            )
+            progress("answers", finding.trials, finding.trials)
+    spent = [
+        f"The deployment {name} the target: {world.refused}."
+        for name, world in zip(("with", "without"), worlds, strict=True)
+        if world.refused
+    ]
+    title = f"two deployments, {len(names)} answers seen"
+    finding = replace(finding, name=title, note=" ".join([finding.note, *spent]))
     if not same_partition and finding.verdict != "inconclusive":
         sentence = f"{_OTHER_PARTITIONS} {finding.sentence}"
         finding = replace(finding, verdict="inconclusive", sentence=sentence)
@@ -337,6 +403,9 @@ def canaries(
 
     Example: ostraka audit canaries model.npz --claimed-epsilon 3
     """
+    import numpy as np
+
+    from ostraka.audit.attacks.membership import Canaries
     from ostraka.audit.one_run import audit_canaries
     from ostraka.core.curve import Curve
     from ostraka.core.scores import Scores
@@ -345,7 +414,17 @@ def canaries(
         raise click.UsageError("the claim must be either --claimed-epsilon or --claimed-mu")
     arrays = read_arrays(file, ("probabilities", "trained", "decoys"), ("members", "others"))
     inclusion = "members" in arrays
-    scores = Scores.of(**arrays) if inclusion else _label_scores(file, **arrays)
+    if inclusion:
+        scores = Scores.of(**arrays)
+    else:
+        probabilities, labels, decoys = (arrays[name] for name in ("probabilities", "trained", "decoys"))
+        if probabilities.ndim != 2:
+            raise ValueError(
+                f"{file}: probabilities must be of shape (n_canaries, n_classes), got {probabilities.shape}"
+            )
+        decoys = decoys[:, None] if decoys.ndim == 1 else decoys
+        sizes: dict[str, Any] = {"positions": np.arange(labels.size), "n_classes": probabilities.shape[1]}
+        scores = Canaries(labels=labels, decoys=decoys, **sizes).scores(probabilities)
     settings: dict[str, Any] = {"delta": delta, "confidence": confidence, "at": at, "guesses": guesses}
     with console.usage("the claim"):
         curve = None if claimed_mu is None else Curve.gaussian(sensitivity=claimed_mu, sigma=1.0)
@@ -386,24 +465,6 @@ def _whole(trials: float, until: float | None) -> int:
     if until is not None and not until > 0:
         raise click.UsageError(f"--until must be above 0, got {until:g}")
     return int(trials)
-
-
-def _column(file: Path, column: str | None) -> list[str]:
-    from ostraka.data import table as tables
-
-    table = tables.read(file, public=True)
-    if column is None:
-        if len(table.names) != 1:
-            raise click.UsageError(f"{file} has {len(table.names)} columns: say --column NAME")
-        column = table.names[0]
-    table.require(column, option="--column")
-    values, strange = table.numbers(column)
-    if not strange.any() and (values != values.round()).any():
-        raise click.UsageError(
-            f"{file}: column {column!r} holds numbers that are not whole, and answers are classes: cut them "
-            "into a few, or audit scores with ostraka audit canaries"
-        )
-    return table.text(column)
 
 
 _NEEDS = {
@@ -461,96 +522,15 @@ def make_mechanism(
         return Confident(screen=Threshold(at=screen[0], sigma=screen[1]), argmax=argmax)
 
 
-def _until(
-    mechanism: Any, worlds: list[list[float]], exact: Finding, *, trials: int, until: float, confidence: float
-) -> Finding:
-    """Sample until a share of the promise is seen to leak; ``exact`` holds the exact leakage."""
-    from ostraka.audit.claims import audit_until, sample_outcomes
-
-    def ask(world: list[float], n: int) -> np.ndarray:
-        return sample_outcomes(mechanism, world, trials=n)
-
-    with Stages({"answers": "answers in each world"}) as progress:
-        finding = audit_until(
-            *(partial(ask, world) for world in worlds),
-            promise=mechanism.curve(),
-            wanted=until,
-            max_trials=trials,
-            confidence=confidence,
-            progress=partial(progress, "answers"),
-        )
-        progress("answers", finding.trials, finding.trials)
-    leakage = {m.what: m.exact for m in exact.measures}
-    measures = tuple(replace(m, exact=leakage[m.what]) for m in finding.measures)
-    return replace(finding, name=exact.name, measures=measures)
-
-
-def _illustrated(finding: Finding, delta: float) -> Finding:
-    """Add a line with the epsilon to which each column would convert, in one way, were it an upper bound."""
-    from ostraka.audit.bound import Measure
-    from ostraka.audit.claims import AUDIT_ORDERS
-    from ostraka.core.curve import Curve
-
-    def converted(values: list[float]) -> float:
-        return Curve(AUDIT_ORDERS, tuple(values)).epsilon(delta)
-
-    line = Measure(
-        what=f"epsilon at delta {delta:g} (illustration, no lower bound)",
-        upper=converted([m.upper for m in finding.measures]),
-        exact=converted([m.exact or 0.0 for m in finding.measures]),
-        lower=converted([m.lower for m in finding.measures]),
-    )
-    return replace(finding, measures=(*finding.measures, line)) if finding.measures else finding
-
-
 def _votes(text: str, option: str) -> list[float]:
     """Votes of each class, none below 0."""
-    counts = _numbers(text, option)
+    try:
+        counts = [float(word) for word in text.split(",")]
+    except ValueError:
+        raise click.UsageError(f"{option} must be numbers with commas between, such as 14,12,10") from None
     if min(counts) < 0:
         raise click.UsageError(f"{option} must be votes, none below 0, such as 14,12,10")
     return counts
-
-
-def _numbers(text: str, option: str) -> list[float]:
-    try:
-        return [float(word) for word in text.split(",")]
-    except ValueError:
-        raise click.UsageError(f"{option} must be numbers with commas between, such as 14,12,10") from None
-
-
-def _interview(worlds: list[Any], trials: int, **claim: Any) -> Finding:
-    """Ask both deployments the same question until the verdict is clear."""
-    import numpy as np
-
-    from ostraka.audit.claims import audit_until
-
-    n_pilot = trials // _PILOT
-    pilot = [world.ask(n_pilot) for world in worlds]
-    # what was not seen in the pilot is one outcome, the last: the outcomes are fixed before any trial
-    names = sorted({*pilot[0], *pilot[1]})
-    place = {name: number for number, name in enumerate(names)}
-
-    def tally(answers: list[str]) -> np.ndarray:
-        counts = Counter(place.get(answer, len(names)) for answer in answers)
-        return np.array([counts[number] for number in range(len(names) + 1)])
-
-    with Stages({"answers": "answers of each deployment"}) as progress:
-        finding = audit_until(
-            *(lambda n, world=world: tally(world.ask(n)) for world in worlds),
-            **claim,
-            max_trials=trials - n_pilot,
-            first=min(100, trials - n_pilot),
-            pilot=(tally(pilot[0]), tally(pilot[1])) if min(map(len, pilot)) >= 2 else None,
-            progress=partial(progress, "answers"),
-        )
-        progress("answers", finding.trials, finding.trials)
-    spent = [
-        f"The deployment {name} the target: {world.refused}."
-        for name, world in zip(("with", "without"), worlds, strict=True)
-        if world.refused
-    ]
-    name = f"two deployments, {len(names)} answers seen"
-    return replace(finding, name=name, note=" ".join([finding.note, *spent]))
 
 
 def _row(file: Path) -> list[Any]:
@@ -576,20 +556,6 @@ def _row(file: Path) -> list[Any]:
         except ValueError:
             row.append(word)
     return row
-
-
-def _label_scores(file: Path, *, probabilities: Any, trained: Any, decoys: Any) -> Scores:
-    import numpy as np
-
-    from ostraka.audit.attacks.membership import Canaries
-
-    if probabilities.ndim != 2:
-        raise ValueError(
-            f"{file}: probabilities must be of shape (n_canaries, n_classes), got {probabilities.shape}"
-        )
-    decoys = decoys[:, None] if decoys.ndim == 1 else decoys
-    sizes: dict[str, Any] = {"positions": np.arange(trained.size), "n_classes": probabilities.shape[1]}
-    return Canaries(labels=trained, decoys=decoys, **sizes).scores(probabilities)
 
 
 def read_arrays(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -140,10 +141,37 @@ def votes(typed: VotesOptions) -> None:
     """
     ballot, log = typed.read()
     recovered = typed.recovered(log, ballot, typed.teachers)
+    first = recovered[0]
     if typed.as_json:
-        click.echo(json.dumps(_plain(log, recovered, ballot, typed.teachers), indent=2))
-    else:
-        _print_votes(log, recovered)
+        ends = ("mean", "lower", "upper")
+        questions = [
+            {"query": name, "answers": row.tolist()}
+            | {end: [v if math.isfinite(v) else None for v in getattr(votes, end).tolist()] for end in ends}
+            | {"mode": votes.mode.tolist(), "note": votes.note}
+            for name, row, votes in zip(log.queries, log.answers, recovered, strict=True)
+        ]
+        record = {
+            "mechanism": repr(ballot),
+            "n_teachers": typed.teachers,
+            "classes": list(log.classes),
+            "method": first.method,
+            "relative": first.relative,
+            "queries": questions,
+        }
+        click.echo(json.dumps(record, indent=2))
+        return
+    rows = []
+    for name, row, estimate in zip(log.queries, log.answers, recovered, strict=True):
+        cells = [
+            f"{mean:.1f}" if math.isnan(low) else f"{mean:.1f} ({low:.0f}–{high:.0f})"
+            for mean, low, high in zip(estimate.mean, estimate.lower, estimate.upper, strict=True)
+        ]
+        rows.append([name, f"{row.sum():,}", *cells])
+    console.table(["query", "answers", *log.classes], rows)
+    kind = "relative to the mean count" if first.relative else "votes"
+    click.echo(f"{kind}: estimate and 95 % interval, by {first.method}")
+    for note in sorted({estimate.note for estimate in recovered if estimate.note}):
+        click.echo(f"note: {note}", err=True)
 
 
 @verb(app)
@@ -266,51 +294,6 @@ def _finding(scores: Scores, claimed: float | None, delta: float) -> Finding | N
         return audit_canaries(scores, claimed_epsilon=claimed, delta=delta)
 
 
-def _plain(
-    log: AnswerLog, recovered: list[RecoveredVotes], ballot: BallotMechanism, teachers: int | None
-) -> dict[str, Any]:
-    import numpy as np
-
-    def numbers(values: np.ndarray) -> list[float | None]:
-        return [float(value) if np.isfinite(value) else None for value in values]
-
-    questions = [
-        {
-            "query": name,
-            "answers": row.tolist(),
-            "mean": numbers(estimate.mean),
-            "lower": numbers(estimate.lower),
-            "upper": numbers(estimate.upper),
-            "mode": estimate.mode.tolist(),
-            "note": estimate.note,
-        }
-        for name, row, estimate in zip(log.queries, log.answers, recovered, strict=True)
-    ]
-    return {
-        "mechanism": repr(ballot),
-        "n_teachers": teachers,
-        "classes": list(log.classes),
-        "method": recovered[0].method,
-        "relative": recovered[0].relative,
-        "queries": questions,
-    }
-
-
-def _print_votes(log: AnswerLog, recovered: list[RecoveredVotes]) -> None:
-    rows = []
-    for name, row, estimate in zip(log.queries, log.answers, recovered, strict=True):
-        cells = [
-            f"{mean:.1f}" if low != low else f"{mean:.1f} ({low:.0f}–{high:.0f})"  # noqa: PLR0124  (NaN)
-            for mean, low, high in zip(estimate.mean, estimate.lower, estimate.upper, strict=True)
-        ]
-        rows.append([name, f"{row.sum():,}", *cells])
-    console.table(["query", "answers", *log.classes], rows)
-    kind = "relative to the mean count" if recovered[0].relative else "votes"
-    click.echo(f"{kind}: estimate and 95 % interval, by {recovered[0].method}")
-    for note in sorted({estimate.note for estimate in recovered if estimate.note}):
-        click.echo(f"note: {note}", err=True)
-
-
 _RATES = (0.001, 0.01, 0.1)
 
 
@@ -351,10 +334,35 @@ def tell(
     as_json: bool,
 ) -> None:
     """Print the findings, write the page if requested, and exit with the code of the verdict."""
-    results = {label: _figures(attack) for label, attack in attacked.items()}
+    results: dict[str, dict[str, Any]] = {}
+    for label, attack in attacked.items():
+        rates = [attack.scores.rate(fpr=fpr) for fpr in _RATES]
+        results[label] = {
+            "rows": len(attack.member),
+            "left_out": attack.left_out,
+            "members": int(attack.member.sum()),
+            "auc": attack.scores.auc(),
+            "rates": [{"fpr": r.fpr, "tpr": r.tpr, "low": r.low, "high": r.high} for r in rates],
+        }
     if report is not None:
+        from ostraka.report.figures import receiver_operating_curves
+
         console.require_new(report, option="--report")
-        files.write(report, _page(name, attacked, results, finding, rows), private=True)
+        first = next(iter(attacked.values()))
+        suspects = [
+            (int(first.numbers[row]), f"{first.statistics[row]:#.3g}", "yes" if first.member[row] else "no")
+            for row in (-first.statistics).argsort(kind="stable")[:rows]
+        ]
+        page = files.environment().get_template("attack.html.j2")
+        text = page.render(
+            name=name,
+            words=_WORDS[name],
+            found=results,
+            sentence=None if finding is None else finding.sentence,
+            drawing=receiver_operating_curves({label: attack.scores for label, attack in attacked.items()}),
+            suspects=suspects,
+        )
+        files.write(report, text, private=True)
     if as_json:
         record = {"attack": name, "found": results, "finding": None if finding is None else finding.to_dict()}
         click.echo(json.dumps(record, indent=2))
@@ -378,47 +386,7 @@ def tell(
         raise click.exceptions.Exit(EXIT[finding.verdict])
 
 
-def _figures(attacked: Attacked) -> dict[str, Any]:
-    scores = attacked.scores
-    rates = [scores.rate(fpr=fpr) for fpr in _RATES]
-    return {
-        "rows": len(attacked.member),
-        "left_out": attacked.left_out,
-        "members": int(attacked.member.sum()),
-        "auc": scores.auc(),
-        "rates": [{"fpr": r.fpr, "tpr": r.tpr, "low": r.low, "high": r.high} for r in rates],
-    }
-
-
-def _page(
-    name: str,
-    attacked: dict[str, Attacked],
-    results: dict[str, dict[str, Any]],
-    finding: Finding | None,
-    rows: int,
-) -> str:
-    import numpy as np
-
-    from ostraka.core.files import environment
-    from ostraka.report.figures import receiver_operating_curves
-
-    first = next(iter(attacked.values()))
-    order = np.argsort(-first.statistics, kind="stable")[:rows]
-    suspects = [
-        (int(first.numbers[row]), f"{first.statistics[row]:#.3g}", "yes" if first.member[row] else "no")
-        for row in order
-    ]
-    template = environment().get_template("attack.html.j2")
-    return template.render(
-        name=name,
-        words=_WORDS[name],
-        found=results,
-        sentence=None if finding is None else finding.sentence,
-        drawing=receiver_operating_curves({label: attack.scores for label, attack in attacked.items()}),
-        suspects=suspects,
-    )
-
-
+_IMAGES = (".png", ".jpg", ".jpeg")
 _MEMBERSHIP = ("confidences", "included", "target", "member")
 _WHITE, _BLACK = ("realness", "member"), ("candidates", "samples", "member")
 _PROPERTY = ("observed", "has_property", "with_property", "without")
@@ -456,9 +424,32 @@ def attack_generator(file: Path) -> dict[str, Attacked]:
     import numpy as np
 
     from ostraka.audit.attacks.generators import OF_SAMPLES, closeness, residual
+    from ostraka.core import check
 
-    if file.is_dir():
-        arrays = _images_of(file)
+    if file.is_dir():  # of folders of images of one shape
+        check.require("PIL", extra="plots")
+        from PIL import Image
+
+        parts: dict[str, np.ndarray] = {}
+        for name in ("members", "others", "samples", "reference_samples"):
+            paths = sorted(path for path in (file / name).glob("*") if path.suffix.lower() in _IMAGES)
+            if name == "reference_samples" and not (file / name).is_dir():
+                continue
+            if len(paths) < 2:
+                raise ValueError(
+                    f"{file / name} must hold two images or more (.png or .jpg), got {len(paths)}: put "
+                    "images that the generator was trained on into members, like ones that it was not into "
+                    "others, and what it gave out into samples"
+                )
+            images = [np.asarray(Image.open(path).convert("RGB"), dtype=np.float32) / 255 for path in paths]
+            if len({image.shape for image in images}) > 1:
+                raise ValueError(f"{file / name} must hold images of one size: resize them")
+            parts[name] = np.stack([image.ravel() for image in images])
+        if len({part.shape[1] for part in parts.values()}) > 1:
+            raise ValueError(f"{file}: all images must be of one size: resize them")
+        members, others = parts.pop("members"), parts.pop("others")
+        candidates = np.concatenate([members, others])
+        arrays = parts | {"candidates": candidates, "member": np.arange(len(candidates)) < len(members)}
     else:
         arrays = read_arrays(file, _WHITE, _BLACK, optional=("reference", "reference_samples"))
     if "realness" in arrays:
@@ -478,43 +469,6 @@ def attack_generator(file: Path) -> dict[str, Attacked]:
     }
 
 
-_IMAGES = (".png", ".jpg", ".jpeg")
-
-
-def _images_of(folder: Path) -> dict[str, np.ndarray]:
-    """Candidates, members among them and samples from a folder of folders of images of one shape."""
-    import numpy as np
-
-    from ostraka.core import check
-
-    check.require("PIL", extra="plots")
-    from PIL import Image
-
-    def read(name: str) -> np.ndarray:
-        paths = sorted(path for path in (folder / name).glob("*") if path.suffix.lower() in _IMAGES)
-        if len(paths) < 2:
-            raise ValueError(
-                f"{folder / name} must hold two images or more (.png or .jpg), got {len(paths)}: put images "
-                "that the generator was trained on into members, like ones that it was not into others, and "
-                "what it gave out into samples"
-            )
-        images = [np.asarray(Image.open(path).convert("RGB"), dtype=np.float32) / 255 for path in paths]
-        if len({image.shape for image in images}) > 1:
-            raise ValueError(f"{folder / name} must hold images of one size: resize them")
-        return np.stack([image.ravel() for image in images])
-
-    parts = {name: read(name) for name in ("members", "others", "samples")}
-    if (folder / "reference_samples").is_dir():
-        parts["reference_samples"] = read("reference_samples")
-    if len({part.shape[1] for part in parts.values()}) > 1:
-        raise ValueError(f"{folder}: all images must be of one size: resize them")
-    members, others = parts.pop("members"), parts.pop("others")
-    return parts | {
-        "candidates": np.concatenate([members, others]),
-        "member": np.arange(len(members) + len(others)) < len(members),
-    }
-
-
 def attack_property(file: Path, *, seed: int) -> Attacked:
     """Score rounds by their observed changes, with a forest trained on the observer's own changes."""
     import numpy as np
@@ -526,26 +480,16 @@ def attack_property(file: Path, *, seed: int) -> Attacked:
     parts = [arrays[name] for name in ("with_property", "without", "observed")]
     if any(part.ndim != 2 or part.shape[1] != parts[0].shape[1] for part in parts):
         raise ValueError(f"{file}: observed, with_property and without must have one row a change, as wide")
-    changed = _rounds_seen(file, arrays)
-    parts = [changed_sizes(part) for part in parts]
-    labels = np.arange(len(parts[0]) + len(parts[1])) < len(parts[0])
-    forest = RandomForestClassifier(50, random_state=seed).fit(np.concatenate(parts[:2]), labels)
-    chances = forest.predict_proba(parts[2])[:, 1]
-    return _attacked(file, chances, arrays, "has_property", informative=changed)
-
-
-def _rounds_seen(file: Path, arrays: dict[str, np.ndarray]) -> np.ndarray:
-    """Rounds that hold a change; files from which nothing can be learned are refused."""
     for name in ("with_property", "without"):
         if len(arrays[name]) < 2:
             raise ValueError(
                 f"{file}: {name} must hold two or more changes of the observer's own, got {len(arrays[name])}"
             )
-    observed, has = arrays["observed"], _flags(file, arrays, "has_property")
-    changed: np.ndarray = (observed != 0).any(axis=1)
+    has = _flags(file, arrays, "has_property")
+    changed: np.ndarray = (arrays["observed"] != 0).any(axis=1)  # rounds that hold a change
     if not changed.any():
         raise ValueError(
-            f"{file}: observed must hold rounds in which others changed something, but all {len(observed)} "
+            f"{file}: observed must hold rounds in which others changed something, but all {len(changed)} "
             "rounds are 0: is there a party beside the observer?"
         )
     if has.shape == changed.shape and (has[changed].all() or not has[changed].any()):
@@ -553,7 +497,11 @@ def _rounds_seen(file: Path, arrays: dict[str, np.ndarray]) -> np.ndarray:
             f"{file}: the property is in {'every' if has[changed].all() else 'no'} round, but has_property "
             "must hold rounds with it and rounds without it"
         )
-    return changed
+    parts = [changed_sizes(part) for part in parts]
+    labels = np.arange(len(parts[0]) + len(parts[1])) < len(parts[0])
+    forest = RandomForestClassifier(50, random_state=seed).fit(np.concatenate(parts[:2]), labels)
+    chances = forest.predict_proba(parts[2])[:, 1]
+    return _attacked(file, chances, arrays, "has_property", informative=changed)
 
 
 def _attacked(

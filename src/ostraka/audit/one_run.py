@@ -91,7 +91,16 @@ def label_guesses(runs: list[Scores], *, at: Any, guesses: Any) -> Guesses:
     right, wrong = tally[:, ::-1].cumsum(axis=1)[:, ::-1]
     n_guesses = right + wrong  # cuts may depend on this number only: it does not say who is right
     if guesses is None:
-        chosen = _halves(values, n_guesses) if at is None else np.unique(np.asarray(at, dtype=np.float64))
+        if at is not None:
+            chosen = np.unique(np.asarray(at, dtype=np.float64))
+        elif wanted := int(n_guesses[np.searchsorted(values, 0.0, side="right")]):
+            # the lowest scores of all guesses, of the surer half, of the surer quarter; ties belong together
+            cuts = [values[np.flatnonzero(n_guesses >= wanted)[-1]]]
+            while (wanted := math.ceil(wanted / 2)) >= _FEWEST:
+                cuts.append(values[np.flatnonzero(n_guesses >= wanted)[-1]])
+            chosen = np.unique(cuts)
+        else:
+            chosen = np.nextafter(np.zeros(1), 1.0)
         if not chosen.size or not (np.isfinite(chosen) & (chosen > 0)).all():
             raise ValueError(f"at must be finite and > 0, got {at!r}")
         first, planned = np.searchsorted(values, chosen), False
@@ -109,7 +118,14 @@ def inclusion_guesses(runs: list[Scores], *, guesses: Any, rng: np.random.Genera
     """The guesses of a game about inclusion: half of them the highest scores (in), half the lowest (out)."""
     included, left_out = _fair_sides(runs)
     n_canaries = included + left_out
-    if included == left_out and all(_looks_like_labels(scores) for scores in runs):
+    # at least half of all scores are 0 and none is below: one of two candidates was pointed at
+    labels = [
+        scores.values.size > 2
+        and scores.values[0] == 0
+        and 2 * (scores.members + scores.others)[0] >= (scores.members + scores.others).sum()
+        for scores in runs
+    ]
+    if included == left_out and all(labels):
         raise ValueError("scores look like those of ostraka.audit.attacks.Canaries.scores: say game='labels'")
     usual = min(n_canaries, max(_FEWEST, n_canaries // _DEFAULT_PART))
     numbers = _plans(usual if guesses is None else guesses, n_canaries)
@@ -161,12 +177,6 @@ def _plans(guesses: Any, n_canaries: int) -> np.ndarray:
     return numbers
 
 
-def _looks_like_labels(scores: Scores) -> bool:
-    """Whether at least half of all scores are 0 and none is below: one of two candidates was pointed at."""
-    totals = scores.members + scores.others
-    return bool(scores.values.size > 2 and scores.values[0] == 0 and 2 * totals[0] >= totals.sum())
-
-
 def _tally(runs: list[Scores], name: str, values: np.ndarray) -> np.ndarray:
     counts = np.zeros(values.size, dtype=np.int64)
     for scores in runs:
@@ -185,17 +195,6 @@ def _hits(tally: np.ndarray, wanted: int, *, side: int, rng: np.random.Generator
         good, bad = int(tally[side, complete]), int(tally[1 - side, complete])
         hits += int(rng.hypergeometric(good, bad, tied))
     return hits
-
-
-def _halves(values: np.ndarray, n_guesses: np.ndarray) -> np.ndarray:
-    """The lowest scores of all guesses, of the surer half, of the surer quarter; ties belong together."""
-    wanted = int(n_guesses[np.searchsorted(values, 0.0, side="right")])
-    if not wanted:
-        return np.nextafter(np.zeros(1), 1.0)
-    cuts = [values[np.flatnonzero(n_guesses >= wanted)[-1]]]
-    while (wanted := math.ceil(wanted / 2)) >= _FEWEST:
-        cuts.append(values[np.flatnonzero(n_guesses >= wanted)[-1]])
-    return np.unique(cuts)
 
 
 def odds(share: np.ndarray, n_candidates: int) -> np.ndarray:
@@ -347,7 +346,19 @@ def one_run_lower_bound(
         record = inclusion_guesses(runs, guesses=guesses, rng=lots)
     else:
         record = label_guesses(runs, at=at, guesses=guesses)
-    method = _method(record, len(runs), curve, independent=independent)
+    method: Method
+    if curve is not None:
+        claimed_mu(curve)
+    if independent:
+        method = "independent" if curve is None else "independent-gaussian"
+    elif curve is not None:
+        if record.n_candidates != 2 or not record.planned:
+            raise ValueError("curve needs two candidates, and guesses that are fixed in advance")
+        method = "gaussian"
+    elif len(runs) > 1 and record.n_canaries == len(runs) and not record.planned:
+        method = "many-runs"
+    else:
+        method = "steinke" if record.planned and record.n_candidates == 2 else "any-dependence"
     error = 1 - confidence
     lower, either = (_lower_ends(record, method, delta=delta, error=e) for e in (error, error / 2))
     best = int(lower.argmax())  # where no cut shows anything, the one that guesses most
@@ -397,20 +408,6 @@ def claimed_mu(curve: Curve) -> float:
             "bound for curves is false for other claims. Leave curve away"
         )
     return math.sqrt(curve.mu_squared)
-
-
-def _method(record: Guesses, n_runs: int, curve: Curve | None, *, independent: bool) -> Method:
-    if curve is not None:
-        claimed_mu(curve)
-    if independent:
-        return "independent" if curve is None else "independent-gaussian"
-    if curve is not None:
-        if record.n_candidates != 2 or not record.planned:
-            raise ValueError("curve needs two candidates, and guesses that are fixed in advance")
-        return "gaussian"
-    if n_runs > 1 and record.n_canaries == n_runs and not record.planned:
-        return "many-runs"
-    return "steinke" if record.planned and record.n_candidates == 2 else "any-dependence"
 
 
 def _lower_ends(record: Guesses, method: Method, *, delta: float, error: float) -> np.ndarray:

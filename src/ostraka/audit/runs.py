@@ -505,20 +505,21 @@ class Retraining:
         seed = int(rng.integers(2**31))
         shards = np.array_split(order, self.n_teachers)
         chosen = range(self.n_teachers) if teachers is None else teachers
-        return np.stack([self._one(shards[place], queries, learnt, seed + place) for place in chosen])
-
-    def _one(self, rows: np.ndarray, queries: np.ndarray, learnt: Learnt | None, seed: int) -> np.ndarray:
-        X, y = self.X[rows], self.y[rows]
-        if learnt is None:
-            return np.asarray(self._fitted(X, y, seed).predict(queries), dtype=np.int64)
-        ballots = np.empty(len(queries), dtype=np.int64)
-        targets = np.column_stack([np.asarray(learnt[0]).reshape(len(queries), -1), learnt[1]])
-        _, group = np.unique(targets, axis=0, return_inverse=True)
-        for number in range(int(group.max()) + 1):
-            places = np.flatnonzero(group.ravel() == number)
-            row, label = learnt[0][places[:1]], learnt[1][places[:1]]
-            teacher = self._fitted(np.concatenate([X, row]), np.concatenate([y, label]), seed)
-            ballots[places] = teacher.predict(queries[places])
+        ballots = np.empty((len(chosen), len(queries)), dtype=np.int64)
+        group = None
+        if learnt is not None:  # queries of one target have one training
+            targets = np.column_stack([np.asarray(learnt[0]).reshape(len(queries), -1), learnt[1]])
+            group = np.unique(targets, axis=0, return_inverse=True)[1].ravel()
+        for votes, place in zip(ballots, chosen, strict=True):
+            X, y = self.X[shards[place]], self.y[shards[place]]
+            if learnt is None or group is None:
+                votes[:] = self._fitted(X, y, seed + place).predict(queries)
+                continue
+            for number in range(int(group.max()) + 1):
+                places = np.flatnonzero(group == number)
+                row, label = learnt[0][places[:1]], learnt[1][places[:1]]
+                teacher = self._fitted(np.concatenate([X, row]), np.concatenate([y, label]), seed + place)
+                votes[places] = teacher.predict(queries[places])
         return ballots
 
     def _fitted(self, X: np.ndarray, y: np.ndarray, seed: int) -> Any:

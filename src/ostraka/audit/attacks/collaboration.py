@@ -209,8 +209,33 @@ class Training:
 
         head = None if main_weight is None else PropertyHead(self.flat, main_weight=main_weight)
         for number in range(self.settings.n_rounds):
-            present = self._present(number, observer)
-            batches = [self._batches(k, number) for k in present]
+            # the parties that take part: at least one beside the observer
+            present = joined = [
+                k
+                for k, party in enumerate(self.parties)
+                if party.joins <= number < (party.leaves or math.inf)
+            ]
+            while self.settings.participation < 1:
+                present = [k for k in joined if self.rng.random() < self.settings.participation]
+                if any(k != observer for k in present):
+                    break
+            batches = []  # row numbers of each party's steps, (n_steps, batch_size)
+            for k in present:
+                mine, size, codes = self.parties[k], self.flat.network.batch_size, self.codes[k]
+                share = 0.0 if mine.schedule is None else float(mine.schedule[number])
+                pools, steps = pools_of(mine), []
+                for _ in range(self.steps):
+                    places = draw_mixed(
+                        self.rng,
+                        (codes[pools[0]], codes[pools[1]]),
+                        round(share * size),
+                        size,
+                        n_classes=len(self.classes),
+                        stratified=self.settings.stratified,
+                    )
+                    rows = [pool[at] for pool, at in zip(pools, places, strict=True)]
+                    steps.append(np.concatenate(rows))
+                batches.append(np.array(steps))
             changes = self.flat.changes(
                 self.now,
                 np.array([self.parties[k].X[b] for k, b in zip(present, batches, strict=True)]),
@@ -270,33 +295,3 @@ class Training:
             label_share=labels,
             defence=self.settings.defence,
         )
-
-    def _present(self, number: int, observer: int | str) -> list[int]:
-        """The parties that take part in a round: at least one beside the observer."""
-        joined = [
-            k for k, party in enumerate(self.parties) if party.joins <= number < (party.leaves or math.inf)
-        ]
-        if self.settings.participation == 1:
-            return joined
-        while True:
-            present = [k for k in joined if self.rng.random() < self.settings.participation]
-            if any(k != observer for k in present):
-                return present
-
-    def _batches(self, party: int, number: int) -> np.ndarray:
-        """Row numbers of one party's steps in one round, (n_steps, batch_size)."""
-        mine, size, codes = self.parties[party], self.flat.network.batch_size, self.codes[party]
-        share = 0.0 if mine.schedule is None else float(mine.schedule[number])
-        pools = pools_of(mine)
-        batches = []
-        for _ in range(self.steps):
-            places = draw_mixed(
-                self.rng,
-                (codes[pools[0]], codes[pools[1]]),
-                round(share * size),
-                size,
-                n_classes=len(self.classes),
-                stratified=self.settings.stratified,
-            )
-            batches.append(np.concatenate([pool[at] for pool, at in zip(pools, places, strict=True)]))
-        return np.array(batches)

@@ -474,46 +474,27 @@ def generator_statistics(
             check.one_of(attacker=attacker, allowed=OF_SAMPLES)
             statistics = [closeness(rows, group, attacker=attacker) for group in samples]
         elif attacker is None or isinstance(attacker, TargetGenerator):
-            statistics = [
-                _by_own_generator(attacker, group, rows, outsiders, seed)
-                for group, seed in zip(samples, seeds[2:], strict=False)
-            ]
-        else:
+            own = {} if attacker is None else dict(vars(attacker))
+            own = {name: value for name, value in own.items() if not name.endswith("_")}
+            statistics = list[np.ndarray]()
+            for group, seed in zip(samples, seeds[2:], strict=False):
+                imitation = TargetGenerator(**(own | {"random_state": seed}))
+                steps = imitation.epochs * max(1, len(group) // imitation.batch_size)
+                delay = 0 if outsiders is None else min(1000, steps // 3)
+                statistics.append(imitation.fit(group, fakes=outsiders, delay=delay).realness(rows))
+        else:  # log odds of "sample of the target" against other rows
+            from sklearn.base import clone  # noqa: PLC0415
+
             others = samples[1:] if outsiders is None else [outsiders, *samples[1:]]
-            return _density_ratio(attacker, samples[0], rows, others)
+            if not others:
+                raise ValueError("a classifier needs auxiliary rows or a reference to compare samples with")
+            both = np.concatenate([samples[0], *others])
+            model = clone(attacker).fit(both, np.arange(len(both)) < len(samples[0]))
+            if hasattr(model, "decision_function"):
+                return np.asarray(model.decision_function(rows), dtype=np.float64).ravel()
+            chances = np.clip(model.predict_proba(rows)[:, 1], 1e-12, 1 - 1e-12)
+            return np.asarray(np.log(chances) - np.log1p(-chances))
     return statistics[0] if reference is None else residual(*statistics)
-
-
-def _by_own_generator(
-    attacker: TargetGenerator | None,
-    samples: np.ndarray,
-    rows: np.ndarray,
-    outsiders: np.ndarray | None,
-    seed: int,
-) -> np.ndarray:
-    settings = {} if attacker is None else dict(vars(attacker))
-    settings = {name: value for name, value in settings.items() if not name.endswith("_")}
-    imitation = TargetGenerator(**(settings | {"random_state": seed}))
-    steps = imitation.epochs * max(1, len(samples) // imitation.batch_size)
-    delay = 0 if outsiders is None else min(1000, steps // 3)
-    return imitation.fit(samples, fakes=outsiders, delay=delay).realness(rows)
-
-
-def _density_ratio(
-    attacker: Any, samples: np.ndarray, rows: np.ndarray, others: list[np.ndarray]
-) -> np.ndarray:
-    """Log odds of "sample of the target" against other rows."""
-    from sklearn.base import clone  # noqa: PLC0415
-
-    if not others:
-        raise ValueError("a classifier needs auxiliary rows or a reference to compare samples with")
-    against = np.concatenate(others)
-    labels = np.arange(len(samples) + len(against)) < len(samples)
-    model = clone(attacker).fit(np.concatenate([samples, against]), labels)
-    if hasattr(model, "decision_function"):
-        return np.asarray(model.decision_function(rows), dtype=np.float64).ravel()
-    chances = np.clip(model.predict_proba(rows)[:, 1], 1e-12, 1 - 1e-12)
-    return np.asarray(np.log(chances) - np.log1p(-chances))
 
 
 def sum_scores(released: Any, canaries: Any, included: Any) -> Scores:

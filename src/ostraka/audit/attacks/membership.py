@@ -644,8 +644,16 @@ class SavedReferences:
     def __init__(self, folder: Any, *parts: Any) -> None:
         self.folder = Path(folder)
         digest = hashlib.sha256()
-        for part in parts:
-            digest.update(_content(part) + b"\0")
+        for part in parts:  # functions count by name, since their repr has an address
+            if isinstance(part, np.ndarray):
+                content = part.tobytes() if part.dtype.kind != "O" else repr(part.tolist()).encode()
+            else:
+                settings = part.get_params() if hasattr(part, "get_params") else part
+                content = repr(settings).encode()
+                if isinstance(settings, dict):
+                    named = {name: getattr(value, "__qualname__", value) for name, value in settings.items()}
+                    content = f"{type(part).__qualname__}{named}".encode()
+            digest.update(content + b"\0")
         self.name = digest.hexdigest()
 
     def read(self, first: int, shape: tuple[int, int]) -> np.ndarray | None:
@@ -770,18 +778,6 @@ def _of_stack(
                 true_codes = torch.as_tensor(codes[start : start + _AT_ONCE])
                 chances.append(logits.softmax(dim=1)[torch.arange(len(true_codes)), true_codes])
         yield np.asarray(torch.cat(chances).numpy())[None]
-
-
-def _content(part: Any) -> bytes:
-    """The inputs of a training as bytes. Functions count by name, since their repr has an address."""
-    if isinstance(part, np.ndarray):
-        plain = part.dtype.kind != "O"
-        return part.tobytes() if plain else repr(part.tolist()).encode()
-    settings = part.get_params() if hasattr(part, "get_params") else part
-    if isinstance(settings, dict):
-        named = {name: getattr(value, "__qualname__", value) for name, value in settings.items()}
-        return f"{type(part).__qualname__}{named}".encode()
-    return repr(settings).encode()
 
 
 _SUMS_TO_ONE = 1e-2  # half precision over a hundred classes

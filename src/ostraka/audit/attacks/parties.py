@@ -112,31 +112,28 @@ def read_parties(
             raise ValueError(
                 f"the schedule of party {number} must have {n_rounds} rounds, got {len(party.schedule)}"
             )
-        _check_pools(number, party, classes, batch_size if stratified else None)
+        # batches must be possible to draw; unless stratified, classes need not be alike
+        where = "" if party.schedule is None else " without the property"
+        having, other = pools_of(party)
+        needs = [False, True]
+        if party.schedule is not None:
+            needs = [bool(party.schedule.any()), bool((party.schedule < 1).any())]
+        if any(need and not len(pool) for need, pool in zip(needs, (having, other), strict=True)):
+            raise ValueError(f"party {number} has no row with the property, or none without it")
+        if not stratified:
+            continue
+        lacking = len(classes) - len(np.unique(party.y[other]))
+        one_class = len(np.unique(party.y[having])) < len(classes)
+        if lacking and (needs[1] or one_class):
+            raise ValueError(
+                f"party {number} has no row of {lacking} of {len(classes)} classes{where}: batches hold all "
+                "classes alike. Type stratified=False if they need not"
+            )
+        if party.schedule is not None and needs[0]:
+            codes = np.unique(np.searchsorted(classes, party.y[having]))
+            most = round(float(party.schedule.max()) * batch_size)
+            _counts_with(most, batch_size, codes, len(classes))
     return read, classes
-
-
-def _check_pools(number: int, party: PartyRows, classes: np.ndarray, batch_size: int | None) -> None:
-    """Refuse a party whose batches cannot be drawn; ``batch_size`` None: classes need not be alike."""
-    where = "" if party.schedule is None else " without the property"
-    having, other = pools_of(party)
-    needs = [False, True] if party.schedule is None else [party.schedule.any(), (party.schedule < 1).any()]
-    if any(need and not len(pool) for need, pool in zip(needs, (having, other), strict=True)):
-        raise ValueError(f"party {number} has no row with the property, or none without it")
-    if batch_size is None:
-        return
-    lacking = len(classes) - len(np.unique(party.y[other]))
-    one_class = len(np.unique(party.y[having])) < len(classes)
-    if lacking and (needs[1] or one_class):
-        raise ValueError(
-            f"party {number} has no row of {lacking} of {len(classes)} classes{where}: batches hold all "
-            "classes alike. Type stratified=False if they need not"
-        )
-    if needs[0]:
-        codes = np.searchsorted(classes, party.y[having])
-        _counts_with(
-            round(float(party.schedule.max()) * batch_size), batch_size, np.unique(codes), len(classes)
-        )
 
 
 def pools_of(party: PartyRows) -> tuple[np.ndarray, np.ndarray]:

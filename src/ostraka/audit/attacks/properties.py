@@ -299,10 +299,18 @@ def own_worlds(
     from ostraka.audit.attacks.federated import FlatNetwork  # noqa: PLC0415
 
     named = (("with_property", with_property), ("without", without), ("others", others))
-    worlds = [
-        _read(name, rows, observations.classes, some=name == "with_property" or not observations.stratified)
-        for name, rows in named
-    ]
+    worlds, classes = [], observations.classes
+    for name, rows in named:
+        world = PartyRows(X=rows[0], y=rows[1])
+        unknown = int((~np.isin(world.y, classes)).sum())
+        whole = name != "with_property" and observations.stratified
+        lacking = int((~np.isin(classes, world.y)).sum()) if whole else 0
+        if unknown or lacking:
+            raise ValueError(
+                f"{name} must have rows of each of the {len(classes)} classes of the main task, and no "
+                f"others: {lacking} classes are missing, {unknown} rows have another"
+            )
+        worlds.append(world)
     check_copies(worlds[0], worlds[1])
     flat = FlatNetwork(
         observations.network, n_features=worlds[0].X.shape[1], n_classes=len(observations.classes)
@@ -378,18 +386,6 @@ def changed_sizes(changes: np.ndarray, layout: tuple[tuple[str, tuple[int, ...]]
             start = stop
         sizes = np.concatenate(parts, axis=1)
     return np.asarray(sizes / np.maximum(np.linalg.norm(sizes, axis=1, keepdims=True), 1e-30))
-
-
-def _read(name: str, rows: tuple[Any, Any], classes: np.ndarray, *, some: bool) -> PartyRows:
-    read = PartyRows(X=rows[0], y=rows[1])
-    unknown = int((~np.isin(read.y, classes)).sum())
-    lacking = 0 if some else int((~np.isin(classes, read.y)).sum())
-    if unknown or lacking:
-        raise ValueError(
-            f"{name} must have rows of each of the {len(classes)} classes of the main task, and no others: "
-            f"{lacking} classes are missing, {unknown} rows have another"
-        )
-    return read
 
 
 _TELLABLE = 1e-8  # largest part of another party in an estimate
@@ -531,7 +527,13 @@ def infer_participation(sums: Any, times: Any) -> np.ndarray:
             f"{counts.shape[1]}, these have {rank}: there must be more rounds and entries than "
             "parties, and no noise"
         )
-    columns = [_column(basis[:, rank:].T, counts[:, party]) for party in range(counts.shape[1])]
+    null, columns = basis[:, rank:].T, []
+    for (
+        times_of_one
+    ) in counts.T:  # the only 0-1 vector that null takes to 0 and that has these sums of groups
+        first = _solve(null, times_of_one, without=None)
+        only = first is not None and _solve(null, times_of_one, without=first) is None
+        columns.append(first if only else None)
     unknown = sum(column is None for column in columns)
     if unknown:
         raise ValueError(
@@ -626,14 +628,6 @@ def party_properties(
         )
     scores = observations.updates.astype(np.float64) @ direction - observations.n_summed * without_it.mean()
     return disaggregate(scores / gap, observations.present)
-
-
-def _column(null: np.ndarray, times: np.ndarray) -> np.ndarray | None:
-    """The only 0-1 vector with ``null @ vector == 0`` and these sums of groups; None if there are others."""
-    first = _solve(null, times, without=None)
-    if first is None or _solve(null, times, without=first) is not None:
-        return None
-    return first
 
 
 def _solve(null: np.ndarray, times: np.ndarray, *, without: np.ndarray | None) -> np.ndarray | None:
