@@ -5,8 +5,11 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyarrow import parquet
+from pyarrow import csv, parquet
 
+from ostraka import Ledger
+from ostraka.data import units
+from ostraka.data.parquet import ParquetRows
 from tests.cli.learning import COMMON, interrupt_at, learn, rows
 
 N = 600
@@ -26,6 +29,13 @@ def place(tmp_path, monkeypatch):
     parquet.write_table(private.slice(0, 250), tmp_path / "private" / "2025.parquet", row_group_size=90)
     parquet.write_table(private.slice(250), tmp_path / "private" / "2026.parquet", row_group_size=200)
     return tmp_path
+
+
+def spy(monkeypatch, kind, name):
+    """The calls of a method."""
+    calls, plain = [], getattr(kind, name)
+    monkeypatch.setattr(kind, name, lambda self, *more: calls.append(name) or plain(self, *more))
+    return calls
 
 
 def record(place, name):
@@ -69,6 +79,72 @@ def test_noisy_counts_are_those_of_one_file(place, with_same_draws, way, unit):
     assert other["upper"] == one["upper"]
     labels = [parquet.read_table(place / name / "labels.parquet") for name in ("one", "other")]
     assert labels[0].equals(labels[1])
+
+
+WAYS = [
+    ("counts", ("--person", "who")),
+    ("argmax", ("--drop", "who", "--teachers", "40", "--answers", "20", "--sigma", "20")),
+    pytest.param(("filter", ("--drop", "who")), marks=pytest.mark.slow),
+    pytest.param(("rounds", ("--drop", "who")), marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+@pytest.mark.parametrize("asked", WAYS)
+def test_one_large_file_is_read_part_by_part_with_the_same_answers(
+    place, with_same_draws, monkeypatch, ending, asked
+):
+    way, more = asked
+    private = parquet.read_table(place / "private.parquet")
+    parquet.write_table(private, place / "large.parquet", row_group_size=170)
+    csv.write_csv(private, place / "large.csv")
+    command = (f"large.{ending}", "--label", "ill", *more, "--public", "public.parquet", "--way", way)
+    made = []
+    for out in ("whole", "parts"):
+        if out == "parts":
+            monkeypatch.setattr("ostraka.data.task._MOST_CELLS", 0)
+            monkeypatch.setattr("ostraka.data.task._MOST_BYTES", 0)
+            monkeypatch.setattr("ostraka.data.task._PART", 3000)
+            monkeypatch.setattr("ostraka.voters.rows._KEPT", 0)
+        with with_same_draws(), monkeypatch.context() as spied:
+            readings = spy(spied, ParquetRows, "blocks")
+            code, _, err = learn(*command, "--epsilon", "3", "--seed", "1", "--out", out)
+        assert code in {0, 4}, err
+        assert bool(readings) == (out == "parts")
+        made.append((record(place, out), parquet.read_table(place / out / "labels.parquet")))
+    one, other = made[0][0], made[1][0]
+    del one["upper"]["table"], other["upper"]["table"]
+    assert (other["upper"], other["utility"]) == (one["upper"], one["utility"])
+    assert made[1][1].equals(made[0][1])
+
+
+def test_what_is_wrong_with_one_large_file_is_found_in_its_first_rows(place, monkeypatch):
+    monkeypatch.setattr("ostraka.data.task._MOST_CELLS", 0)
+    code, _, err = learn("private.parquet", "--label", "ill", "--public", "public.parquet", "--way", "counts")
+    assert code == 1
+    assert "column 'who'" in " ".join(err.split())
+    assert "--person who" in " ".join(err.split())
+
+
+def test_a_fit_that_was_begun_in_memory_goes_on_there_and_pays_nothing_twice(place, monkeypatch):
+    command = ("private.parquet", *COMMON, "--drop", "who", "--public", "public.parquet", "--jobs", "1")
+    monkeypatch.setattr(units, "LATEST", 3)
+    monkeypatch.setattr(units.partition, "__kwdefaults__", {**units.partition.__kwdefaults__, "version": 3})
+    with monkeypatch.context() as broken:
+        interrupt_at(broken, "answers", 1)
+        assert learn(*command)[0] == 130
+    assert (place / "run" / "manifest.json").read_text().startswith('{"version": 3')
+    before = Ledger(place / "run" / "ledger.sqlite", read_only=True)
+    keys = {entry.key for entry in before.scan()}
+    before.close()
+    monkeypatch.setattr("ostraka.data.task._MOST_CELLS", 0)
+    code, _, err = learn(*command)
+    assert code in {0, 4}, err
+    with Ledger(place / "run" / "ledger.sqlite", read_only=True) as ledger:
+        after = [entry.key for entry in ledger.scan()]
+    assert keys
+    assert len(after) == len(set(after))
+    assert {key.partition("/")[0] for key in after} == {key.partition("/")[0] for key in keys}
 
 
 def test_an_interrupted_run_goes_on_with_the_same_files_only(place, monkeypatch):

@@ -1,33 +1,104 @@
-"""Rows in Parquet files: workers read them by row group where the files lie, each its own shards' rows."""
+"""Rows in Parquet files or one file of text: workers read them part by part where the files lie."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from pathlib import Path
+    from ostraka.data.table import Format
 
+_AT_ONCE = 1 << 17  # rows of a row group that are read at a time
 ENDINGS = {".parquet", ".pq"}
 
 
 class Piece(NamedTuple):
-    """A row group: its file, its number there, the number of its first row in that file and in all files."""
+    """A row group, or a part of a file of text.
+
+    Its file, its number there, the number of its first row in that file and in all files, and how many rows
+    it has; of a part of a text, the bytes where it begins and ends.
+    """
 
     path: str
     group: int
     first_in_file: int
     first: int
     n_rows: int
+    span: tuple[int, int] = (0, 0)
+
+
+def row_groups(pieces: Iterable[Piece], columns: Sequence[str]) -> Iterator[tuple[Piece, Any]]:
+    """Columns of row groups as Arrow tables, in parts of at most 131,072 rows; texts are encoded by kind.
+
+    Raises
+    ------
+    ValueError
+        A file is not there any more, or was changed.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    opened: Any = None
+    path = ""
+    for piece in pieces:
+        if piece.path != path:
+            texts = [
+                field.name for field in parquet.read_schema(piece.path) if pa.types.is_string(field.type)
+            ]
+            opened, path = parquet.ParquetFile(piece.path, read_dictionary=texts), piece.path
+        n_rows = 0
+        if piece.group < opened.num_row_groups:
+            for batch in opened.iter_batches(_AT_ONCE, row_groups=[piece.group], columns=list(columns)):
+                first, in_file = piece.first + n_rows, piece.first_in_file + n_rows
+                part = piece._replace(first=first, first_in_file=in_file, n_rows=batch.num_rows)
+                yield part, pa.Table.from_batches([batch])
+                n_rows += batch.num_rows
+        if n_rows != piece.n_rows:
+            raise ValueError(f"{path} was changed while it was read: start again")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class TextParts:
+    """Columns of parts of a file of text, as :func:`row_groups` has those of row groups.
+
+    ``form``, ``names``, ``numbers`` and ``missing`` are as for :func:`~ostraka.data.table.rows_of_span`. A
+    part whose number of rows is not known yet has -1.
+    """
+
+    form: Format
+    names: tuple[str, ...]
+    numbers: tuple[str, ...]
+    missing: tuple[str, ...]
+
+    def __call__(self, pieces: Iterable[Piece], columns: Sequence[str]) -> Iterator[tuple[Piece, Any]]:
+        """Parts and their columns, one after the other."""
+        from ostraka.data.table import rows_of_span
+
+        for piece in pieces:
+            frame = rows_of_span(
+                Path(piece.path),
+                piece.span,
+                self.form,
+                self.names,
+                numbers=self.numbers,
+                missing=self.missing,
+            )
+            if piece.n_rows not in {-1, frame.num_rows}:
+                raise ValueError(f"{piece.path} was changed while it was read: start again")
+            yield piece._replace(n_rows=frame.num_rows), frame.select(list(columns))
+
+
+Reader = Callable[[Iterable[Piece], Sequence[str]], Iterator[tuple[Piece, Any]]]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ParquetRows:
-    """The features of rows in Parquet files. Private.
+    """The features of rows in Parquet files, or in a file of text. Private.
 
     Attributes
     ----------
@@ -36,17 +107,19 @@ class ParquetRows:
     columns : tuple of str
         Columns to read.
     features : callable(table, piece) -> float64 array, shape (n_rows, n_features)
-        Turns the columns of a row group into features. It may raise ValueError without private values.
+        Turns the columns of a part of them into features. It may raise ValueError without private values.
     n_features : int
-    sha256 : str
-        Hash of the files, in their order.
+    files : tuple of Path
+    read : callable(pieces, columns) -> iterator of (Piece, Arrow table)
+        Reads columns of pieces, in smaller pieces.
     """
 
     pieces: tuple[Piece, ...]
     columns: tuple[str, ...]
     features: Callable[[Any, Piece], np.ndarray]
     n_features: int
-    sha256: str
+    files: tuple[Path, ...]
+    read: Reader = row_groups
 
     @classmethod
     def of(
@@ -59,7 +132,7 @@ class ParquetRows:
     ) -> ParquetRows:
         """These columns of a file or folder."""
         files = files_of(path)
-        return cls(pieces_of(files), tuple(columns), features, n_features, hashed(files))
+        return cls(pieces_of(files), tuple(columns), features, n_features, tuple(files))
 
     @classmethod
     def numbers(cls, path: Path, *, aside: Sequence[str]) -> ParquetRows:
@@ -80,6 +153,15 @@ class ParquetRows:
         return cls.of(path, columns=names, features=_numbers, n_features=len(names))
 
     @property
+    def sha256(self) -> str:
+        """Hash of the files' own hashes, in their order; it reads all of them."""
+        digest = hashlib.sha256()
+        for path in self.files:
+            with path.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+        return digest.hexdigest()
+
+    @property
     def shape(self) -> tuple[int, int]:
         """Numbers of rows and of features."""
         last = self.pieces[-1]
@@ -92,18 +174,9 @@ class ParquetRows:
         return f"ParquetRows(shape={self.shape})"
 
     def blocks(self, pieces: Iterable[Piece]) -> Iterator[tuple[Piece, np.ndarray]]:
-        """Some row groups and their features, read one after the other."""
-        from pyarrow import parquet
-
-        opened: Any = None
-        path = ""
-        for piece in pieces:
-            if piece.path != path:
-                opened, path = parquet.ParquetFile(piece.path), piece.path
-            table = opened.read_row_group(piece.group, columns=list(self.columns))
-            if table.num_rows != piece.n_rows:
-                raise ValueError(f"{path} was changed while it was read: start again")
-            yield piece, self.features(table, piece)
+        """Some pieces and their features, read one after the other, in smaller pieces."""
+        for piece, frame in self.read(pieces, self.columns):
+            yield piece, self.features(frame, piece)
 
     def taken(self, numbers: np.ndarray, *, nan: bool) -> np.ndarray:
         """The features of these rows, float64 (len(numbers), n_features), from one pass over the files."""
@@ -183,8 +256,8 @@ def pieces_of(files: Sequence[Path]) -> tuple[Piece, ...]:
     for path in files:
         facts, in_file = parquet.read_metadata(path), 0
         for group in range(facts.num_row_groups):
-            n_rows = facts.row_group(group).num_rows
-            pieces.append(Piece(str(path.resolve()), group, in_file, first, n_rows))
+            if n_rows := facts.row_group(group).num_rows:
+                pieces.append(Piece(str(path.resolve()), group, in_file, first, n_rows))
             first, in_file = first + n_rows, in_file + n_rows
     if not first:
         raise ValueError(f"{files[0].parent} has Parquet files without rows")
@@ -207,15 +280,6 @@ def column_of(path: Path, name: str) -> np.ndarray:
     if any(part.null_count for part in parts):
         raise ValueError(f"column {name!r} of {path} is empty in some rows: drop or fill them")
     return np.concatenate([part.to_numpy() for part in parts])
-
-
-def hashed(files: Sequence[Path]) -> str:
-    """SHA-256 of the files' own hashes, in their order."""
-    digest = hashlib.sha256()
-    for path in files:
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()
 
 
 def _numbers(table: Any, _piece: Piece) -> np.ndarray:

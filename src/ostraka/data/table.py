@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
 
 MISSING = ("", "na", "n/a", "nan", "null", "none", "?")  # lower case; where a number is expected
@@ -44,6 +44,7 @@ _DELIMITERS = ",;\t|"
 _SAID = {",": "','", ";": "';'", "\t": "tabs", "|": "'|'"}
 _HEAD, _LINES = 1 << 20, 20  # of a file: bytes, and lines of a public one, from which its delimiter is told
 _BLOCK = 1 << 22  # bytes that are read at a time
+_CODES = 1 << 20  # codes of texts that are looked through at a time
 _LONGEST = 1 << 20  # bytes of a line, and 256 more for each column: a longer one is missing
 EXCEL = {".xlsx", ".xlsm"}
 _MARKS = ((codecs.BOM_UTF8, "utf8"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
@@ -387,12 +388,39 @@ class Table:
 
     def kinds(self, name: str) -> tuple[np.ndarray, list[str]]:
         """Return each cell's index into the different texts, and these texts in order of first appearance."""
+        import pyarrow as pa
+
+        column = self.frame[name]
+        if pa.types.is_dictionary(column.type) and pa.types.is_string(column.type.value_type):
+            return _kinds(column, lambda texts: replace(self, frame=pa.table({name: texts})).text(name))
         encoded = self.strings(name).dictionary_encode()
         return encoded.indices.to_numpy(zero_copy_only=False), encoded.dictionary.to_pylist()
 
     def row(self, mask: np.ndarray) -> int:
         """The number of the first row of a mask, for messages about public rows."""
         return int(self.numbering[mask.argmax()])
+
+
+def _kinds(column: Any, read: Callable[[Any], list[str]]) -> tuple[np.ndarray, list[str]]:
+    """As :meth:`Table.kinds`, of a column of codes, of which only the different texts are read."""
+    joined = column.unify_dictionaries().combine_chunks()
+    words = [*read(joined.dictionary), ""]  # the last is that of no value
+    codes = joined.indices
+    if codes.null_count:
+        codes = codes.cast("int64").fill_null(len(words) - 1)
+    codes = codes.to_numpy(zero_copy_only=False)
+    order: dict[int, None] = {}  # of first appearance
+    for start in range(0, len(codes), _CODES):
+        if len(order) == len(words):
+            break
+        different, firsts = np.unique(codes[start : start + _CODES], return_index=True)
+        order |= dict.fromkeys(different[np.argsort(firsts)].tolist())
+    texts = list(dict.fromkeys(words[code] for code in order))
+    places = dict(zip(texts, range(len(texts)), strict=True))
+    table = np.array([places.get(word, 0) for word in words])
+    if joined.null_count or not np.array_equal(table[:-1], np.arange(len(words) - 1)):
+        codes = table[codes]
+    return codes, texts
 
 
 def read_arrays(path: Path, *, how: str, only: Container[str] | None = None) -> dict[str, np.ndarray]:
@@ -479,32 +507,7 @@ def read(
             }
         )
     else:
-        usual = _USUAL if like is None else like.form
-        delimiter, encoding, decimal, *_ = form.checked()
-        with opened(path) as file:
-            head = file.read(_HEAD)
-        encoding = encoding or mark_of(head)
-        if encoding is None:
-            encoding = (usual.encoding if not public or is_utf8(path) else "cp1252") or "utf8"
-        text = codecs.getincrementaldecoder(encoding)(errors="replace").decode(head).lstrip("\ufeff")
-        lines = [line.rstrip("\r") for line in text.split("\n")[form.skip or 0 :] if line.strip()]
-        lines = lines[: _LINES if public and len(lines) > 1 else 1]
-        if len(lines) > 1 and len(head) == _HEAD:
-            lines = lines[:-1]  # cut somewhere
-        if delimiter is None:
-            # the sign that splits all lines into equally many cells, the most of them; of equals the first
-            first = usual.delimiter or ","
-            counts = {
-                sign: [len(cells_of_line(line, sign)) for line in lines] for sign in (first, *_DELIMITERS)
-            }
-            equal = {sign: n[0] for sign, n in counts.items() if lines and n[0] > 1 and len({*n}) == 1}
-            most = equal or {sign: n[0] for sign, n in counts.items() if n}
-            delimiter = max(most, key=most.__getitem__, default=first)
-        if decimal is None:
-            decimal = usual.decimal if usual.delimiter == delimiter else "." if delimiter == "," else ","
-        names = cells_of_line(lines[0], delimiter) if lines else []
-        check_header(path, without_trailing(names) if len(names) > _FEW else names)
-        form = Format(delimiter, encoding, decimal, form.skip)
+        form, names = text_form(path, form, like=None if like is None else like.form, public=public)
         frame = _csv(path, form, names, public=public, numbers=numbers, missing={*_SPELLINGS, *missing})
         note = form.said
     if not frame.num_rows:
@@ -516,8 +519,80 @@ def read(
     return Table(path, frame, np.arange(1, frame.num_rows + 1), none, notes, form, public)
 
 
+def text_form(path: Path, form: Format, *, like: Format | None, public: bool) -> tuple[Format, list[str]]:
+    """How a file of text is read, and the names in its first line; for the rest see :func:`read`."""
+    usual = like or _USUAL
+    delimiter, encoding, decimal, *_ = form.checked()
+    with opened(path) as file:
+        head = file.read(_HEAD)
+    encoding = encoding or mark_of(head)
+    if encoding is None:
+        encoding = (usual.encoding if not public or is_utf8(path) else "cp1252") or "utf8"
+    text = codecs.getincrementaldecoder(encoding)(errors="replace").decode(head).lstrip("\ufeff")
+    lines = [line.rstrip("\r") for line in text.split("\n")[form.skip or 0 :] if line.strip()]
+    lines = lines[: _LINES if public and len(lines) > 1 else 1]
+    if len(lines) > 1 and len(head) == _HEAD:
+        lines = lines[:-1]  # cut somewhere
+    if delimiter is None:
+        # the sign that splits all lines into equally many cells, the most of them; of equals the first
+        first = usual.delimiter or ","
+        counts = {sign: [len(cells_of_line(line, sign)) for line in lines] for sign in (first, *_DELIMITERS)}
+        equal = {sign: n[0] for sign, n in counts.items() if lines and n[0] > 1 and len({*n}) == 1}
+        most = equal or {sign: n[0] for sign, n in counts.items() if n}
+        delimiter = max(most, key=most.__getitem__, default=first)
+    if decimal is None:
+        decimal = usual.decimal if usual.delimiter == delimiter else "." if delimiter == "," else ","
+    names = cells_of_line(lines[0], delimiter) if lines else []
+    check_header(path, without_trailing(names) if len(names) > _FEW else names)
+    return Format(delimiter, encoding, decimal, form.skip), names
+
+
+def spans(path: Path, *, size: int) -> list[tuple[int, int]]:
+    """Parts of a file of text, in bytes: whole lines, of about ``size`` bytes together."""
+    ends, length = [0], path.stat().st_size
+    with path.open("rb") as file:
+        while ends[-1] < length:
+            file.seek(ends[-1] + size)
+            while (block := file.read(_BLOCK)) and b"\n" not in block:
+                pass
+            ends.append(file.tell() - len(block) + block.index(b"\n") + 1 if block else length)
+    return list(itertools.pairwise(ends))
+
+
+class _Span(NamedTuple):
+    """The bytes of a file from its place up to an end."""
+
+    file: Any
+    stop: int
+
+    def read(self, size: int) -> bytes:
+        data: bytes = self.file.read(min(size, max(0, self.stop - self.file.tell())))
+        return data
+
+
+def rows_of_span(
+    path: Path,
+    span: tuple[int, int],
+    form: Format,
+    names: Sequence[str],
+    *,
+    numbers: Iterable[str],
+    missing: Iterable[str],
+) -> Any:
+    """The rows in a part of a private file of text, as an Arrow table; what it holds, :func:`read` has."""
+    spellings = {*_SPELLINGS, *missing}
+    return _csv(path, form, list(names), public=False, numbers=numbers, missing=spellings, span=span)
+
+
 def _csv(
-    path: Path, form: Format, names: list[str], *, public: bool, numbers: Iterable[str], missing: set[str]
+    path: Path,
+    form: Format,
+    names: list[str],
+    *,
+    public: bool,
+    numbers: Iterable[str],
+    missing: set[str],
+    span: tuple[int, int] | None = None,
 ) -> Any:
     """A table of text; the given columns are numbers if all of their cells are."""
     import pyarrow as pa
@@ -534,7 +609,10 @@ def _csv(
             decimal_point=form.decimal or ".",
         )
         with opened(path) as file:
-            lines = _Lines(file, form, len(names), limit=limit)
+            if span is not None:
+                file.seek(span[0])
+            part = file if span is None else _Span(file, span[1])
+            lines = _Lines(part, form, len(names), limit=limit, header=span is None or not span[0])
             try:
                 frame = reader.read_csv(
                     pa.PythonFile(lines, mode="r"),
@@ -561,9 +639,10 @@ def _csv(
 class _Lines(io.RawIOBase):
     """The rows of a CSV file in clean UTF-8. Each line is mended on its own; the header is left out."""
 
-    def __init__(self, file: Any, form: Format, n_cells: int, *, limit: int) -> None:
+    def __init__(self, file: Any, form: Format, n_cells: int, *, limit: int, header: bool) -> None:
         self._delimiter, self._n, self._limit = form.delimiter or ",", n_cells, limit
         self._titles = form.skip or 0  # lines above the header
+        self._header = header
         self._blocks = self._mended(_decoded(file, form.encoding or "utf8", limit))
         self._rest = memoryview(b"")
         self.n_rows, self.wrong = 0, 0  # rows; the first line with another number of cells
@@ -583,7 +662,7 @@ class _Lines(io.RawIOBase):
         return size
 
     def _mended(self, blocks: Iterator[str]) -> Iterator[bytes]:
-        header = True
+        header = self._header
         for text in blocks:
             block = text.replace("\r\n", "\n").replace("\r", " ").encode()
             while header and block:

@@ -15,12 +15,27 @@ import numpy as np
 
 from ostraka.data import columns as encoding
 from ostraka.data.findings import (
+    DOUBT,
+    NOTE,
+    REFUSED,
     Cells,
     findings,
     form_findings,
     label_findings,
     require_settled,
     target_findings,
+)
+from ostraka.data.labels import CodedLabels, Labels
+from ostraka.data.parquet import (
+    ENDINGS,
+    ParquetRows,
+    Piece,
+    Reader,
+    TextParts,
+    files_of,
+    pieces_of,
+    row_groups,
+    schema_of,
 )
 from ostraka.data.table import (
     EXCEL,
@@ -30,9 +45,12 @@ from ostraka.data.table import (
     Table,
     is_utf8,
     look,
+    mark_of,
     read,
     read_arrays,
     sheets,
+    spans,
+    text_form,
     titles_of,
     word,
 )
@@ -43,9 +61,10 @@ if TYPE_CHECKING:
 
     from ostraka.data.columns import Features, Shown
     from ostraka.data.findings import Finding
-    from ostraka.data.parquet import Piece
     from ostraka.data.schema import Dictionary
 
+_MOST_CELLS, _MOST_BYTES = 2**25, 2**28  # of a Parquet file, or of text, whose rows are read into memory
+_PART = 2**25  # bytes of text that are read at a time
 _TEST = 0.2  # of the public rows, where their labels are known
 _SPARSE = {"data", "indices", "indptr", "format", "shape"}  # as scipy.sparse.save_npz writes
 _TOPICS = 32
@@ -238,7 +257,7 @@ class Task:
         """The number of classes declared, else of those in the labels; 1 where labels are numbers."""
         if self.bounds is not None:
             return 1
-        return len(np.unique(self.y_private)) if self.classes is None else len(self.classes)
+        return len(Labels.of(self.y_private, self.classes).classes)
 
 
 def digits(*, seed: int) -> Task:
@@ -291,8 +310,11 @@ def tables(
     holdout: float | None,
     seed: int,
     texts: bool = False,
+    here: bool = False,
 ) -> Task:
     """Read a private table and a public one, or hold rows out of the private one; rows as ``texts``, too.
+
+    Rows of a folder stay in their files, and those of one large file, unless something needs them ``here``.
 
     Raises
     ------
@@ -314,7 +336,7 @@ def tables(
         names = [name for name in questions.names if name not in aside]
         numbers = [name for name in names if questions.type_of(name)[0] == "number"]
     learn = partial(of_tables, questions=questions, columns=columns, holdout=holdout, seed=seed, texts=texts)
-    if questions is None or not private.is_dir():
+    if questions is None or not (private.is_dir() or (not (here or texts) and _is_large(private, columns))):
         return learn(
             read(
                 private,
@@ -325,24 +347,147 @@ def tables(
                 missing=columns.missing,
             )
         )
-    # labels and people of all rows; other columns are there by name, and empty
+    store = Store.of(private, columns, like=questions, numbers=numbers)
+    return learn(store.table(columns), store=store)
+
+
+def _is_large(path: Path, columns: Columns) -> bool:
+    """Whether a file is so large that its rows stay there: by its number of cells, or of bytes of text."""
+    ending = path.suffix.lower()
+    if columns.bounds is not None or columns.drop_unlabelled or ending in {*EXCEL, ".gz"}:
+        return False
+    if ending not in ENDINGS:
+        with path.open("rb") as file:
+            code = columns.form.encoding or mark_of(file.read(4)) or ""
+        return path.stat().st_size > _MOST_BYTES and not code.lower().startswith(
+            ("utf-16", "utf_16", "utf16")
+        )
     import pyarrow as pa
     from pyarrow import parquet
 
-    from ostraka.data.parquet import files_of, pieces_of, schema_of
+    try:
+        facts = parquet.read_metadata(path)
+    except (pa.ArrowException, OSError):
+        return False  # who reads it says what is wrong with it
+    return bool(facts.num_rows * facts.num_columns > _MOST_CELLS)
 
-    files = files_of(private)
-    names = schema_of(files).names
-    pieces_of(files)  # refuses files without rows
-    columns_read = [name for name in dict.fromkeys((columns.label, columns.person)) if name in names]
-    frame = pa.concat_tables([parquet.ParquetFile(path).read(columns=columns_read) for path in files])
-    cells = {name: frame[name] if name in columns_read else pa.nulls(frame.num_rows) for name in names}
-    notes = [
-        f"{private} holds files which are not Parquet and are left out, such as {name}"
-        for name in sorted({entry.name for entry in private.iterdir()} - {path.name for path in files})
-    ]
-    rows = np.arange(1, frame.num_rows + 1)
-    return learn(Table(private, pa.table(cells), rows, said=tuple(notes[:1])))
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class Store:
+    """A private table whose rows stay in their files.
+
+    Attributes
+    ----------
+    path : Path
+        A file, or a folder of Parquet files.
+    files : tuple of Path
+    names : tuple of str
+        Of the columns.
+    pieces : list of Piece
+        Those of a text have no number of rows before :meth:`table` has read them.
+    read : callable
+        As of :class:`~ostraka.data.parquet.ParquetRows`.
+    form : Format
+    missing : tuple of str
+    notes : tuple of str
+    """
+
+    path: Path
+    files: tuple[Path, ...]
+    names: tuple[str, ...]
+    pieces: list[Piece]
+    read: Reader
+    form: Format
+    missing: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, path: Path, columns: Columns, *, like: Table, numbers: Sequence[str]) -> Store:
+        """What the files' metadata and a text's first line say; no row is read."""
+        missing = (*MISSING, *(text.strip().lower() for text in columns.missing))
+        form = columns.form
+        if not path.is_dir() and path.suffix.lower() not in ENDINGS:
+            form, names = text_form(path, columns.form, like=like.form, public=False)
+            used = tuple(name for name in names if name)
+            reader = TextParts(
+                form=form, names=tuple(names), numbers=tuple(numbers), missing=tuple(columns.missing)
+            )
+            pieces = [
+                Piece(str(path.resolve()), number, 0, 0, -1, span)
+                for number, span in enumerate(spans(path, size=_PART))
+            ]
+            said = (f"{path} {form.said}",) if form.said else ()
+            return cls(
+                path=path,
+                files=(path,),
+                names=used,
+                pieces=pieces,
+                read=reader,
+                form=form,
+                missing=missing,
+                notes=said,
+            )
+        files = files_of(path)
+        entries = sorted({entry.name for entry in path.iterdir()} if path.is_dir() else ())
+        others = [name for name in entries if name not in {file.name for file in files}]
+        notes = tuple(
+            f"{path} holds files which are not Parquet and are left out, such as {name}"
+            for name in others[:1]
+        )
+        return cls(
+            path=path,
+            files=tuple(files),
+            names=tuple(schema_of(files).names),
+            pieces=list(pieces_of(files)),
+            read=row_groups,
+            form=form._replace(decimal=form.decimal or "."),
+            missing=missing,
+            notes=notes,
+        )
+
+    def table(self, columns: Columns) -> Table:
+        """Labels and people of all rows, as codes of their texts; other columns are there by name alone."""
+        import pyarrow as pa
+
+        wanted = [name for name in dict.fromkeys((columns.label, columns.person)) if name in self.names]
+        places: dict[str, dict[str, int]] = {name: {} for name in wanted}
+        codes: dict[str, list[np.ndarray]] = {name: [] for name in wanted}
+        pieces, first = list[Piece](), 0
+        for piece, frame in self.read(self.pieces, wanted):
+            part = Table(self.path, frame, np.arange(0), self.missing, form=self.form)
+            for name in wanted:
+                some, texts = part.kinds(name)
+                known = places[name]
+                new = np.array([known.setdefault(text, len(known)) for text in texts], dtype=np.int64)
+                codes[name].append(new.astype(np.min_scalar_type(len(known)))[some])
+            pieces.append(piece._replace(first=first, first_in_file=first))
+            first += len(frame)
+        if not first:
+            raise ValueError(f"{self.path} has column names but no rows")
+        if self.pieces[0].n_rows < 0:
+            self.pieces[:] = [piece for piece in pieces if piece.n_rows]
+        cells = {
+            name: pa.DictionaryArray.from_arrays(
+                np.concatenate(codes.pop(name)), pa.array(list(places[name]))
+            )
+            if name in wanted
+            else pa.nulls(first)
+            for name in self.names
+        }
+        return Table(self.path, pa.table(cells), np.arange(0), self.missing, said=self.notes, form=self.form)
+
+    def rows(self, features: Features, encoder: Any, *, n_features: int) -> ParquetRows:
+        """The features of all rows, which workers compute from the files as public rows have decided."""
+        work = partial(
+            _piece_features, features=features, encoder=encoder, missing=self.missing, form=self.form
+        )
+        return ParquetRows(tuple(self.pieces), features.names, work, n_features, self.files, self.read)
+
+    def sample(self) -> Table:
+        """The first rows, with all columns."""
+        frame = next(frame for _, frame in self.read(self.pieces, self.names))
+        rows = np.arange(1, len(frame) + 1)
+        return Table(self.path, frame, rows, self.missing, form=self.form)
 
 
 def of_tables(
@@ -353,10 +498,12 @@ def of_tables(
     holdout: float | None,
     seed: int,
     texts: bool = False,
+    store: Store | None = None,
 ) -> Task:
     """A private table and a public one as arrays; without one, rows are held out.
 
-    A caller who keeps no other reference to ``table`` needs memory for little more than the arrays.
+    Of rows that stay in a ``store``, ``table`` has labels and people. A caller who keeps no other reference
+    to ``table`` needs memory for little more than the arrays.
 
     Raises
     ------
@@ -368,13 +515,13 @@ def of_tables(
         raise ValueError(f"the rows of {private} stay in their files: --target is for one file")
     names = _features(table, columns)
     table, n_unlabelled = _labelled(table, columns)
-    remarks = _found(table, columns, questions=questions)
+    remarks = _found(table, columns, questions=questions, store=store)
     require_settled(remarks)
     if questions is None:
         owners = encoding.people(table, columns.person)
         table, questions = table.split(_held_out(len(table), owners, share=holdout or 0.0, seed=seed))
         questions = replace(questions, public=True)
-    labels, strange, y = _learned(table, questions, columns)
+    labels, strange, y = _learned(table, questions, columns, coded=store is not None)
     facts = _facts(private, columns, labels, strange, remarks)
     unknown = _unknown_classes(y, labels, columns, where=public)
     test = _tested(len(questions), labelled=y is not None, seed=seed)
@@ -387,13 +534,8 @@ def of_tables(
     held_table = [table]
     del table  # so that its memory is free again while it is transformed
     X_private: Any
-    if private.is_dir():
-        # the features of all rows, which workers compute from the files as public rows have decided
-        from ostraka.data.parquet import ParquetRows
-
-        missing = (*MISSING, *(text.strip().lower() for text in columns.missing))
-        work = partial(_piece_features, features=features, encoder=encoder, missing=missing)
-        X_private = ParquetRows.of(private, columns=features.names, features=work, n_features=X.shape[1])
+    if store is not None:
+        X_private = store.rows(features, encoder, n_features=X.shape[1])
     else:
         X_private = encoding.matrix(held_table.pop(), features, encoder, unread=facts["unread"])
     return Task(
@@ -534,8 +676,8 @@ def _facts(
 
 
 def _learned(
-    table: Table, questions: Table | None, columns: Columns
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    table: Table, questions: Table | None, columns: Columns, *, coded: bool = False
+) -> tuple[Any, np.ndarray, np.ndarray | None]:
     """Private labels, which of them could not be read, and those of the public rows if all have one."""
     name = columns.label
     if columns.bounds is not None:
@@ -546,7 +688,7 @@ def _learned(
     codes, texts = table.kinds(name)
     where, same = f"{table.path}: column {name!r} (--label)", dict(columns.same)
     classes, unread = encoding.labels(where, texts, columns.classes, same=same, missing=columns.missing)
-    labels = classes[codes]
+    labels: Any = CodedLabels.joined(classes, codes) if coded else classes[codes]
     if questions is None:
         return labels, unread[codes], None
     y = encoding.public_labels(questions, name, like=labels, same=same, missing=columns.missing)
@@ -598,11 +740,20 @@ def _labelled(table: Table, columns: Columns) -> tuple[Table, int]:
     return table.split(keep)[1], int((~keep).sum())
 
 
-def _found(table: Table, columns: Columns, *, questions: Table | None) -> list[Finding]:
-    """What is wrong or doubtful; of a folder, in its labels and people alone."""
+def _found(
+    table: Table, columns: Columns, *, questions: Table | None, store: Store | None = None
+) -> list[Finding]:
+    """What is wrong or doubtful; of rows in a store in all labels, and of one file in its first rows, too."""
+    if store is None:
+        remarks = findings(table, columns, public=questions)
+    else:
+        remarks = list(label_findings(Cells.of(table, columns.label), columns))
+        if not store.path.is_dir():
+            of_first = findings(store.sample(), columns, public=questions)
+            remarks += [remark for remark in of_first if remark.column != columns.label]
+            remarks.sort(key=lambda remark: (REFUSED, DOUBT, NOTE).index(remark.weight))
     if table.path.is_dir():
-        return list(label_findings(Cells.of(table, columns.label), columns))
-    remarks = findings(table, columns, public=questions)
+        return remarks
     if not table.path.is_file() or table.path.suffix.lower() in {".parquet", ".pq"}:
         return remarks
     shape = look(table.path, columns.form, like=None if questions is None else questions.form)
@@ -697,7 +848,9 @@ def _unknown_classes(
         y is None or where is None or columns.bounds is not None
     ):  # held-out rows, whose labels are of the private table
         return ()
-    classes = encoding.spelled(columns.classes, labels.dtype) if columns.classes else np.unique(labels)
+    classes = (
+        encoding.spelled(columns.classes, labels.dtype) if columns.classes else Labels.of(labels).classes
+    )
     y = y.astype(labels.dtype) if labels.dtype.kind != "U" else y
     lost = ~np.isin(y, classes)
     if not lost.any():
@@ -848,7 +1001,7 @@ def _checked(path: Path, name: str, X: Any, *, private: bool) -> Any:
 
 
 def _piece_features(
-    frame: Any, piece: Piece, *, features: Features, encoder: Any, missing: tuple[str, ...]
+    frame: Any, piece: Piece, *, features: Features, encoder: Any, missing: tuple[str, ...], form: Format
 ) -> np.ndarray:
     rows = np.arange(piece.first_in_file, piece.first_in_file + len(frame)) + 1
-    return encoding.matrix(Table(Path(piece.path), frame, rows, missing), features, encoder)
+    return encoding.matrix(Table(Path(piece.path), frame, rows, missing, form=form), features, encoder)

@@ -91,6 +91,7 @@ def require_sensible(given: LearnOptions) -> None:
 
 
 _LAST = {"student": "student trained", "audit": "adversary simulated", "record": "cost and accuracy"}
+_STREAMS = '{"version": 4'  # of a manifest: fits of before had all rows of a file in memory
 _FORMAT = 2  # of plan.json: 1 had digests of the tables without a key
 _NOT_SETTINGS = ("private", "public", "out", "as_json", "owner", "yes", "ledger")
 # options that runs of before have not in their settings
@@ -282,7 +283,19 @@ def _task(given: LearnOptions) -> Task:
         holdout=given.holdout,
         seed=given.seed,
         texts=given.teacher is Teacher.PROMPTS,
+        here=given.chosen_way() is Way.AUTO
+        or given.teacher is Teacher.NETWORK
+        or _begun_in_memory(given.out),
     )
+
+
+def _begun_in_memory(out: Path) -> bool:
+    """Whether a run to go on with was begun by a version that read all rows of one file into memory."""
+    manifest = out / folder.MANIFEST
+    if not manifest.exists():
+        return False
+    with manifest.open() as file:  # which begins with its version, and may be long
+        return not file.read(len(_STREAMS)).startswith(_STREAMS)
 
 
 def _require_delta(given: LearnOptions, private: Path) -> None:

@@ -384,10 +384,17 @@ def _gathered(answers: Sequence[tuple[Any, str]]) -> list[Any]:
 def _applied(
     rows: ParquetRows, work: Callable[[np.ndarray], np.ndarray], pieces: Sequence[Piece]
 ) -> list[tuple[Any, str]]:
+    answers: list[tuple[Any, str]] = []
     try:
-        return [(work(block), "") for _, block in rows.blocks(pieces)]
+        blocks = rows.blocks(pieces)
+        for piece in pieces:
+            made: list[np.ndarray] = []
+            while sum(map(len, made)) < piece.n_rows:
+                made.append(work(next(blocks)[1]))
+            answers.append((np.concatenate(made), ""))
     except (ValueError, OSError) as error:
         return [(None, str(error))] * len(pieces)
+    return answers
 
 
 def _trained(
