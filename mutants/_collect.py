@@ -124,7 +124,7 @@ MUTANTS = [
     Mutant(
         "a client is summed twice",
         REPORTS,
-        "any(key >= later for key, later in itertools.pairwise(keys))",
+        "any(client >= later for client, later in itertools.pairwise(clients))",
         "any(key > later for key, later in itertools.pairwise(keys))",
         BY_KEEPERS + "test_keepers_refuse_clients_that_are_repeated_or_malformed",
     ),

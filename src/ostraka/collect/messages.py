@@ -152,7 +152,10 @@ class Closing:
 
     @classmethod
     def read(cls, body: bytes, task: Task) -> Closing:
-        """Parse a request under this task, with enough different clients; ValueError for anything else."""
+        """Parse a request under this task, with enough different clients; ValueError for anything else.
+
+        Every client is listed once, in order, with a valid, enrolled key.
+        """
         head, _, keys = body.partition(b"\n")
         fields = strict_object(head, {"key", "n", "round", "task"})
         if fields["task"] != task.sha256:
@@ -167,18 +170,14 @@ class Closing:
         if len(keys) != n * size:
             raise ValueError(f"the request must hold the keys of {n} clients")
         closing = cls(round_, key, keys[: n * KEY_BYTES], keys[n * KEY_BYTES :])
-        closing.check_clients(task)
-        return closing
-
-    def check_clients(self, task: Task) -> None:
-        """Raise ValueError unless every client is listed once, in order, with a valid, enrolled key."""
-        keys = self.keys
-        if any(key >= later for key, later in itertools.pairwise(keys)):
+        clients = closing.keys
+        if any(client >= later for client, later in itertools.pairwise(clients)):
             raise ValueError("the clients must be in order, each of them once")
-        for place, key in enumerate(keys):
-            signature = self.certificates[place * SIGNATURE_BYTES : (place + 1) * SIGNATURE_BYTES]
-            if not strict_key(key) or not certified(task, key, signature, round_=self.round_):
-                raise ValueError(f"client {key.hex()}: its key is malformed or not enrolled")
+        for place, client in enumerate(clients):
+            signature = closing.certificates[place * SIGNATURE_BYTES : (place + 1) * SIGNATURE_BYTES]
+            if not strict_key(client) or not certified(task, client, signature, round_=round_):
+                raise ValueError(f"client {client.hex()}: its key is malformed or not enrolled")
+        return closing
 
 
 _SECRECY = 2.0**-40  # chance that a round could be taken apart

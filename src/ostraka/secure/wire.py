@@ -56,6 +56,7 @@ _PAGE = (
 # A role that serves pages may be asked by pages elsewhere: all that it says is public, masked or signed.
 _ANY_PAGE = ((b"access-control-allow-origin", b"*"),)
 _LOG = logging.getLogger(__name__)
+_trusted = functools.cache(ssl.create_default_context)  # reading certificates takes longer than a request
 
 
 class Response(NamedTuple):
@@ -170,7 +171,7 @@ class Line:
             raise ValueError(f"the address must be http://host:port or https://…, got {url!r}")
         self._host, secure = parts.hostname, parts.scheme == "https"
         self._port = parts.port or (443 if secure else 80)
-        self._tls = _authorities() if secure else None
+        self._tls = _trusted() if secure else None
         self._path = parts.path.rstrip("/")
         proxies = {} if direct or urllib.request.proxy_bypass(self._host) else urllib.request.getproxies()
         proxy = proxies.get(parts.scheme) or proxies.get("all")
@@ -336,12 +337,6 @@ def words_of(body: bytes, *, most: int = 300) -> tuple[str, str] | None:
     except (ValueError, LookupError, TypeError, RecursionError):
         return None
     return code, "".join(letter if letter.isprintable() else "?" for letter in words)[:most]
-
-
-@functools.cache
-def _authorities() -> ssl.SSLContext:
-    """Certificates that are trusted: reading them takes longer than a request."""
-    return ssl.create_default_context()
 
 
 def _left(until: float) -> float:

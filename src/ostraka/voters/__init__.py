@@ -4,10 +4,10 @@
 :class:`~ostraka.Private` with its adjacency, which only a mechanism opens.
 
 ``teachers`` are trained on shards (``voting`` trains and counts, also where files lie and on clusters,
-``kinds`` trains many at once). ``neighbours`` vote with their labels.
-``prompts`` show rows to a language model at an ``endpoint``. ``rows`` vote once each for public ``cells``
-or features, or in rounds for what a model gets wrong. ``saved`` voters are read back in one process
-or are ``split`` over several. Parties that keep their rows at home have a room of their own, ``parties``.
+``kinds`` trains many at once). ``neighbours`` vote with their labels. ``prompts`` show rows to a language
+model at an ``endpoint``. ``rows`` vote once each for public ``cells`` or a ``spectrum`` of features, or in
+rounds for what a model gets wrong. ``saved`` voters are read back in one process or several. Parties that
+keep their rows at home have a room of their own, ``parties``.
 
 The promise: **one unit moves the votes by what their adjacency states, and no other unit's ballot.**
 """

@@ -149,7 +149,11 @@ class TeacherEnsemble(BaseEstimator):
         self.n_features_in_ = X.shape[1]
         if network is not None:
             seeded = isinstance(self.random_state, int | np.integer)
-            require_repeatable(network, seeded=seeded, dealt=manifest is not None)
+            if network.checkpoint is not None and not (seeded and manifest is not None):
+                raise ValueError(
+                    "checkpoint needs an integer random_state and a manifest: without them seeds and shards "
+                    "are drawn anew each time, and no training could continue from the files"
+                )
         units = len(codes) if groups is None else groups
         self.manifest_ = deal(units, n_rows=len(codes), n_teachers=self.n_teachers, manifest=manifest)
         self.unit_ = self.manifest_.unit
@@ -328,15 +332,6 @@ def as_float32(X: Any) -> Any:
     except (TypeError, ValueError):  # its text would quote a value
         pass
     raise ValueError("X must hold numbers only, for a torch network: encode its text first")
-
-
-def require_repeatable(network: TorchClassifier, *, seeded: bool, dealt: bool) -> None:
-    """Raise if another run could not continue from this run's checkpoints."""
-    if network.checkpoint is not None and not (seeded and dealt):
-        raise ValueError(
-            "checkpoint needs an integer random_state and a manifest: without them seeds and shards are "
-            "drawn anew each time, and no training could continue from the files"
-        )
 
 
 def train_networks(
