@@ -125,7 +125,7 @@ MUTANTS = [
         "a client is summed twice",
         REPORTS,
         "any(client >= later for client, later in itertools.pairwise(clients))",
-        "any(key > later for key, later in itertools.pairwise(keys))",
+        "any(client > later for client, later in itertools.pairwise(clients))",
         BY_KEEPERS + "test_keepers_refuse_clients_that_are_repeated_or_malformed",
     ),
     Mutant(

@@ -95,7 +95,7 @@ MUTANTS = [
         "features of a unit that is left out move half as far",
         "voters/rows.py",
         'move = cells.reach_ / 2 if relation == "zero-out"',
-        'far = cells.reach_ / 4 if relation == "zero-out"',
+        'move = cells.reach_ / 4 if relation == "zero-out"',
         "voters/test_features.py::TestSensitivity::"
         "test_a_row_that_is_left_out_moves_the_table_by_its_own_line",
     ),
@@ -141,7 +141,7 @@ MUTANTS = [
         "rounding makes a residual longer than stated",
         "voters/spectrum.py",
         'too_long = ~(np.einsum("ij,ij->i", integers, integers) <= longest**2)',
-        "far = ~np.isfinite(integers).all(axis=1)",
+        "too_long = ~np.isfinite(integers).all(axis=1)",
         _RESIDUALS + "TestShortened::test_a_row_is_never_longer_than_stated_whatever_it_holds",
     ),
     Mutant(
