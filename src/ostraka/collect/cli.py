@@ -140,9 +140,6 @@ def plan(wanted: PlanOptions) -> None:
         click.echo(f"{name}: {value:,.4g}" if isinstance(value, float) else f"{name}: {value}")
 
 
-_WORDS = ("question", "title", "purpose", "unit", "choices")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewOptions:
     """Options of ``ostraka collect new``."""
@@ -193,7 +190,22 @@ def new(wanted: NewOptions) -> None:
     path = wanted.folder / "task.json"
     console.require_new(path, option="FOLDER")
     with console.usage():
-        texts = _texts(wanted)
+        # the texts of the question, by language
+        first: dict[str, Any] = {
+            "question": wanted.question,
+            "title": wanted.title or wanted.question,
+            "purpose": wanted.purpose,
+        }
+        first |= {name: part for name, part in (("unit", wanted.unit), ("choices", wanted.choice)) if part}
+        others = {} if wanted.translations is None else _json(wanted.translations)
+        if not isinstance(others, dict) or not all(
+            isinstance(texts, dict) and set(texts) == set(first) for texts in others.values()
+        ):
+            raise ValueError(f"{wanted.translations} must give {', '.join(first)} for each language")
+        languages = {wanted.language: first, **others}
+        texts: dict[str, Any] = {
+            name: {code: words[name] for code, words in languages.items()} for name in first
+        }
         encoding = parsed(_encoding_words(wanted))
         prediction = planned(
             encoding,
@@ -206,6 +218,7 @@ def new(wanted: NewOptions) -> None:
         sigma = prediction["sigma"]
         once = SkellamSum(sigma=sigma, l1=encoding.l1, l2=encoding.l2).curve()
         question = Question(
+            text=texts.pop("question"),
             **texts,
             controller=wanted.controller,
             contact=wanted.contact,
@@ -241,29 +254,6 @@ def new(wanted: NewOptions) -> None:
     made = {"task": str(path), "sha256": task.sha256, "advice": prediction.get("advice")}
     made |= {"checks": task.checks}
     console.say(made, f"{path}: fingerprint {task.sha256}", as_json=wanted.as_json)
-
-
-def _texts(wanted: NewOptions) -> dict[str, Any]:
-    """The texts of a new question, by language."""
-    choices = list(wanted.choice or ())
-    first: dict[str, Any] = {
-        "question": wanted.question,
-        "title": wanted.title or wanted.question,
-        "purpose": wanted.purpose,
-    }
-    first |= ({"unit": wanted.unit} if wanted.unit else {}) | ({"choices": choices} if choices else {})
-    by_language = {wanted.language: first}
-    if wanted.translations is not None:
-        others = _json(wanted.translations)
-        if not isinstance(others, dict) or not all(
-            isinstance(texts, dict) and set(texts) == set(first) for texts in others.values()
-        ):
-            raise ValueError(f"{wanted.translations} must give {', '.join(first)} for each language")
-        by_language |= others
-    texts = {
-        name: {code: words[name] for code, words in by_language.items() if name in words} for name in _WORDS
-    }
-    return {"text": texts.pop("question"), **texts}
 
 
 def _encoding_words(wanted: NewOptions) -> str:
