@@ -194,9 +194,8 @@ class _StackTrainer(nn.Module):
             with torch.no_grad():
                 for chunk in self.batches.held_batches:
                     losses += self._attempt(partial(self._held_out_loss, *chunk)).cpu().numpy()
-            better = ends & ((losses < self.best_loss.numpy()) | self.batches.none_held)
-            self.best_loss.copy_(torch.as_tensor(np.where(better, losses, self.best_loss.numpy())))
-            self.epochs_waited.copy_(torch.as_tensor(np.where(better, 0, self.epochs_waited.numpy() + ends)))
+            losses[self.batches.none_held] = -np.inf
+            better = _lowest(losses, self.best_loss, self.epochs_waited, ends)
             self.stopped |= self.epochs_waited >= self.network.patience
         chosen = torch.as_tensor(better, device=self._running.device)
         for best, tensor in zip(self.kept, self.stack.tensors(), strict=True):
@@ -262,6 +261,18 @@ class _StackTrainer(nn.Module):
         """Recompute which networks still train; this is also needed after a checkpoint was read."""
         running = (int(self.steps_done) < self.n_steps) & ~self.stopped.numpy()
         self._running = torch.as_tensor(running, device=self._running.device)
+
+
+def _lowest(losses: Any, best: torch.Tensor, waited: torch.Tensor, ends: Any) -> np.ndarray:
+    """Which networks end an epoch with the lowest held-out loss so far: of none held out, each one is.
+
+    Keeps the lowest in ``best``, and in ``waited`` for how many epochs there was none. On processors alone.
+    """
+    lowest, epochs = best.numpy(), waited.numpy()  # the same memory: torch would start more threads
+    better = ends & ((losses < lowest) | np.isneginf(losses))
+    lowest[...] = np.where(better, losses, lowest)
+    epochs[...] = np.where(better, 0, epochs + ends)
+    return np.asarray(better)
 
 
 def _broadcast(one_each: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
@@ -614,11 +625,8 @@ class _Learner(nn.Module):
             numbers, loss = self.batches.held_rows[self.number], -np.inf
             if len(numbers):
                 loss = compiled.held_out_loss(self._examples(), self._perceptron(), numbers)
-            better = loss < float(self.best_loss) or loss == -np.inf
-            if better:
-                self.best_loss.fill_(loss)
+            if _lowest(loss, self.best_loss, self.epochs_waited, True):
                 np.copyto(self.best_weights.numpy(), self.weights.numpy())  # torch would start more threads
-            self.epochs_waited.fill_(0 if better else int(self.epochs_waited) + 1)
         self.epoch.fill_(end)
 
     def result(self) -> tuple[Weights, bool]:
