@@ -431,20 +431,15 @@ def _total(
     return np.asarray(total * (1 + 4e-16 * (8 + len(value))))
 
 
-class _Kind(NamedTuple):
-    says: str
-    both_directions: bool = True
-
-
 _KINDS = {
-    "classic": _Kind("whatever the votes: the price of publishing the noisy counts"),
-    "gaussian": _Kind("whatever the votes: Gaussian differential privacy, composed exactly"),
-    "tight": _Kind("whatever the votes: the price of publishing the answer only"),
-    "adaptive": _Kind("whatever the votes: all answers together, composed exactly"),
-    "moments2017": _Kind("these votes: Papernot et al. 2017, Theorem 3", both_directions=False),
-    "papernot2018": _Kind("these votes: Papernot et al. 2018, Theorem 6", both_directions=False),
-    "exact": _Kind("these votes: the largest divergence over all neighbours"),
-    "composed": _Kind("these votes: all answers together, composed exactly over all neighbours"),
+    "classic": "whatever the votes: the price of publishing the noisy counts",
+    "gaussian": "whatever the votes: Gaussian differential privacy, composed exactly",
+    "tight": "whatever the votes: the price of publishing the answer only",
+    "adaptive": "whatever the votes: all answers together, composed exactly",
+    "moments2017": "these votes: Papernot et al. 2017, Theorem 3",
+    "papernot2018": "these votes: Papernot et al. 2018, Theorem 6",
+    "exact": "these votes: the largest divergence over all neighbours",
+    "composed": "these votes: all answers together, composed exactly over all neighbours",
 }
 
 
@@ -581,13 +576,12 @@ def every_bound(
 
 
 def _bound(name: str, curves: Sequence[Curve | Profile], ends: tuple[int, ...], times: int) -> Bound:
-    kind = _KINDS[name]
     return Bound(
         name=name,
-        says=kind.says,
+        says=_KINDS[name],
         answers=tuple(end * times for end in ends),
         curves=tuple(curves),
-        both_directions=kind.both_directions,
+        both_directions=name not in ("moments2017", "papernot2018"),
     )
 
 

@@ -13,7 +13,6 @@ import math
 import numpy as np
 
 from ostraka.core.compiled import kernel
-from ostraka.core.kernels.divergence import largest_divergence
 from ostraka.core.kernels.outcome import GAUSSIAN, grid, levels, log_cdf, log_pdf, sort_down, tilt
 
 NO_SCREEN, SCREEN_MAX, SCREEN_ANY = 0, 1, 2
@@ -21,28 +20,6 @@ NO_SCREEN, SCREEN_MAX, SCREEN_ANY = 0, 1, 2
 _SAFE = 300.0
 _SAFE_LAPLACE = 8.0  # noise scales: larger moves may put weight where the nodes of the unmoved law end
 _NOTHING, _OPEN = (np.empty(0), np.empty((0, 0, 0))), np.empty((0, 0, 2))
-
-
-def costs(
-    counts: np.ndarray,
-    scores: np.ndarray,
-    argmax: tuple[int, float],
-    gate: tuple[int, float, float],
-    orders: np.ndarray,
-    out: np.ndarray,
-    *,
-    replace: bool,
-) -> None:
-    """Per query and order, the largest divergence over neighbours and both directions.
-
-    ``kind`` < 0: no argmax is released. ``scores`` is what the screen looks at. ``replace``: one
-    ballot changes its class; otherwise one ballot is added or removed.
-    """
-    out[:] = 0.0
-    for q in range(len(counts)):
-        log_law, lam = pairs(counts[q], scores[q], argmax, gate, replace=replace)
-        if len(lam):
-            largest_divergence(log_law, lam, orders, out[q])
 
 
 def pairs(
@@ -53,7 +30,11 @@ def pairs(
     *,
     replace: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Log q and log p / q of all pairs (p, q) of one query: a neighbour and the counts, then the reverse."""
+    """Log q and log p / q of all pairs (p, q) of one query: a neighbour and the counts, then the reverse.
+
+    The kind of ``argmax`` is below 0 where none is released. ``scores`` is what the screen looks at.
+    ``replace``: one ballot changes its class; otherwise one ballot is added or removed.
+    """
     kind, scale = argmax
     screen, at, sigma = gate
     unit = scale if kind >= 0 else 1.0

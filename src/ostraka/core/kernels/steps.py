@@ -13,35 +13,29 @@ def best_steps(votes: np.ndarray, slopes: np.ndarray, curvature: np.ndarray) -> 
 
     By active sets. Shapes (n_classes,), (n_slopes, n_classes), (n_classes, n_classes); as ``slopes``.
     """
-    steps = np.empty(slopes.shape)
+    n, steps = votes.size, np.empty(slopes.shape)
     for row in range(slopes.shape[0]):
-        _best_step(votes, slopes[row], curvature, steps[row])
+        slope, step, fixed = slopes[row], steps[row], np.zeros(n, np.int64)
+        for _ in range(3 * n):
+            level = _solve(votes, slope, curvature, fixed, step)
+            below = False
+            for k in range(n):
+                if fixed[k] == 0 and votes[k] + step[k] < -1e-12:
+                    fixed[k], below = 1, True
+            if below:
+                continue
+            worst, strongest = -1, 1e-9
+            for k in range(n):
+                if fixed[k] == 1:
+                    pull = slope[k] - level
+                    for j in range(n):
+                        pull -= curvature[k, j] * step[j]
+                    if pull > strongest:
+                        worst, strongest = k, pull
+            if worst < 0:
+                break
+            fixed[worst] = 0
     return steps
-
-
-@kernel()
-def _best_step(votes: np.ndarray, slope: np.ndarray, curvature: np.ndarray, step: np.ndarray) -> None:
-    n = votes.size
-    fixed = np.zeros(n, np.int64)
-    for _ in range(3 * n):
-        level = _solve(votes, slope, curvature, fixed, step)
-        below = False
-        for k in range(n):
-            if fixed[k] == 0 and votes[k] + step[k] < -1e-12:
-                fixed[k], below = 1, True
-        if below:
-            continue
-        worst, strongest = -1, 1e-9
-        for k in range(n):
-            if fixed[k] == 1:
-                pull = slope[k] - level
-                for j in range(n):
-                    pull -= curvature[k, j] * step[j]
-                if pull > strongest:
-                    worst, strongest = k, pull
-        if worst < 0:
-            break
-        fixed[worst] = 0
 
 
 @kernel()

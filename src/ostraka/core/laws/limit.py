@@ -74,20 +74,6 @@ class Levels(NamedTuple):
     rate: np.ndarray
     mass: np.ndarray  # what is paid for at the beginning of each level
 
-    @classmethod
-    def of(cls, laws: tuple[Law, ...]) -> Levels:
-        """Levels at which the costs hold for each of these families."""
-        widest = max((law.mu_squared for law in laws), default=0.0)
-        begin, rate = [0.0], [1.0]
-        # law by law: its pairs are computed once for all of its starts
-        every = [[one(law, start).mu_squared / law.mu_squared for start in _FINER] for law in laws]
-        for place, start in enumerate(_FINER):
-            steps = [of_law[place] for of_law in every]
-            begin.append((start + 1) * widest)
-            rate.append(min(rate[-1], max(steps, default=1.0) * (1 + _UP)))
-        mass = np.concatenate([[0.0], np.cumsum(np.diff(begin) / np.array(rate[:-1]))])
-        return cls(np.array(begin), np.array(rate), mass)
-
     def before(self, mass: np.ndarray | float) -> np.ndarray:
         """The squared shift that pays for this mass."""
         at = np.searchsorted(self.mass, mass, side="right") - 1
@@ -132,8 +118,17 @@ def together(laws: tuple[Law, ...]) -> Part:
 
 @lru_cache(maxsize=64)
 def levels(laws: tuple[Law, ...]) -> Levels:
-    """Levels for all of these families."""
-    return Levels.of(laws)
+    """Levels at which the costs hold for each of these families."""
+    widest = max((law.mu_squared for law in laws), default=0.0)
+    begin, rate = [0.0], [1.0]
+    # law by law: its pairs are computed once for all of its starts
+    every = [[one(law, start).mu_squared / law.mu_squared for start in _FINER] for law in laws]
+    for place, start in enumerate(_FINER):
+        steps = [of_law[place] for of_law in every]
+        begin.append((start + 1) * widest)
+        rate.append(min(rate[-1], max(steps, default=1.0) * (1 + _UP)))
+    mass = np.concatenate([[0.0], np.cumsum(np.diff(begin) / np.array(rate[:-1]))])
+    return Levels(np.array(begin), np.array(rate), mass)
 
 
 def after(law: Law, part: Part) -> Part:

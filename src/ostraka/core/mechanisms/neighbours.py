@@ -41,7 +41,6 @@ class Neighbours(Protocol):
 
 NO_ARGMAX = (-1, 1.0)
 NO_SCREEN = (_neighbours.NO_SCREEN, 0.0, 1.0)
-SCREEN_MAX, SCREEN_ANY = _neighbours.SCREEN_MAX, _neighbours.SCREEN_ANY
 _RELATIONS = ("replace-one", "add-or-remove")  # of ballots
 _IMPOSSIBLE = -1e300  # a log probability below this is that of an outcome that never comes
 
@@ -102,28 +101,26 @@ class Compiled:
 
     def rdp(self, orders: np.ndarray) -> np.ndarray:
         """Largest Rényi divergence of each query, shape (n_queries, n_orders)."""
-        out = np.empty((len(self._counts), orders.size))
+        out = np.zeros((len(self._counts), orders.size))
 
         def work(rows: slice) -> None:
-            _neighbours.costs(
-                self._counts[rows],
-                self._screened[rows],
-                self._argmax,
-                self._screen,
-                orders,
-                out[rows],
-                replace=self._relation == "replace-one",
-            )
+            for row, (log_q, lam) in zip(out[rows], self._laws(rows), strict=True):
+                if len(lam):
+                    largest_divergence(log_q, lam, orders, row)
 
         outcome.in_chunks(work, len(self._counts))
         return out
 
     def pairs(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """For each query, all pairs of laws."""
-        for counts, screened in zip(self._counts, self._screened, strict=True):
-            replace = self._relation == "replace-one"
-            log_q, lam = _neighbours.pairs(counts, screened, self._argmax, self._screen, replace=replace)
+        for log_q, lam in self._laws(slice(None)):
             yield np.concatenate([log_q[::2], log_q[1::2]]), np.concatenate([lam[::2], lam[1::2]])
+
+    def _laws(self, rows: slice) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """The same, each pair beside its reverse."""
+        replace = self._relation == "replace-one"
+        for counts, screened in zip(self._counts[rows], self._screened[rows], strict=True):
+            yield _neighbours.pairs(counts, screened, self._argmax, self._screen, replace=replace)
 
 
 class Enumerated:

@@ -100,7 +100,7 @@ def tabulate(kind: str, column: int) -> np.ndarray:
 
 # Beyond order * shift = 6 the general bound is less than 6 % above the supremum (30 % for Laplace noise), and
 # is used instead; also where a shift is so small that logs of probabilities lose it.
-_FURTHEST, _SMALLEST = 6.0, 1e-9
+_SMALLEST = 1e-9
 _TIGHT_ROUNDING = 1 + 1e-13  # of the general bounds, which are closed forms
 # Near its largest value D falls by less than 0.2 r^2 of itself (measured, docs/proof.md). So the best point
 # of the coarse grid, within 0.18 of the supremum, is at most 0.7 % below it; of the fine grid, 0.03 %.
@@ -193,7 +193,7 @@ def _searched(
     """Search for the supremum at each order; the result never exceeds the general bound."""
     general = general * _TIGHT_ROUNDING
     bound = general.copy()
-    where = (orders * shift <= _FURTHEST) & (shift >= _SMALLEST)
+    where = (orders * shift <= FURTHEST) & (shift >= _SMALLEST)
     if where.any():
         largest = _divergences(line, _LINE, _LINE, orders[where]).max(axis=0)
         margin: float | np.ndarray = _MARGIN
@@ -298,7 +298,6 @@ _GROUPS = (0.0, 0.2, 0.6, 1.0, 1.5, 2.0, 3.0, 4.5, 1e300)  # orders whose worst 
 _HALVINGS, _MOST_BOXES, _PART = 26, 400_000, 2_048
 _SHORT = 0.45
 _ROOT = math.sqrt(2.0)
-_SUPREMA_LEGENDRE = np.polynomial.legendre.leggauss(48)
 
 
 class _Corners(NamedTuple):
@@ -508,8 +507,8 @@ def _line_corners(shift: float, box: Box) -> _Corners:
     """Laws of two outcomes: Phi(t) and the rest."""
     low, high = box.t0, box.t1
     t = np.stack([low, high])
-    x = t[..., None] - shift / 2 * (1 + _SUPREMA_LEGENDRE[0])
-    gained = (phi(x) * _SUPREMA_LEGENDRE[1]).sum(axis=-1) * shift / 2
+    x = t[..., None] - shift / 2 * (1 + _LEGENDRE[0])
+    gained = (phi(x) * _LEGENDRE[1]).sum(axis=-1) * shift / 2
     bend, moved, falls, rises = line_bends(shift, low, high)
     none = np.zeros(low.size)
 
