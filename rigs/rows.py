@@ -39,6 +39,7 @@ from ostraka.data.contribution import Contribution
 from ostraka.data.nearest import nearest
 from ostraka.data.schema import Schema, encoded
 from ostraka.synth import clusters as _clusters
+from ostraka.synth import fitting
 from ostraka.synth.clusters import NoisyLloyd
 from ostraka.synth.dpgm import Spread
 from ostraka.synth.sequences import SequenceGenerator, sequences
@@ -147,7 +148,7 @@ def _teachers(estimator: Any) -> Subject:
 
 
 def _candidates(rows: np.ndarray, _labels: np.ndarray) -> np.ndarray:
-    table = _clusters.bounded(rows.astype(np.float64)).astype(np.float32)
+    table = fitting.bounded(rows.astype(np.float64)).astype(np.float32)
     places = nearest(table, [_public()[:9]])[:, 0]
     return np.bincount(places, minlength=9)
 
@@ -156,7 +157,7 @@ def _lloyd(kernel: str) -> Subject:
     centres = _public()[:5]
 
     def aggregate(rows: np.ndarray, _labels: np.ndarray) -> np.ndarray:
-        table = _clusters.bounded(rows.astype(np.float64)).astype(np.float32)
+        table = fitting.bounded(rows.astype(np.float64)).astype(np.float32)
         points = centres
         if kernel == "rbf":
             settings: dict[str, Any] = {"n_components": 20, "gamma": 0.5, "seed": 0}
@@ -172,11 +173,11 @@ def _lloyd(kernel: str) -> Subject:
 
 
 def _squares(rows: np.ndarray, _labels: np.ndarray) -> np.ndarray:
-    return SPREAD.products(_clusters.bounded(rows.astype(np.float64)))
+    return SPREAD.products(fitting.bounded(rows.astype(np.float64)))
 
 
 def _sums(rows: np.ndarray, _labels: np.ndarray) -> np.ndarray:
-    table = _clusters.bounded(rows.astype(np.float64))
+    table = fitting.bounded(rows.astype(np.float64))
     return np.asarray(sums.on_grid(table, sigma=4.0).sum(axis=0))
 
 
@@ -208,7 +209,7 @@ def _gradients() -> Subject:
         training = private_steps.PrivateTraining(
             modules=[module],
             losses=lambda net, table: net(table)[:, 0].square(),
-            rows=torch.from_numpy(_clusters.bounded(rows.astype(np.float64))),
+            rows=torch.from_numpy(fitting.bounded(rows.astype(np.float64))),
             owners=np.zeros(len(rows), dtype=np.int64),
             sampling_rate=1.0,
             sigma=0.0,
@@ -311,7 +312,7 @@ def _linked() -> Subject:
 
 def _planted(rows: np.ndarray, _labels: np.ndarray) -> np.ndarray:
     """A planted defect: rows are scaled by the largest of all."""
-    table = _clusters.bounded(rows.astype(np.float64))
+    table = fitting.bounded(rows.astype(np.float64))
     return np.asarray((table / max(float(np.abs(table).max()), 1.0)).sum(axis=0))
 
 
