@@ -167,6 +167,34 @@ def free_port():
 
 
 @pytest.fixture(scope="session")
+def postgresql():
+    """The address of one PostgreSQL for all tests of this process; skips where there is none."""
+    from rigs import postgres
+    from rigs.disk import UnavailableError
+
+    pytest.importorskip("psycopg", reason="psycopg is not installed: pip install '.[service]'")
+    try:
+        with postgres.server() as address:
+            yield address
+    except UnavailableError as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture
+def new_schema(postgresql):
+    """Call it for the address of a schema of its own, in which there is nothing yet."""
+    import psycopg
+
+    def new_schema():
+        with psycopg.connect(postgresql, autocommit=True) as db:
+            (n,) = db.execute("SELECT count(*) FROM pg_namespace").fetchone()
+            db.execute(f"CREATE SCHEMA s{n}")
+        return f"{postgresql}&options=-csearch_path%3Ds{n}"
+
+    return new_schema
+
+
+@pytest.fixture(scope="session")
 def chromium(tmp_path_factory):
     """One Chromium for all tests of this process; skips where there is none."""
     from tests.service.chromium import Chromium

@@ -1,6 +1,7 @@
 """ostraka account: every bound on given votes, what may be published of it, and which questions are dear."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ import ostraka.cli
 from ostraka import Confident, GNMax, LNMax, Threshold
 from ostraka.accounting import exact_profile, papernot2018_curve
 from ostraka.core.mechanisms.screen import AgainstGuesses
+from tests.cli.terminal import typed
 
 PREDICTIONS = np.array([[0, 2, 1], [0, 2, 1], [0, 1, 1], [0, 0, 1], [0, 0, 2]])  # teachers by queries
 COUNTS = np.array([[5, 0, 0], [2, 1, 2], [0, 4, 1]])
@@ -24,20 +26,17 @@ def file(tmp_path):
     return path
 
 
-def account(capfd, *arguments) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as left:
-        ostraka.cli.main(["account", *map(str, arguments)])
-    return left.value.code, *capfd.readouterr()
+account = partial(typed, "account")
 
 
-def record(capfd, *arguments) -> dict:
-    code, out, err = account(capfd, *arguments, "--json", "--owner")
+def record(*arguments) -> dict:
+    code, out, err = account(*arguments, "--json", "--owner")
     assert (code, err) == (0, "")
     return json.loads(out)
 
 
-def test_the_table_names_every_bound_and_who_may_see_it(file, capfd):
-    code, out, _ = account(capfd, file, "--sigma", 4)
+def test_the_table_names_every_bound_and_who_may_see_it(file):
+    code, out, _ = account(file, "--sigma", 4)
     assert code == 0
     rows = {line.split()[0]: line for line in out.splitlines() if line.strip()}
     for name in ("classic", "gaussian", "tight", "adaptive"):
@@ -48,18 +47,18 @@ def test_the_table_names_every_bound_and_who_may_see_it(file, capfd):
     assert "*" not in rows["exact"]
 
 
-def test_the_costliest_question_comes_first(tmp_path, capfd):
+def test_the_costliest_question_comes_first(tmp_path):
     path = tmp_path / "votes.npz"
     np.savez(path, counts=np.repeat([[240, 10], [130, 120], [200, 50]], 40, axis=0))
-    _, out, _ = account(capfd, path, "--sigma", 40, "--costliest", 41)
+    _, out, _ = account(path, "--sigma", 40, "--costliest", 41)
     listed = [
         line.split()[0] for line in out.split("costliest questions")[1].splitlines()[2:] if line.strip()
     ]
     assert listed == [str(number) for number in range(41, 82)]
 
 
-def test_numbers_are_those_of_the_library(file, capfd):
-    told = record(capfd, file, "--sigma", 4, "--answers-per-query", 3, "--delta", 1e-4)
+def test_numbers_are_those_of_the_library(file):
+    told = record(file, "--sigma", 4, "--answers-per-query", 3, "--delta", 1e-4)
     mechanism = GNMax(sigma=4.0)
     assert told["upper"]["epsilon"] == pytest.approx((9 * mechanism.curve()).epsilon(delta=1e-4))
     assert told["owner"]["epsilon_these_votes"] == pytest.approx(
@@ -74,15 +73,15 @@ def test_numbers_are_those_of_the_library(file, capfd):
     assert max(told["owner"]["cost"]) <= told["owner"]["price"] * 3
 
 
-def test_json_is_public_unless_the_owner_asks(file, capfd):
-    code, out, _ = account(capfd, file, "--sigma", 4, "--json")
+def test_json_is_public_unless_the_owner_asks(file):
+    code, out, _ = account(file, "--sigma", 4, "--json")
     assert code == 0
     assert json.loads(out)["owner"] == {}
     assert set(json.loads(out)["upper"]["bounds"]) == {"classic", "gaussian", "tight", "adaptive"}
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "npz"])
-def test_predictions_are_counted(suffix, tmp_path, capfd):
+def test_predictions_are_counted(suffix, tmp_path):
     path = tmp_path / f"predictions.{suffix}"
     if suffix == "npz":
         np.savez(path, predictions=PREDICTIONS)
@@ -92,20 +91,20 @@ def test_predictions_are_counted(suffix, tmp_path, capfd):
     else:
         parquet.write_table(pa.table({f"q{k}": PREDICTIONS[:, k] for k in range(3)}), path)
     mechanism = GNMax(sigma=4.0)
-    told = record(capfd, path, "--sigma", 4)
+    told = record(path, "--sigma", 4)
     assert told["owner"]["epsilon_these_votes"] == pytest.approx(
         exact_profile(mechanism, COUNTS).epsilon(delta=1e-5)
     )
 
 
-def test_classes_may_be_words_and_questions_have_their_columns_names(tmp_path, capfd):
+def test_classes_may_be_words_and_questions_have_their_columns_names(tmp_path):
     path = tmp_path / "said.csv"
     path.write_text("easy,hard\n" + "yes,no\nyes,yes\n" * 20)
-    _, out, _ = account(capfd, path, "--sigma", 2)
+    _, out, _ = account(path, "--sigma", 2)
     assert out.split("costliest questions")[1].splitlines()[2].split()[0] == "hard"
 
 
-def test_every_mechanism_is_accounted_for(file, tmp_path, capfd):
+def test_every_mechanism_is_accounted_for(file, tmp_path):
     guesses = tmp_path / "guesses.npz"
     np.savez(guesses, guesses=np.eye(3))
     screen = Threshold(at=4.0, sigma=3.0)
@@ -119,15 +118,15 @@ def test_every_mechanism_is_accounted_for(file, tmp_path, capfd):
         ),
     }
     for options, curve in cases.items():
-        told = record(capfd, file, "--mechanism", *options)
+        told = record(file, "--mechanism", *options)
         assert told["owner"]["epsilon_these_votes"] == pytest.approx(curve.epsilon(delta=1e-5))
-    assert "moments2017" in record(capfd, file, "--mechanism", "lnmax", "--scale", 5)["owner"]["bounds"]
+    assert "moments2017" in record(file, "--mechanism", "lnmax", "--scale", 5)["owner"]["bounds"]
 
 
 @pytest.mark.usefixtures("drawn")
-def test_a_folder_has_a_page_for_the_owner_and_ostraka_report_makes_one_for_all(file, tmp_path, capfd):
+def test_a_folder_has_a_page_for_the_owner_and_ostraka_report_makes_one_for_all(file, tmp_path):
     out = tmp_path / "run"
-    assert account(capfd, file, "--sigma", 4, "--out", out)[0] == 0
+    assert account(file, "--sigma", 4, "--out", out)[0] == 0
     page = (out / "report.html").read_text()
     assert "papernot2018" in page
     assert "Every bound that may be published" in page
@@ -138,7 +137,7 @@ def test_a_folder_has_a_page_for_the_owner_and_ostraka_report_makes_one_for_all(
     public = (out / "report-public.html").read_text()
     assert "papernot2018" not in public
     assert public.count("<svg") == 2
-    assert account(capfd, file, "--sigma", 4, "--out", out)[0] == 2
+    assert account(file, "--sigma", 4, "--out", out)[0] == 2
 
 
 @pytest.mark.parametrize(
@@ -156,8 +155,8 @@ def test_a_folder_has_a_page_for_the_owner_and_ostraka_report_makes_one_for_all(
         (["--sigma", "4", "--guesses", "g.npz"], "interactive"),
     ],
 )
-def test_what_is_typed_wrongly_is_said(options, says, file, capfd):
-    code, out, err = account(capfd, file, *options)
+def test_what_is_typed_wrongly_is_said(options, says, file):
+    code, out, err = account(file, *options)
     assert (code, out) == (2, "")
     assert says in err
 
@@ -175,29 +174,29 @@ def test_what_is_typed_wrongly_is_said(options, says, file, capfd):
         ({"a": [1]}, ["--array", "c"], "--array"),
     ],
 )
-def test_files_that_hold_no_votes_are_refused_without_quoting_them(arrays, options, says, tmp_path, capfd):
+def test_files_that_hold_no_votes_are_refused_without_quoting_them(arrays, options, says, tmp_path):
     path = tmp_path / "bad.npz"
     np.savez(path, **{name: np.array(values) for name, values in arrays.items()})
-    code, out, err = account(capfd, path, "--sigma", 4, *options)
+    code, out, err = account(path, "--sigma", 4, *options)
     assert (code, out) == (1, "")
     assert says in err
     assert CANARY not in err
 
 
-def test_a_teacher_without_an_answer_is_refused(tmp_path, capfd):
+def test_a_teacher_without_an_answer_is_refused(tmp_path):
     path = tmp_path / "holes.csv"
     path.write_text(f"a,b\n1,{CANARY}\n,0\n")
-    code, _, err = account(capfd, path, "--sigma", 4)
+    code, _, err = account(path, "--sigma", 4)
     assert code == 1
     assert "empty cells" in err
     assert CANARY not in err
 
 
-def test_guesses_of_another_shape_are_refused(file, tmp_path, capfd):
+def test_guesses_of_another_shape_are_refused(file, tmp_path):
     guesses = tmp_path / "guesses.csv"
     guesses.write_text("a,b\n0.5,0.5\n")
     code, _, err = account(
-        capfd, file, "--mechanism", "interactive", "--sigma", 4, "--screen", 3, 1, "--guesses", guesses
+        file, "--mechanism", "interactive", "--sigma", 4, "--screen", 3, 1, "--guesses", guesses
     )
     assert code == 1
     assert "(3, 3)" in err

@@ -2,15 +2,16 @@
 
 import csv
 import json
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-import ostraka.cli
 from ostraka import GNMax
 from ostraka.attacks import recover_votes
+from tests.cli.terminal import typed
 
 NOISY = ("--sigma", "40")
 SPLIT, CLEAR = np.array([60, 30, 10]), np.array([98, 1, 1])
@@ -40,14 +41,11 @@ def write(path, rows, header=("query", "label")):
     return path
 
 
-def attack(capfd, *arguments) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as left:
-        ostraka.cli.main(["attack", *map(str, arguments)])
-    return left.value.code, *capfd.readouterr()
+attack = partial(typed, "attack")
 
 
-def test_votes_are_those_of_the_library(log, capfd):
-    code, out, _ = attack(capfd, "votes", log, "--teachers", 100, *NOISY, "--json")
+def test_votes_are_those_of_the_library(log):
+    code, out, _ = attack("votes", log, "--teachers", 100, *NOISY, "--json")
     record = json.loads(out)
     assert code == 0
     counts = np.bincount(asked()["split"], minlength=3)
@@ -58,56 +56,56 @@ def test_votes_are_those_of_the_library(log, capfd):
     np.testing.assert_array_equal(record["queries"][0]["mean"], want.mean)
 
 
-def test_the_table_has_a_line_a_question(log, capfd):
-    code, out, err = attack(capfd, "votes", log, "--teachers", 100, *NOISY)
+def test_the_table_has_a_line_a_question(log):
+    code, out, err = attack("votes", log, "--teachers", 100, *NOISY)
     assert code == 0
     assert "split" in out
     assert "95 % interval, by posterior" in out
     assert "questions: 2" in err
 
 
-def test_without_teachers_votes_are_relative(log, capfd):
-    _, out, err = attack(capfd, "votes", log, *NOISY, "--method", "maximum-likelihood")
+def test_without_teachers_votes_are_relative(log):
+    _, out, err = attack("votes", log, *NOISY, "--method", "maximum-likelihood")
     assert "relative to the mean count" in out
     assert "do not tell its level" in err
 
 
-def test_the_papers_method_prints_no_intervals(log, capfd):
-    _, out, _ = attack(capfd, "votes", log, "--teachers", 100, *NOISY, "--method", "wang2022")
+def test_the_papers_method_prints_no_intervals(log):
+    _, out, _ = attack("votes", log, "--teachers", 100, *NOISY, "--method", "wang2022")
     assert "(" not in out.splitlines()[1]
-    _, out, _ = attack(capfd, "votes", log, "--teachers", 100, *NOISY, "--method", "wang2022", "--json")
+    _, out, _ = attack("votes", log, "--teachers", 100, *NOISY, "--method", "wang2022", "--json")
     assert json.loads(out)["queries"][0]["lower"] == [None] * 3
 
 
-def test_parquet_laplace_and_named_classes(tmp_path, capfd):
+def test_parquet_laplace_and_named_classes(tmp_path):
     path = tmp_path / "answers.parquet"
     parquet.write_table(pa.table({"q": [1, 1, 1], "said": ["no", "yes", "no"]}), path)
     options = ("--query", "q", "--label", "said", "--classes", "no,yes,never", "--mechanism", "lnmax")
-    code, out, _ = attack(capfd, "votes", path, *options, "--scale", 5, "--teachers", 20, "--json")
+    code, out, _ = attack("votes", path, *options, "--scale", 5, "--teachers", 20, "--json")
     assert code == 0
     assert json.loads(out)["queries"][0]["answers"] == [2, 1, 0]
 
 
-def test_no_answer_counts_where_there_is_a_screen(tmp_path, capfd):
+def test_no_answer_counts_where_there_is_a_screen(tmp_path):
     path = write(tmp_path / "a.csv", [("q", 0), ("q", 1), ("q", -1), ("q", "abstain")])
     code, out, _ = attack(
-        capfd, "votes", path, "--teachers", 100, *NOISY, "--screen", 60, 20, "--classes", 2, "--json"
+        "votes", path, "--teachers", 100, *NOISY, "--screen", 60, 20, "--classes", 2, "--json"
     )
     assert code == 0
     assert json.loads(out)["queries"][0]["answers"] == [1, 1, 2]
 
 
-def test_attributes_are_scored(log, tmp_path, capfd):
+def test_attributes_are_scored(log, tmp_path):
     members = write(tmp_path / "m.csv", [("split", 1), ("clear", 0), ("else", 0)], ("query", "member"))
     options = ("--members", members, "--teachers", 100, *NOISY)
-    code, out, _ = attack(capfd, "attributes", log, *options, "--json")
+    code, out, _ = attack("attributes", log, *options, "--json")
     record = json.loads(out)
     assert code == 0
     assert record["precision_balanced"] == record["recall"] == 1.0
     assert record["called_member"] == {"split": True, "clear": False}
-    code, out, _ = attack(capfd, "attributes", log, *options)
+    code, out, _ = attack("attributes", log, *options)
     assert "with as many members as others: 100.0%" in out
-    _, out, _ = attack(capfd, "attributes", log, *options, "--at", "0.01")
+    _, out, _ = attack("attributes", log, *options, "--at", "0.01")
     assert "nobody was called" in out
 
 
@@ -125,8 +123,8 @@ def test_attributes_are_scored(log, tmp_path, capfd):
         ([("q", 0), ("q", 1)], ("--label", "y"), "no column 'y' (--label)"),
     ],
 )
-def test_a_log_that_cannot_be_one_is_refused_in_a_sentence(tmp_path, capfd, rows, options, words):
-    code, out, err = attack(capfd, "votes", write(tmp_path / "a.csv", rows), *NOISY, *options)
+def test_a_log_that_cannot_be_one_is_refused_in_a_sentence(tmp_path, rows, options, words):
+    code, out, err = attack("votes", write(tmp_path / "a.csv", rows), *NOISY, *options)
     assert (code, out) == (1, "")
     assert words in err
 
@@ -143,8 +141,8 @@ def test_a_log_that_cannot_be_one_is_refused_in_a_sentence(tmp_path, capfd, rows
         ((*NOISY, "--teachers", "0"), "teachers"),
     ],
 )
-def test_what_is_typed_wrongly_is_a_usage_error(log, capfd, options, words):
-    code, _, err = attack(capfd, "votes", log, *options)
+def test_what_is_typed_wrongly_is_a_usage_error(log, options, words):
+    code, _, err = attack("votes", log, *options)
     assert code == 2
     assert words in err
 
@@ -158,14 +156,14 @@ def test_what_is_typed_wrongly_is_a_usage_error(log, capfd, options, words):
         ([("split", 1), ("clear", 1)], "both members of the group and others"),
     ],
 )
-def test_a_table_of_members_that_cannot_be_one_is_refused(log, tmp_path, capfd, rows, words):
+def test_a_table_of_members_that_cannot_be_one_is_refused(log, tmp_path, rows, words):
     members = write(tmp_path / "m.csv", rows, ("query", "member"))
-    code, _, err = attack(capfd, "attributes", log, "--members", members, "--teachers", 100, *NOISY)
+    code, _, err = attack("attributes", log, "--members", members, "--teachers", 100, *NOISY)
     assert code == 1
     assert words in err
 
 
-def test_a_limit_of_agreement_is_a_share(log, tmp_path, capfd):
-    code, _, err = attack(capfd, "attributes", log, "--members", log, "--teachers", 100, *NOISY, "--at", "75")
+def test_a_limit_of_agreement_is_a_share(log, tmp_path):
+    code, _, err = attack("attributes", log, "--members", log, "--teachers", 100, *NOISY, "--at", "75")
     assert code == 2
     assert "--at must be" in err

@@ -2,10 +2,11 @@
 
 import json
 import random
+from functools import partial
 
 import pytest
 
-import ostraka.cli
+from tests.cli.terminal import typed
 
 VOTES = ["--votes", "14,12,10,8,6", "--neighbour", "13,13,10,8,6"]
 CLAIM = ["--claimed-epsilon", "3", "--delta", "1e-5"]
@@ -13,10 +14,7 @@ CLAIM = ["--claimed-epsilon", "3", "--delta", "1e-5"]
 pytestmark = pytest.mark.usefixtures("same_draws")  # an audit errs as often as its confidence says
 
 
-def ostraka_audit(capfd, *arguments) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as left:
-        ostraka.cli.main(["audit", *map(str, arguments)])
-    return left.value.code, *capfd.readouterr()
+ostraka_audit = partial(typed, "audit")
 
 
 @pytest.fixture
@@ -34,9 +32,9 @@ def answers(tmp_path):
     return write
 
 
-def test_a_mechanism_shows_upper_exact_and_lower(capfd):
+def test_a_mechanism_shows_upper_exact_and_lower():
     code, out, err = ostraka_audit(
-        capfd, "mechanism", "gnmax", "--sigma", "2", *VOTES, "--trials", "4e5", "--confidence", "0.9999"
+        "mechanism", "gnmax", "--sigma", "2", *VOTES, "--trials", "4e5", "--confidence", "0.9999"
     )
     assert (code, err) == (0, "")
     assert "CONSISTENT  GNMax(sigma=2.0)" in out
@@ -44,10 +42,8 @@ def test_a_mechanism_shows_upper_exact_and_lower(capfd):
     assert "400,000 trials a world" in out
 
 
-def test_json_holds_the_same(capfd):
-    code, out, _ = ostraka_audit(
-        capfd, "mechanism", "lnmax", "--scale", "2", *VOTES, "--trials", "1000", "--json"
-    )
+def test_json_holds_the_same():
+    code, out, _ = ostraka_audit("mechanism", "lnmax", "--scale", "2", *VOTES, "--trials", "1000", "--json")
     record = json.loads(out)
     assert code == 5
     assert record["verdict"] == record["findings"][0]["verdict"] == "inconclusive"
@@ -62,18 +58,18 @@ def test_json_holds_the_same(capfd):
         ((0.6, 0.4, 30), 5, "Take more"),
     ],
 )
-def test_files_of_answers_are_held_to_a_claim(answers, capfd, seen, code, words):
-    got, out, _ = ostraka_audit(capfd, *answers(*seen), *CLAIM)
+def test_files_of_answers_are_held_to_a_claim(answers, seen, code, words):
+    got, out, _ = ostraka_audit(*answers(*seen), *CLAIM)
     assert (got, words in out) == (code, True)
 
 
-def test_the_library_is_audited_and_the_defects_counted(capfd, monkeypatch):
+def test_the_library_is_audited_and_the_defects_counted(monkeypatch):
     from ostraka.audit import library
     from ostraka.audit import library as planted
 
     builds = {"half the noise": planted.DEFECTS["half the noise"], "no defect at all": library.System()}
     monkeypatch.setattr(planted, "DEFECTS", builds)
-    code, out, _ = ostraka_audit(capfd, "library", "--planted", "--trials", "2e5")
+    code, out, _ = ostraka_audit("library", "--planted", "--trials", "2e5")
     assert code == 5, "an audit that misses a defect proves nothing"
     assert "CONSISTENT  budget" in out
     assert "MISSED  no defect at all" in out
@@ -99,30 +95,28 @@ def test_the_library_is_audited_and_the_defects_counted(capfd, monkeypatch):
         (["answers", "a.csv", "b.csv"], "Missing option '--claimed-epsilon'"),
     ],
 )
-def test_what_is_typed_wrongly_is_said(capfd, arguments, words):
-    code, out, err = ostraka_audit(capfd, *arguments)
+def test_what_is_typed_wrongly_is_said(arguments, words):
+    code, out, err = ostraka_audit(*arguments)
     assert (code, out) == (2, "")
     assert words in err
 
 
-def test_a_file_of_several_columns_needs_a_name(tmp_path, capfd, answers):
+def test_a_file_of_several_columns_needs_a_name(tmp_path, answers):
     files = answers(0.9, 0.1)
     files[1].write_text("query,answer\n" + "1,cat\n2,dog\n" * 300)
-    assert "say --column" in ostraka_audit(capfd, *files, *CLAIM)[2]
-    assert ostraka_audit(capfd, *files, *CLAIM, "--column", "answer")[0] in {0, 4, 5}
+    assert "say --column" in ostraka_audit(*files, *CLAIM)[2]
+    assert ostraka_audit(*files, *CLAIM, "--column", "answer")[0] in {0, 4, 5}
 
 
-def test_files_with_one_answer_only_tell_nothing(answers, capfd):
-    code, _, err = ostraka_audit(capfd, *answers(1.0, 1.0), *CLAIM)
+def test_files_with_one_answer_only_tell_nothing(answers):
+    code, _, err = ostraka_audit(*answers(1.0, 1.0), *CLAIM)
     assert code == 1
     assert "one and the same answer" in err
 
 
-def test_until_stops_early_and_still_shows_what_is_exact(capfd):
+def test_until_stops_early_and_still_shows_what_is_exact():
     votes = ["--votes", "5,4", "--neighbour", "4,5"]
-    code, out, err = ostraka_audit(
-        capfd, "mechanism", "gnmax", "--sigma", "2", *votes, "--until", "0.8", "--json"
-    )
+    code, out, err = ostraka_audit("mechanism", "gnmax", "--sigma", "2", *votes, "--until", "0.8", "--json")
     record = json.loads(out)["findings"][0]
     assert code == 0
     assert "answers in each world" in err
@@ -133,50 +127,50 @@ def test_until_stops_early_and_still_shows_what_is_exact(capfd):
 
 
 @pytest.mark.parametrize("until", [[], ["--until", "0.7"]], ids=["once", "until"])
-def test_an_epsilon_is_an_illustration_and_says_so(capfd, until):
+def test_an_epsilon_is_an_illustration_and_says_so(until):
     votes = ["--votes", "5,4", "--neighbour", "4,5", "--delta", "1e-5", "--trials", "4e5", *until]
-    code, out, _ = ostraka_audit(capfd, "mechanism", "gnmax", "--sigma", "2", *votes, "--json")
+    code, out, _ = ostraka_audit("mechanism", "gnmax", "--sigma", "2", *votes, "--json")
     line = json.loads(out)["findings"][0]["measures"][-1]
     assert code == 0
     assert line["what"] == "epsilon at delta 1e-05 (illustration, no lower bound)"
     assert 0 < line["lower"] <= line["exact"]
 
 
-def test_a_group_of_units_counts_for_one(capfd, answers):
+def test_a_group_of_units_counts_for_one(answers):
     lower = []
     for group in (1, 3):
-        _, out, _ = ostraka_audit(capfd, *answers(0.99, 0.02), *CLAIM, "--group", group, "--json")
+        _, out, _ = ostraka_audit(*answers(0.99, 0.02), *CLAIM, "--group", group, "--json")
         lower.append(json.loads(out)["findings"][0]["measures"][0]["lower"])
     assert lower[1] == pytest.approx(lower[0] / 3, rel=1e-3)
 
 
-def test_a_figure_is_drawn_on_request(capfd, tmp_path):
+def test_a_figure_is_drawn_on_request(tmp_path):
     command = ["mechanism", "gnmax", "--sigma", "2", *VOTES, "--trials", "1000"]
-    assert ostraka_audit(capfd, *command, "--figure", tmp_path / "a.svg")[0] == 5
+    assert ostraka_audit(*command, "--figure", tmp_path / "a.svg")[0] == 5
     assert (tmp_path / "a.svg").read_text().startswith("<svg")
 
 
-def test_nothing_is_drawn_of_one_number(capfd, tmp_path):
+def test_nothing_is_drawn_of_one_number(tmp_path):
     command = ["mechanism", "gnmax", "--sigma", "2", *VOTES, "--figure", tmp_path / "a.svg"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ostraka.plots.figures", lambda _: ())
-        code, _, err = ostraka_audit(capfd, *command, "--trials", "1000")
+        code, _, err = ostraka_audit(*command, "--trials", "1000")
     assert (code, "nothing to draw" in err) == (1, True)
 
 
-def test_a_screen_and_an_argmax_are_one_mechanism(capfd):
+def test_a_screen_and_an_argmax_are_one_mechanism():
     settings = ["confident", "--sigma", "2", "--screen", "13", "3", *VOTES, "--trials", "2e5"]
-    code, out, _ = ostraka_audit(capfd, "mechanism", *settings)
+    code, out, _ = ostraka_audit("mechanism", *settings)
     assert code in {0, 5}
     assert "Confident(screen=Threshold(" in out
 
 
-def test_every_subcommand_has_a_page_of_its_own(capfd):
-    code, out, _ = ostraka_audit(capfd, "--help")
+def test_every_subcommand_has_a_page_of_its_own():
+    code, out, _ = ostraka_audit("--help")
     assert code == 0
     for name in ("mechanism", "answers", "deployment", "adversaries", "canaries", "library"):
         assert name in out
-        code, page, _ = ostraka_audit(capfd, name, "--help")
+        code, page, _ = ostraka_audit(name, "--help")
         assert (code, "--json" in page) == (0, True)
         assert page.count("  --") <= 18
 
@@ -190,7 +184,7 @@ def rows(tmp_path):
 
 
 @pytest.mark.parametrize("enough", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_every_adversary_is_played_against_both_kinds_of_teachers(capfd, rows, tmp_path, enough):
+def test_every_adversary_is_played_against_both_kinds_of_teachers(rows, tmp_path, enough):
     few = [
         "--teachers",
         "10" if enough else "6",
@@ -203,9 +197,7 @@ def test_every_adversary_is_played_against_both_kinds_of_teachers(capfd, rows, t
         "--sigma",
         "2",
     ]
-    code, out, err = ostraka_audit(
-        capfd, *rows, *few, "--delta", "1e-5", "--json", "--figure", tmp_path / "a.svg"
-    )
+    code, out, err = ostraka_audit(*rows, *few, "--delta", "1e-5", "--json", "--figure", tmp_path / "a.svg")
     assert code in {0, 5}, err
     record = json.loads(out)
     assert [found["name"] for found in record["findings"]] == [
@@ -225,11 +217,11 @@ def test_every_adversary_is_played_against_both_kinds_of_teachers(capfd, rows, t
 
 
 @pytest.mark.parametrize("more", [["--teachers", "0"], ["--teachers", "500"], []])
-def test_adversaries_need_rows_and_noise(capfd, rows, more):
+def test_adversaries_need_rows_and_noise(rows, more):
     noise = ["--sigma", "2"] if more else []
-    assert ostraka_audit(capfd, *rows, *noise, *more)[0] == 2
+    assert ostraka_audit(*rows, *noise, *more)[0] == 2
 
 
-def test_adversaries_need_a_label(capfd, rows):
-    code, _, err = ostraka_audit(capfd, *rows[:2], "--sigma", "2")
+def test_adversaries_need_a_label(rows):
+    code, _, err = ostraka_audit(*rows[:2], "--sigma", "2")
     assert (code, "--label" in err) == (2, True)

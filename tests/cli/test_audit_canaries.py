@@ -1,19 +1,16 @@
 """ostraka audit canaries: a file of probabilities, a verdict, and an exit code."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
 
-import ostraka.cli
 from ostraka.attacks import Canaries
 from ostraka.audits import one_run_lower_bound
+from tests.cli.terminal import typed
 
-
-def audited(capfd, *arguments) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as left:
-        ostraka.cli.main(["audit", *map(str, arguments)])
-    return left.value.code, *capfd.readouterr()
+audited = partial(typed, "audit")
 
 
 @pytest.fixture
@@ -33,38 +30,38 @@ def model(tmp_path):
 
 
 @pytest.mark.parametrize(("claimed", "code", "verdict"), [(1, 4, "violated"), (6, 0, "consistent")])
-def test_a_claim_gets_its_verdict_in_words_and_as_json(capfd, model, claimed, code, verdict):
+def test_a_claim_gets_its_verdict_in_words_and_as_json(model, claimed, code, verdict):
     file, scores = model()
-    got, out, err = audited(capfd, "canaries", file, "--claimed-epsilon", claimed)
+    got, out, err = audited("canaries", file, "--claimed-epsilon", claimed)
     assert (got, err) == (code, "")
     assert f"{verdict.upper()}  labels of 500 canaries, each one of 9" in out
     assert "500 canaries, any-dependence" in out
-    got, out, err = audited(capfd, "canaries", file, "--claimed-epsilon", claimed, "--json")
+    got, out, err = audited("canaries", file, "--claimed-epsilon", claimed, "--json")
     record = json.loads(out)
     assert (got, err, record["verdict"]) == (code, "", verdict)
     want = one_run_lower_bound(scores, game="labels", delta=0.0).epsilon
     assert record["findings"][0]["measures"][0]["lower"] == want > 1
 
 
-def test_delta_confidence_and_threshold_reach_the_bound(capfd, model):
+def test_delta_confidence_and_threshold_reach_the_bound(model):
     file, scores = model(n_decoys=1)
     options = ["--delta", "1e-4", "--confidence", "0.9", "--at", "0.99"]
-    _, out, _ = audited(capfd, "canaries", file, "--claimed-epsilon", 3, *options, "--json")
+    _, out, _ = audited("canaries", file, "--claimed-epsilon", 3, *options, "--json")
     want = one_run_lower_bound(scores, game="labels", delta=1e-4, confidence=0.9, at=0.99)
     assert json.loads(out)["findings"][0]["measures"][0]["lower"] == want.epsilon
 
 
-def test_one_decoy_a_canary_may_be_a_plain_row(capfd, model):
+def test_one_decoy_a_canary_may_be_a_plain_row(model):
     file, scores = model(n_decoys=1)
     flat, _ = model(n_decoys=1, decoys=np.load(file)["decoys"][:, 0])
-    _, out, _ = audited(capfd, "canaries", flat, "--claimed-epsilon", 3, "--json")
+    _, out, _ = audited("canaries", flat, "--claimed-epsilon", 3, "--json")
     want = one_run_lower_bound(scores, game="labels", delta=0.0).epsilon
     assert json.loads(out)["findings"][0]["measures"][0]["lower"] == want
 
 
-def test_few_canaries_cannot_tell(capfd, model):
+def test_few_canaries_cannot_tell(model):
     file, _ = model(n=20)
-    assert audited(capfd, "canaries", file, "--claimed-epsilon", 8)[0] == 5
+    assert audited("canaries", file, "--claimed-epsilon", 8)[0] == 5
 
 
 @pytest.mark.parametrize(
@@ -78,28 +75,28 @@ def test_few_canaries_cannot_tell(capfd, model):
         ({"trained": np.array([{}] * 500)}, "numpy.savez"),
     ],
 )
-def test_a_file_that_is_no_game_is_told_what_is_missing(capfd, model, changes, says):
+def test_a_file_that_is_no_game_is_told_what_is_missing(model, changes, says):
     file, _ = model(**changes)
-    code, out, err = audited(capfd, "canaries", file, "--claimed-epsilon", 3)
+    code, out, err = audited("canaries", file, "--claimed-epsilon", 3)
     assert (code, out) == (1, "")
     assert says in " ".join(err.split())
 
 
-def test_something_else_than_an_npz_file_is_refused(capfd, tmp_path):
+def test_something_else_than_an_npz_file_is_refused(tmp_path):
     file = tmp_path / "model.npz"
     for content in (b"", b"not a zip", b"PK\x03\x04 cut off"):
         file.write_bytes(content)
-        code, _, err = audited(capfd, "canaries", file, "--claimed-epsilon", 3)
+        code, _, err = audited("canaries", file, "--claimed-epsilon", 3)
         assert code == 1
         assert "numpy.savez" in err
     np.save(tmp_path / "one.npy", np.zeros(3))
-    code, _, err = audited(capfd, "canaries", tmp_path / "one.npy", "--claimed-epsilon", 3)
+    code, _, err = audited("canaries", tmp_path / "one.npy", "--claimed-epsilon", 3)
     assert (code, "numpy.savez" in err) == (1, True)
-    code, _, err = audited(capfd, "canaries", tmp_path / "none.npz", "--claimed-epsilon", 3)
+    code, _, err = audited("canaries", tmp_path / "none.npz", "--claimed-epsilon", 3)
     assert (code, "No such file" in err) == (1, True)
 
 
-def test_canaries_that_were_in_or_out_are_scores_of_members_and_others(capfd, tmp_path):
+def test_canaries_that_were_in_or_out_are_scores_of_members_and_others(tmp_path):
     rng = np.random.default_rng(3)
     included = rng.random(2000) < 0.5
     seen = 2 * included + rng.normal(size=2000)  # mu = 2
@@ -111,9 +108,7 @@ def test_canaries_that_were_in_or_out_are_scores_of_members_and_others(capfd, tm
         (["--claimed-mu", "2"], 0),
         (["--claimed-epsilon", "5"], 0),
     ):
-        got, out, _ = audited(
-            capfd, "canaries", file, *claim, "--delta", "1e-5", "--guesses", "800", "--json"
-        )
+        got, out, _ = audited("canaries", file, *claim, "--delta", "1e-5", "--guesses", "800", "--json")
         finding = json.loads(out)["findings"][0]
         assert (got, finding["name"]) == (code, "inclusion of 2,000 canaries, each one of 2")
         lower.append((finding["method"], finding["measures"][0]["lower"]))
@@ -121,9 +116,9 @@ def test_canaries_that_were_in_or_out_are_scores_of_members_and_others(capfd, tm
     assert lower[1][1] > lower[2][1]
 
 
-def test_half_of_a_game_is_told_what_is_missing(capfd, tmp_path):
+def test_half_of_a_game_is_told_what_is_missing(tmp_path):
     np.savez(tmp_path / "scores.npz", members=np.ones(9))
-    code, _, err = audited(capfd, "canaries", tmp_path / "scores.npz", "--claimed-epsilon", 3)
+    code, _, err = audited("canaries", tmp_path / "scores.npz", "--claimed-epsilon", 3)
     assert (code, "no array named others" in err) == (1, True)
 
 
@@ -139,8 +134,8 @@ def test_half_of_a_game_is_told_what_is_missing(capfd, tmp_path):
         (["--claimed-epsilon", "3", "--library"], "No such option"),
     ],
 )
-def test_wrong_usage_is_told(capfd, model, options, says):
+def test_wrong_usage_is_told(model, options, says):
     file, _ = model()
-    code, out, err = audited(capfd, "canaries", file, *options)
+    code, out, err = audited("canaries", file, *options)
     assert (code, out) == (2, "")
     assert says in err

@@ -8,9 +8,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
-import ostraka.cli
 from ostraka import Adjacency, GNMax, Private
 from ostraka.audit.answers import Deployment
+from tests.cli.terminal import typed
 
 CLAIM = ["--claimed-epsilon", "1", "--delta", "1e-5"]
 
@@ -88,16 +88,14 @@ def question(tmp_path):
     return ["--question", tmp_path / "row.json"]
 
 
-def audit(capfd, one, two, *arguments, partition=("--same-partition",)):
-    with pytest.raises(SystemExit) as left:
-        ostraka.cli.main(["audit", "deployment", one.url, two.url, *partition, *map(str, arguments)])
-    return left.value.code, *capfd.readouterr()
+def audit(one, two, *arguments, partition=("--same-partition",)):
+    return typed("audit", "deployment", one.url, two.url, *partition, *arguments)
 
 
 @pytest.mark.parametrize("reply", ["labels", "results", "list"])
-def test_an_honest_deployment_is_consistent(capfd, serve, question, reply):
+def test_an_honest_deployment_is_consistent(serve, question, reply):
     worlds = serve([5, 4], reply=reply), serve([4, 5], reply=reply)
-    code, out, err = audit(capfd, *worlds, *question, *CLAIM, "--trials", "4000")
+    code, out, err = audit(*worlds, *question, *CLAIM, "--trials", "4000")
     assert code == 0, err
     assert "CONSISTENT  two deployments, 2 answers seen" in out
     assert "3,600 trials a world" in out
@@ -105,77 +103,77 @@ def test_an_honest_deployment_is_consistent(capfd, serve, question, reply):
     assert [len(world.seen) for world in worlds] == [4000, 4000]
 
 
-def test_a_broken_deployment_is_found_out_before_the_end(capfd, serve, question):
+def test_a_broken_deployment_is_found_out_before_the_end(serve, question):
     worlds = serve([5, 4], sigma=0.5), serve([4, 5], sigma=0.5)
-    code, out, _ = audit(capfd, *worlds, *question, *CLAIM, "--trials", "10000", "--json")
+    code, out, _ = audit(*worlds, *question, *CLAIM, "--trials", "10000", "--json")
     record = json.loads(out)
     assert (code, record["verdict"]) == (4, "violated")
     assert record["findings"][0]["trials"] < 9000
 
 
 @pytest.mark.parametrize("votes", [[20, 0], [4, 5]], ids=["far apart", "neighbours"])
-def test_deployments_with_partitions_of_their_own_are_never_judged(capfd, serve, question, votes):
+def test_deployments_with_partitions_of_their_own_are_never_judged(serve, question, votes):
     """Two honest deployments whose other rows are dealt anew differ by many ballots."""
     worlds = serve([5, 4]), serve(votes)
-    code, out, _ = audit(capfd, *worlds, *question, *CLAIM, "--trials", "4000", partition=())
+    code, out, _ = audit(*worlds, *question, *CLAIM, "--trials", "4000", partition=())
     assert code == 5
     assert "INCONCLUSIVE" in out
     assert "Say --same-partition if they did" in out
 
 
 @pytest.mark.parametrize("other", [[5, 4], [0, 90]], ids=["the same answer", "another answer"])
-def test_consistent_answers_are_no_trials(capfd, serve, question, other):
+def test_consistent_answers_are_no_trials(serve, question, other):
     worlds = serve([90, 0], consistent=True), serve(other, consistent=True)
-    code, out, _ = audit(capfd, *worlds, *question, *CLAIM)
+    code, out, _ = audit(*worlds, *question, *CLAIM)
     assert code == 5
     assert "one question has one answer" in out
 
 
-def test_trouble_passes_and_a_request_sent_again_keeps_its_key(capfd, serve, question):
+def test_trouble_passes_and_a_request_sent_again_keeps_its_key(serve, question):
     one, two = serve([5, 4]), serve([4, 5])
     one.trouble = [503, 429]
-    code, _, err = audit(capfd, one, two, *question, *CLAIM, "--trials", "200")
+    code, _, err = audit(one, two, *question, *CLAIM, "--trials", "200")
     assert code in {0, 5}, err
     repeats = Counter(one.keys)
     assert max(repeats.values()) == 3
     assert len(one.seen) == 200
 
 
-def test_a_spent_budget_ends_the_audit_with_what_there_is(capfd, serve, question):
+def test_a_spent_budget_ends_the_audit_with_what_there_is(serve, question):
     worlds = serve([5, 4], budget=500), serve([4, 5])
-    code, out, _ = audit(capfd, *worlds, *question, *CLAIM, "--trials", "4000", "--batch", "50")
+    code, out, _ = audit(*worlds, *question, *CLAIM, "--trials", "4000", "--batch", "50")
     assert code in {0, 5}
     assert "with the target: its budget is spent" in out
 
 
-def test_the_same_command_goes_on_where_it_was_cut_off(capfd, serve, question, tmp_path):
+def test_the_same_command_goes_on_where_it_was_cut_off(serve, question, tmp_path):
     one, two = serve([5, 4]), serve([4, 5])
     file = tmp_path / "answers.csv"
     command = [*question, *CLAIM, "--trials", "1000", "--record", file]
     two.trouble = [404]
-    code, _, err = audit(capfd, one, two, *command)
+    code, _, err = audit(one, two, *command)
     assert (code, "HTTP 404" in err) == (1, True)
     assert len(one.seen) == 100
     with file.open("a") as end:
         end.write("with,cut sh")
-    code, out, err = audit(capfd, one, two, *command)
+    code, out, err = audit(one, two, *command)
     assert code in {0, 5}, err
     assert (len(one.seen), len(two.seen)) == (1000, 1000)
     before = file.read_text()
-    assert audit(capfd, one, two, *command)[1] == out
+    assert audit(one, two, *command)[1] == out
     assert file.read_text() == before
     assert len(one.seen) == 1000
     (tmp_path / "row.json").write_text("[9]")
-    code, _, err = audit(capfd, one, two, *command)
+    code, _, err = audit(one, two, *command)
     assert (code, "answers to another question" in err) == (2, True)
 
 
-def test_the_key_comes_from_the_environment(capfd, serve, question, monkeypatch):
+def test_the_key_comes_from_the_environment(serve, question, monkeypatch):
     worlds = serve([5, 4], key="s3cret"), serve([4, 5], key="s3cret")
-    code, _, err = audit(capfd, *worlds, *question, *CLAIM, "--trials", "100")
+    code, _, err = audit(*worlds, *question, *CLAIM, "--trials", "100")
     assert (code, "HTTP 401" in err) == (1, True)
     monkeypatch.setenv("MY_KEY", "s3cret")
-    code, out, err = audit(capfd, *worlds, *question, *CLAIM, "--trials", "100", "--key-variable", "MY_KEY")
+    code, out, err = audit(*worlds, *question, *CLAIM, "--trials", "100", "--key-variable", "MY_KEY")
     assert code in {0, 5}, err
     assert "s3cret" not in out + err
 
@@ -227,28 +225,28 @@ def test_replies_of_another_shape_are_refused(serve, monkeypatch, reply):
         (("row.csv", "1,2\n"), [1.0, 2.0]),
     ],
 )
-def test_the_question_is_a_row_of_json_or_csv(capfd, serve, tmp_path, file, row):
+def test_the_question_is_a_row_of_json_or_csv(serve, tmp_path, file, row):
     (tmp_path / file[0]).write_text(file[1])
     worlds = serve([5, 4]), serve([4, 5])
-    audit(capfd, *worlds, "--question", tmp_path / file[0], *CLAIM, "--trials", "40")
+    audit(*worlds, "--question", tmp_path / file[0], *CLAIM, "--trials", "40")
     assert worlds[0].seen[0] == row
 
 
 @pytest.mark.parametrize(
     ("name", "text"), [("row.json", "{"), ("row.json", "[[1]]"), ("row.csv", "1\n2\n3\n"), ("row.json", "[]")]
 )
-def test_another_question_is_refused(capfd, serve, tmp_path, name, text):
+def test_another_question_is_refused(serve, tmp_path, name, text):
     (tmp_path / name).write_text(text)
     worlds = serve([5, 4]), serve([4, 5])
-    assert audit(capfd, *worlds, "--question", tmp_path / name, *CLAIM)[0] == 1
+    assert audit(*worlds, "--question", tmp_path / name, *CLAIM)[0] == 1
 
 
 @pytest.mark.parametrize(
     "arguments",
     [[], ["--delta", "2"], ["--trials", "5"], ["--batch", "0"], ["--rate", "0"], ["--until", "0"]],
 )
-def test_what_is_missing_or_wrong_is_a_matter_of_usage(capfd, serve, question, arguments):
+def test_what_is_missing_or_wrong_is_a_matter_of_usage(serve, question, arguments):
     worlds = serve([5, 4]), serve([4, 5])
     given = [*question, *CLAIM, *arguments] if arguments else question
-    assert audit(capfd, *worlds, *given)[0] == 2
+    assert audit(*worlds, *given)[0] == 2
     assert worlds[0].seen == []

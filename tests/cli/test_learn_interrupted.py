@@ -2,7 +2,6 @@
 
 import json
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
@@ -10,6 +9,7 @@ import time
 import pytest
 
 from tests.cli.learning import COMMON, charges, csv, interrupt_at, learn, person, rows
+from tests.ledger.conftest import tamper
 
 pytestmark = pytest.mark.usefixtures("same_draws")  # noise may spoil a student, though seldom
 
@@ -112,13 +112,7 @@ def test_a_damaged_ledger_stops_the_run(folder, monkeypatch):
     with monkeypatch.context() as patched:
         interrupt_at(patched, "answers", 1)
         person()
-    with sqlite3.connect(folder / "run" / "ledger.sqlite") as connection:
-        for (trigger,) in connection.execute(
-            "SELECT name FROM sqlite_master WHERE type = 'trigger'"
-        ).fetchall():
-            connection.execute(f"DROP TRIGGER {trigger}")
-        connection.execute("UPDATE entry SET uses = uses - 1")
-    connection.close()
+    tamper(folder / "run" / "ledger.sqlite", "UPDATE entry SET uses = uses - 1")
     code, out, err = person()
     assert (code, out) == (1, "")
     assert "is damaged" in err

@@ -2,9 +2,9 @@
 
 import json
 import shutil
-import sqlite3
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,6 +13,8 @@ import ostraka.cli.ledger
 from ostraka import Adjacency, Budget, GNMax, Ledger, Private, release
 from ostraka.core.ledger import readings
 from ostraka.ledger import ChargeRequest, LedgerError
+from tests.cli.terminal import typed
+from tests.ledger.conftest import tamper
 
 
 @pytest.fixture
@@ -24,22 +26,19 @@ def file(tmp_path):
     return path
 
 
-def ostraka_ledger(capfd, *arguments) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as left:
-        ostraka.cli.main(["ledger", *map(str, arguments)])
-    return left.value.code, *capfd.readouterr()
+ostraka_ledger = partial(typed, "ledger")
 
 
-def test_show_prints_every_charge_and_what_is_left(file, capfd):
-    code, out, _ = ostraka_ledger(capfd, "show", file)
+def test_show_prints_every_charge_and_what_is_left(file):
+    code, out, _ = ostraka_ledger("show", file)
     assert code == 0
     assert "answers/0" in out
     assert "GNMax(sigma=40.0" in out
     assert "of epsilon 9 at delta 1e-05, for one person" in out
 
 
-def test_show_prints_json(file, capfd):
-    code, out, err = ostraka_ledger(capfd, "show", file, "--json")
+def test_show_prints_json(file):
+    code, out, err = ostraka_ledger("show", file, "--json")
     record = json.loads(out)
     assert (code, err) == (0, "")
     assert record["charges"] == len(record["entries"]) == 1
@@ -48,12 +47,12 @@ def test_show_prints_json(file, capfd):
     assert record["epsilon_spent"] + record["epsilon_left"] == pytest.approx(9.0)
 
 
-def test_verify_gives_the_head(file, capfd):
+def test_verify_gives_the_head(file):
     with Ledger(file) as ledger:
         head = ledger.head
-    assert head in ostraka_ledger(capfd, "verify", file)[1]
-    assert json.loads(ostraka_ledger(capfd, "verify", file, "--json")[1]) == {
-        **json.loads(ostraka_ledger(capfd, "verify", file, "--json")[1]),
+    assert head in ostraka_ledger("verify", file)[1]
+    assert json.loads(ostraka_ledger("verify", file, "--json")[1]) == {
+        **json.loads(ostraka_ledger("verify", file, "--json")[1]),
         "intact": True,
         "head": head,
     }
@@ -88,61 +87,55 @@ def test_a_witness_process_is_asked_by_its_address_and_pays_for_what_was_lost(fi
         assert "1 lost" in ledger.entries()[3].key
 
 
-def test_export_goes_on_after_an_entry(file, capfd):
+def test_export_goes_on_after_an_entry(file):
     with Ledger(file) as ledger:
         ledger.note("keys revoke ann", by="olga")
-    lines = ostraka_ledger(capfd, "export", file, "--since", 1)[1].splitlines()
+    lines = ostraka_ledger("export", file, "--since", 1)[1].splitlines()
     assert [json.loads(line)["key"] for line in lines] == ["2: keys revoke ann by olga"]
-    assert ostraka_ledger(capfd, "adopt", file, "--by", "o")[0] == 2
-    assert ostraka_ledger(capfd, "adopt", file, "--by", "o", "--witness", "/")[0] == 2  # without the secret
+    assert ostraka_ledger("adopt", file, "--by", "o")[0] == 2
+    assert ostraka_ledger("adopt", file, "--by", "o", "--witness", "/")[0] == 2  # without the secret
 
 
-def test_a_simulation_is_called_one(tmp_path, capfd):
+def test_a_simulation_is_called_one(tmp_path):
     votes = Private(np.array([[9, 1]]), Adjacency.one_ballot())
     with Ledger(tmp_path / "l", budget=Budget(epsilon=9.0, delta=1e-5, adaptive=False)) as ledger:
         release(GNMax(sigma=40.0), votes, ledger=ledger, rng=np.random.default_rng(0))
-    assert "simulation, no privacy" in ostraka_ledger(capfd, "show", tmp_path / "l")[1]
+    assert "simulation, no privacy" in ostraka_ledger("show", tmp_path / "l")[1]
 
 
-def test_a_restored_copy_is_adopted_with_what_it_lacks(file, capfd):
-    before = json.loads(ostraka_ledger(capfd, "show", file, "--json")[1])
-    assert ostraka_ledger(capfd, "adopt", file, "--by", "olga", "--lost", 3)[0] == 2
+def test_a_restored_copy_is_adopted_with_what_it_lacks(file):
+    before = json.loads(ostraka_ledger("show", file, "--json")[1])
+    assert ostraka_ledger("adopt", file, "--by", "olga", "--lost", 3)[0] == 2
     code, out, _ = ostraka_ledger(
-        capfd, "adopt", file, "--by", "olga", "--lost", 3, "--sigma", 30, "--screen", 200, 150, "--json"
+        "adopt", file, "--by", "olga", "--lost", 3, "--sigma", 30, "--screen", 200, 150, "--json"
     )
-    after = json.loads(ostraka_ledger(capfd, "show", file, "--json")[1])
+    after = json.loads(ostraka_ledger("show", file, "--json")[1])
     assert code == 0
     assert json.loads(out)["lost"] == after["entries"][-1]["uses"] == 3
     assert after["epsilon_spent"] > before["epsilon_spent"]
     assert "adopted by olga" in after["entries"][-1]["key"]
-    assert "0 lost answers charged" in ostraka_ledger(capfd, "adopt", file, "--by", "o", "--lost", 0)[1]
+    assert "0 lost answers charged" in ostraka_ledger("adopt", file, "--by", "o", "--lost", 0)[1]
 
 
-def test_an_empty_ledger_says_so(tmp_path, capfd):
+def test_an_empty_ledger_says_so(tmp_path):
     Ledger(tmp_path / "l", budget=Budget(epsilon=9.0, delta=1e-5, adaptive=False)).close()
-    assert "nothing is charged yet" in ostraka_ledger(capfd, "show", tmp_path / "l")[1]
+    assert "nothing is charged yet" in ostraka_ledger("show", tmp_path / "l")[1]
 
 
 @pytest.mark.parametrize("verb", ["show", "verify"])
-def test_a_damaged_ledger_is_said_to_be(file, capfd, verb):
-    with sqlite3.connect(file) as connection:
-        for (trigger,) in connection.execute(
-            "SELECT name FROM sqlite_master WHERE type = 'trigger'"
-        ).fetchall():
-            connection.execute(f"DROP TRIGGER {trigger}")
-        connection.execute("UPDATE entry SET uses = 1")
-    connection.close()
-    code, out, err = ostraka_ledger(capfd, verb, file)
+def test_a_damaged_ledger_is_said_to_be(file, verb):
+    tamper(file, "UPDATE entry SET uses = 1")
+    code, out, err = ostraka_ledger(verb, file)
     assert (code, out) == (1, "")
     assert "is damaged" in err
     assert "count its whole budget as spent" in err
 
 
-def test_a_file_that_is_no_ledger_is_left_alone(tmp_path, capfd):
+def test_a_file_that_is_no_ledger_is_left_alone(tmp_path):
     (tmp_path / "notes.txt").write_text("my notes, " * 100)
-    assert ostraka_ledger(capfd, "show", tmp_path / "notes.txt")[0] == 1
+    assert ostraka_ledger("show", tmp_path / "notes.txt")[0] == 1
     assert (tmp_path / "notes.txt").read_text() == "my notes, " * 100
-    code, _, err = ostraka_ledger(capfd, "show", tmp_path / "nothing")
+    code, _, err = ostraka_ledger("show", tmp_path / "nothing")
     assert code == 1
     assert "there is no ledger" in err
     assert not (tmp_path / "nothing").exists()
@@ -163,78 +156,76 @@ def clients(tmp_path):
     return tmp_path / "l", secret, tmp_path / "anchor"
 
 
-def test_show_prints_what_clients_may_spend(clients, capfd):
+def test_show_prints_what_clients_may_spend(clients):
     file, secret, _ = clients
-    code, out, _ = ostraka_ledger(capfd, "show", file, "--secret", secret)
+    code, out, _ = ostraka_ledger("show", file, "--secret", secret)
     assert code == 0
     assert "may spend 2" in out
     assert "ann" in out
-    accounts = json.loads(ostraka_ledger(capfd, "show", file, "--secret", secret, "--json")[1])["accounts"]
+    accounts = json.loads(ostraka_ledger("show", file, "--secret", secret, "--json")[1])["accounts"]
     assert [account["account"] for account in accounts] == ["ann", "bob"]
     assert accounts[0]["spent"] + accounts[0]["left"] == pytest.approx(2.0)
 
 
-def test_a_ledger_that_is_owned_can_be_read_and_not_granted_from(clients, capfd):
+def test_a_ledger_that_is_owned_can_be_read_and_not_granted_from(clients):
     file, secret, anchor = clients
     with Ledger(file, secret=b"s" * 32, anchor=anchor, owner=True):
-        assert ostraka_ledger(capfd, "show", file, "--secret", secret)[0] == 0
-        assert ostraka_ledger(capfd, "verify", file, "--secret", secret, "--anchor", anchor)[0] == 0
-        code, _, err = ostraka_ledger(capfd, "grant", file, "eve", "--epsilon", 1, "--secret", secret)
+        assert ostraka_ledger("show", file, "--secret", secret)[0] == 0
+        assert ostraka_ledger("verify", file, "--secret", secret, "--anchor", anchor)[0] == 0
+        code, _, err = ostraka_ledger("grant", file, "eve", "--epsilon", 1, "--secret", secret)
         assert (code, "owned by another process" in err) == (1, True)
 
 
-def test_grant_sets_what_a_client_may_spend(clients, capfd):
+def test_grant_sets_what_a_client_may_spend(clients):
     file, secret, anchor = clients
     options = ("--secret", secret, "--anchor", anchor)
-    assert (
-        "entry 4: eve may spend" in ostraka_ledger(capfd, "grant", file, "eve", "--epsilon", 0.5, *options)[1]
-    )
-    told = json.loads(ostraka_ledger(capfd, "grant", file, "eve", "--epsilon", 0.7, *options, "--json")[1])
+    assert "entry 4: eve may spend" in ostraka_ledger("grant", file, "eve", "--epsilon", 0.5, *options)[1]
+    told = json.loads(ostraka_ledger("grant", file, "eve", "--epsilon", 0.7, *options, "--json")[1])
     assert told == {"seq": 5, "account": "eve", "cap": 0.7, "spent": 0.0, "left": 0.7}
-    assert json.loads(ostraka_ledger(capfd, "verify", file, *options, "--json")[1])["anchored"]
+    assert json.loads(ostraka_ledger("verify", file, *options, "--json")[1])["anchored"]
     for account, epsilon in (("eve", -1), ("", 1)):
-        code, _, err = ostraka_ledger(capfd, "grant", file, account, "--epsilon", epsilon, *options)
+        code, _, err = ostraka_ledger("grant", file, account, "--epsilon", epsilon, *options)
         assert (code, "must be" in err) == (2, True)
 
 
-def test_export_prints_one_line_of_json_for_each_entry(clients, capfd, monkeypatch):
+def test_export_prints_one_line_of_json_for_each_entry(clients, monkeypatch):
     file, secret, _ = clients
     monkeypatch.setattr(readings, "_BLOCK", 2)
-    lines = ostraka_ledger(capfd, "export", file, "--secret", secret)[1].splitlines()
+    lines = ostraka_ledger("export", file, "--secret", secret)[1].splitlines()
     entries = [json.loads(line) for line in lines]
     assert [entry["seq"] for entry in entries] == [1, 2, 3]
     assert [entry["kind"] for entry in entries] == ["grant", "grant", "charge"]
     assert (entries[2]["account"], entries[2]["answer"], entries[2]["digest"]) == ("ann", 7, "00ff")
     with Ledger(file, secret=b"s" * 32) as ledger:
         assert entries[2]["head"] == ledger.head
-    assert json.loads(ostraka_ledger(capfd, "export", file, "--secret", secret, "--json")[1]) == entries
+    assert json.loads(ostraka_ledger("export", file, "--secret", secret, "--json")[1]) == entries
 
 
-def test_the_secret_may_come_from_the_environment(clients, capfd, monkeypatch):
+def test_the_secret_may_come_from_the_environment(clients, monkeypatch):
     file = clients[0]
-    code, _, err = ostraka_ledger(capfd, "show", file)
+    code, _, err = ostraka_ledger("show", file)
     assert (code, "begun with a secret" in err) == (1, True)
     monkeypatch.setenv("OSTRAKA_LEDGER_SECRET", (b"s" * 32).hex())
-    assert ostraka_ledger(capfd, "show", file)[0] == 0
+    assert ostraka_ledger("show", file)[0] == 0
     monkeypatch.setenv("OSTRAKA_LEDGER_SECRET", "not hexadecimal")
-    code, _, err = ostraka_ledger(capfd, "show", file)
+    code, _, err = ostraka_ledger("show", file)
     assert (code, "not hexadecimal" in err) == (2, False)
 
 
-def test_a_lost_anchor_is_begun_anew_on_demand_only(clients, capfd):
+def test_a_lost_anchor_is_begun_anew_on_demand_only(clients):
     file, secret, anchor = clients
     anchor.unlink()
-    code, _, err = ostraka_ledger(capfd, "verify", file, "--secret", secret, "--anchor", anchor)
+    code, _, err = ostraka_ledger("verify", file, "--secret", secret, "--anchor", anchor)
     assert (code, "there is no anchor" in err) == (2, True)
     assert not anchor.exists()
-    told = json.loads(ostraka_ledger(capfd, "anchor", file, anchor, "--secret", secret, "--json")[1])
+    told = json.loads(ostraka_ledger("anchor", file, anchor, "--secret", secret, "--json")[1])
     assert told["charges"] == 3
-    assert ostraka_ledger(capfd, "verify", file, "--secret", secret, "--anchor", anchor)[0] == 0
-    code, _, err = ostraka_ledger(capfd, "anchor", file, anchor, "--secret", secret)
+    assert ostraka_ledger("verify", file, "--secret", secret, "--anchor", anchor)[0] == 0
+    code, _, err = ostraka_ledger("anchor", file, anchor, "--secret", secret)
     assert (code, "exists" in err) == (1, True)
 
 
-def test_show_says_what_it_leaves_out_and_export_streams_what_scan_reads(tmp_path, capfd, monkeypatch):
+def test_show_says_what_it_leaves_out_and_export_streams_what_scan_reads(tmp_path, monkeypatch):
     monkeypatch.setattr(readings, "_BLOCK", 3)
     path = tmp_path / "ledger.sqlite"
     with Ledger(path, budget=Budget(epsilon=9.0, delta=1e-5)) as ledger:
@@ -244,12 +235,12 @@ def test_show_says_what_it_leaves_out_and_export_streams_what_scan_reads(tmp_pat
         assert ledger.entry_of("run/4").seq == 5
         assert ledger.entry_of("run/4", account="a client") is None
         assert ledger.entry_of("run/8") is None
-    _, out, _ = ostraka_ledger(capfd, "show", path, "--last", 2)
+    _, out, _ = ostraka_ledger("show", path, "--last", 2)
     assert "6 older entries are not printed" in out
     assert "run/6" in out
     assert "run/5" not in out
-    _, out, _ = ostraka_ledger(capfd, "show", path, "--last", 0)
+    _, out, _ = ostraka_ledger("show", path, "--last", 0)
     assert "run/0" in out
     assert "older entries" not in out
-    _, out, _ = ostraka_ledger(capfd, "export", path, "--json")
+    _, out, _ = ostraka_ledger("export", path, "--json")
     assert [entry["key"] for entry in json.loads(out)] == [f"run/{n}" for n in range(8)]

@@ -2,25 +2,23 @@
 
 import json
 import re
+from functools import partial
 
 import numpy as np
 import pytest
 
-import ostraka.cli
 from ostraka import GNMax, Threshold
 from ostraka.voters.named import Way
+from tests.cli.terminal import typed
 
 FEW = ("--public-rows", 60, "--columns", 4)  # worlds that are small, and tried at once
 
 
-def plan(capfd, *arguments) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as left:
-        ostraka.cli.main(["plan", *map(str, arguments)])
-    return left.value.code, *capfd.readouterr()
+plan = partial(typed, "plan")
 
 
-def test_each_way_fits_the_budget_and_the_best_one_is_what_to_type(capfd):
-    code, out, err = plan(capfd, "--rows", 5000, "--classes", 2, "--epsilon", 2, *FEW)
+def test_each_way_fits_the_budget_and_the_best_one_is_what_to_type():
+    code, out, err = plan("--rows", 5000, "--classes", 2, "--epsilon", 2, *FEW)
     assert code == 0, err
     names = [line.split()[0] for line in out.splitlines()[1:5]]
     assert names == ["counts", "filter", "rounds", "argmax"]
@@ -33,9 +31,9 @@ def test_each_way_fits_the_budget_and_the_best_one_is_what_to_type(capfd):
 
 
 @pytest.mark.parametrize("numbers", [pytest.param((3000, 3, 1.0), marks=pytest.mark.slow), (400, 2, 3.0)])
-def test_json_holds_every_plan_and_none_is_expected_to_beat_what_is_recommended_clearly(numbers, capfd):
+def test_json_holds_every_plan_and_none_is_expected_to_beat_what_is_recommended_clearly(numbers):
     rows, classes, epsilon = numbers
-    code, out, err = plan(capfd, "--rows", rows, "--classes", classes, "--epsilon", epsilon, *FEW, "--json")
+    code, out, err = plan("--rows", rows, "--classes", classes, "--epsilon", epsilon, *FEW, "--json")
     assert code == 0, err
     record = json.loads(out)
     ways = {way["way"]: way for way in record["ways"]}
@@ -53,32 +51,32 @@ def test_json_holds_every_plan_and_none_is_expected_to_beat_what_is_recommended_
     assert total.epsilon(delta=record["delta"]) == (teachers["epsilon"] or pytest.approx(epsilon, rel=1e-2))
 
 
-def test_people_have_no_rounds_and_the_command_asks_whose_rows_they_are(capfd):
-    _, out, _ = plan(capfd, "--rows", 3000, "--classes", 2, "--epsilon", 2, "--people", *FEW)
+def test_people_have_no_rounds_and_the_command_asks_whose_rows_they_are():
+    _, out, _ = plan("--rows", 3000, "--classes", 2, "--epsilon", 2, "--people", *FEW)
     assert "rounds protect rows, not people" in " ".join(out.split())
     assert "--person COLUMN" in out
 
 
-def test_a_target_is_met_or_refused(capfd, monkeypatch):
+def test_a_target_is_met_or_refused(monkeypatch):
     monkeypatch.setattr("ostraka.learn.cli_plan._EPSILONS", (0.5, 2.0, 10.0))
     numbers = ("--rows", 3000, "--classes", 2, *FEW, "--json")
-    code, out, _ = plan(capfd, *numbers, "--target-accuracy", 0.7)
+    code, out, _ = plan(*numbers, "--target-accuracy", 0.7)
     assert code == 0
     record = json.loads(out)
     assert max(way["accuracy"]["best"] for way in record["ways"] if way["accuracy"]) >= 0.7
     assert record["epsilon"] < 10
-    code, _, err = plan(capfd, *numbers, "--target-accuracy", 0.99)
+    code, _, err = plan(*numbers, "--target-accuracy", 0.99)
     assert code == 2
     assert "no epsilon up to 10" in err
 
 
-def test_where_no_way_has_hope_the_default_says_why(capfd):
-    code, out, err = plan(capfd, "--rows", 16, "--classes", 2, "--epsilon", 0.02, *FEW)
+def test_where_no_way_has_hope_the_default_says_why():
+    code, out, err = plan("--rows", 16, "--classes", 2, "--epsilon", 0.02, *FEW)
     assert (code, out) == (2, "")
     assert "noise would drown all their ballots" in err
 
 
-def test_a_public_proxy_narrows_the_ranges(tmp_path, capfd):
+def test_a_public_proxy_narrows_the_ranges(tmp_path):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(600, 3))
     y = (X[:, 0] + 0.4 * rng.normal(size=600) > 0).astype(int)
@@ -86,15 +84,13 @@ def test_a_public_proxy_narrows_the_ranges(tmp_path, capfd):
     lines = [",".join(f"{value:.4f}" for value in row) + f",{label}" for row, label in zip(X, y, strict=True)]
     path.write_text("\n".join(["a,b,c,y", *lines]))
     common = ("--rows", 20_000, "--classes", 2, "--epsilon", 1, *FEW, "--json")
-    assumed = json.loads(plan(capfd, *common)[1])
-    measured = json.loads(plan(capfd, *common, "--proxy", path, "--label", "y")[1])
+    assumed = json.loads(plan(*common)[1])
+    measured = json.loads(plan(*common, "--proxy", path, "--label", "y")[1])
     assert "three samples of" in measured["basis"]
     ranges = [record["ways"][0]["accuracy"] for record in (measured, assumed)]
     widths = [accuracy["high"] - accuracy["low"] for accuracy in ranges]
     assert widths[0] < widths[1]
-    code, _, err = plan(
-        capfd, "--rows", 20_000, "--classes", 3, "--epsilon", 1, "--proxy", path, "--label", "y"
-    )
+    code, _, err = plan("--rows", 20_000, "--classes", 3, "--epsilon", 1, "--proxy", path, "--label", "y")
     assert code == 1
     assert "holds 2 classes" in err
 
@@ -112,20 +108,19 @@ def test_a_public_proxy_narrows_the_ranges(tmp_path, capfd):
         (["--classes", "2", "--epsilon", "1"], "--rows"),
     ],
 )
-def test_what_is_typed_wrongly_is_said(options, says, capfd):
-    code, out, err = plan(capfd, *options)
+def test_what_is_typed_wrongly_is_said(options, says):
+    code, out, err = plan(*options)
     assert (code, out) == (2, "")
     assert says in err
 
 
-def test_the_best_of_real_rows_is_found_on_a_proxy(tmp_path, capfd):
+def test_the_best_of_real_rows_is_found_on_a_proxy(tmp_path):
     """A class inside a ring is no line of the columns, so that linear models of them say nothing."""
     rng = np.random.default_rng(1)
     X = rng.normal(size=(900, 2))
     ring = np.where((X**2).sum(axis=1) > 1.4, "out", "in")
     np.savez(tmp_path / "proxy.npz", X=X, y=ring)
     code, out, err = plan(
-        capfd,
         *("--rows", 20_000, "--classes", 2, "--epsilon", 1, "--public-rows", 300),
         *("--proxy", tmp_path / "proxy.npz", "--label", "y", "--json"),
     )

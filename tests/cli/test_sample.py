@@ -12,28 +12,18 @@ import pytest
 import ostraka
 import ostraka.cli
 from ostraka.cli import verbs
+from tests.cli.terminal import typed
 
 pytestmark = pytest.mark.usefixtures("same_draws")
 
 
-def typed(*words: str) -> tuple[int, str]:
-    out = io.StringIO()
-    with (
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(io.StringIO()),
-        pytest.raises(SystemExit) as left,
-    ):
-        ostraka.cli.main(list(words))
-    return left.value.code, out.getvalue()
-
-
 def test_the_command_that_it_prints_learns_at_epsilon_one_by_person(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    code, said = typed("sample", "tables", "--rows", "6000")
+    code, said, _ = typed("sample", "tables", "--rows", "6000")
     assert code == 0
     program, *words = shlex.split(said.splitlines()[-1])
     assert program == "ostraka"
-    code, out = typed(*words, "--json", "--yes", "--out", "run")
+    code, out, _ = typed(*words, "--json", "--yes", "--out", "run")
     record = json.loads(out)
     assert code == 0
     assert record["settings"]["unit"] == "person"
@@ -50,7 +40,7 @@ def test_the_command_that_it_prints_learns_at_epsilon_one_by_person(tmp_path, mo
 
 
 def test_the_version_names_the_commit_of_a_checkout():
-    code, said = typed("--version")
+    code, said, _ = typed("--version")
     assert code == 0
     assert re.fullmatch(r"ostraka \d+\.\d+\.\d+( \(commit [0-9a-f]{12}\))?\n", said)
 
@@ -66,7 +56,7 @@ def test_the_version_names_the_commit_that_pip_installed_from(monkeypatch, tmp_p
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_script_for_a_shell_completes_words(shell):
-    code, said = typed("--completion", shell)
+    code, said, _ = typed("--completion", shell)
     assert code == 0
     assert "ostraka" in said
     assert verbs.COMPLETING in said

@@ -1,10 +1,10 @@
 """Mechanisms with a given price, clients and their questions, scripts that charge from other processes."""
 
-import os
-import shutil
+import contextlib
+import sqlite3
 import subprocess
 import sys
-import tempfile
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,8 @@ import pytest
 from ostraka.core.curve import Curve
 from ostraka.core.private import Adjacency
 from ostraka.ledger import Budget, ChargeRequest, Ledger
+from rigs import postgres
+from rigs.disk import UnavailableError
 
 PRELUDE = """
 import sys
@@ -125,13 +127,13 @@ def start():
         process.communicate()
 
 
-@pytest.fixture
-def affordable(budget):
-    """How many uses of a curve a budget pays for, counted one by one with the curve's own arithmetic."""
+@pytest.fixture(scope="session")
+def affordable():
+    """How many uses of a curve an epsilon pays for, counted one by one with the curve's own arithmetic."""
 
-    def affordable(curve):
+    def affordable(curve, epsilon=2.0):
         n = 0
-        while (curve * (n + 1)).epsilon(budget.delta) <= budget.epsilon:
+        while (curve * (n + 1)).epsilon(1e-5) <= epsilon:
             n += 1
         return n
 
@@ -143,52 +145,73 @@ def answers():
     return np.array([3, 1, 2])
 
 
-def _binaries():
-    """Where initdb and pg_ctl are; PostgreSQL of Debian keeps them out of PATH."""
-    for folder in sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True):
-        if (folder / "initdb").exists():
-            return folder
-    found = shutil.which("initdb")
-    return Path(found).parent if found else None
-
-
-@pytest.fixture(scope="session")
-def server():
-    """A temporary PostgreSQL server; its URL, with %s for the name of a schema."""
-    pytest.importorskip("psycopg", reason="psycopg is not installed: pip install '.[service]'")
-    binaries = _binaries()
-    if binaries is None:
-        pytest.skip("no PostgreSQL here: initdb was found neither in PATH nor in /usr/lib/postgresql")
-    folder = Path(tempfile.mkdtemp(prefix="ostraka-pg-"))
-    who = {}
-    if os.geteuid() == 0:  # PostgreSQL does not run as root
-        os.chown(folder, 65534, 65534)
-        who = {"user": 65534, "group": 65534, "extra_groups": []}
-
-    def run(*command):
-        with (folder.parent / f"{folder.name}.log").open("ab") as log:
-            subprocess.run(
-                [binaries / command[0], "-D", folder / "data", *command[1:]],
-                check=True, cwd=folder, stdout=log, stderr=log, timeout=120, **who,
-            )  # fmt: skip
-
-    run("initdb", "-A", "trust", "-U", "ostraka", "-E", "UTF8", "--locale=C")
-    run("pg_ctl", "-w", "-l", folder / "log", "-o", f"-c listen_addresses='' -k {folder}", "start")
-    yield f"postgresql://ostraka@/postgres?host={folder}&options=-csearch_path%3D"
-    run("pg_ctl", "-w", "-m", "immediate", "stop")
-    shutil.rmtree(folder)
-    (folder.parent / f"{folder.name}.log").unlink()
-
-
 @pytest.fixture
-def new_schema(server):
-    """Call it for the URL of a ledger that does not exist yet, in a schema of its own."""
+def own_postgresql():
+    """The address of a PostgreSQL of this test's own, and its folder: another may take its place."""
+    pytest.importorskip("psycopg", reason="psycopg is not installed: pip install '.[service]'")
+    try:
+        with postgres.server() as address:
+            yield address, Path(address.partition("host=")[2])
+    except UnavailableError as missing:
+        pytest.skip(str(missing))
+
+
+def changed(where, *statements):
+    """Change a ledger on PostgreSQL as whoever owns the server may: no trigger keeps from it."""
     import psycopg
 
-    def new_schema():
-        with psycopg.connect(f"{server}public", autocommit=True) as db:
-            (n,) = db.execute("SELECT count(*) FROM pg_namespace").fetchone()
-            db.execute(f"CREATE SCHEMA s{n}")
-        return f"{server}s{n}"
+    with psycopg.connect(where, autocommit=True) as db:
+        db.execute("SET session_replication_role = replica")
+        for statement in statements:
+            db.execute(statement)
 
-    return new_schema
+
+@contextlib.contextmanager
+def beneath(path):
+    """A connection to a ledger's file as its owner may have: no trigger keeps from a change, none is lost."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
+        triggers = db.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
+        for name, _ in triggers:
+            db.execute(f"DROP TRIGGER {name}")
+        yield db
+        for _, sql in triggers:
+            db.execute(sql)
+
+
+def tamper(path, *statements):
+    """Change a ledger's file behind the triggers' back."""
+    with beneath(path) as db:
+        for statement in statements:
+            db.execute(statement)
+
+
+class AtCommit:
+    """A connection that does something of its own in place of COMMIT."""
+
+    def __init__(self, db, commit):
+        self._db, self._commit = db, commit
+
+    def __getattr__(self, name):
+        return getattr(self._db, name)
+
+    def execute(self, query, *values, **options):
+        if query == "COMMIT":
+            return self._commit(self._db)
+        return self._db.execute(query, *values, **options)
+
+
+def race(charge, open_one=contextlib.nullcontext, *, n_callers, n_each):
+    """How many charges were granted to callers that start together, each with what it opens."""
+    granted, together = [], threading.Barrier(n_callers)
+
+    def work(me):
+        with open_one() as mine:
+            together.wait()
+            granted.extend(me for n in range(n_each) if charge(mine, f"{me}/{n}"))
+
+    threads = [threading.Thread(target=work, args=(me,)) for me in range(n_callers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return len(granted)

@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import sqlite3
-from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -11,6 +9,7 @@ import pytest
 from ostraka.core.ledger import history
 from ostraka.core.ledger.chain import Anchor, Row, Seal
 from ostraka.ledger import Budget, ChargeRequest, Ledger, LedgerError
+from tests.ledger.conftest import beneath, tamper
 
 ASK = {"unit": "row", "simulation": False}
 SECRET = b"0123456789abcdef" * 2
@@ -206,15 +205,7 @@ def test_a_budget_raised_behind_the_ledgers_back_is_noticed_by_a_quick_start_too
     with Ledger(path, budget=budget, anchor=anchor, secret=SECRET) as ledger:
         for _ in range(11):
             ledger.charge(gaussian(90.0), uses=1, unit="row", simulation=False)
-    with closing(sqlite3.connect(path)) as db:
-        find = "SELECT name, sql FROM sqlite_schema WHERE tbl_name = 'budget' AND type = 'trigger'"
-        triggers = db.execute(find).fetchall()
-        for name, _ in triggers:
-            db.execute(f"DROP TRIGGER {name}")
-        db.execute("UPDATE budget SET epsilon = 50.0")
-        for _, sql in triggers:
-            db.execute(sql)
-        db.commit()
+    tamper(path, "UPDATE budget SET epsilon = 50.0")
     with pytest.raises(LedgerError, match="its totals are not those recorded"):
         Ledger(path, anchor=anchor, secret=SECRET)
 
@@ -255,50 +246,33 @@ class TestSecrets:
 class TestForgery:
     """Somebody changes an entry and computes all later digests again, as well as they can."""
 
-    @pytest.fixture
-    def forge(self, path):
-        def forge(seal, genesis):
-            with closing(sqlite3.connect(path, isolation_level=None)) as db:
-                triggers = db.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
-                for name, _ in triggers:
-                    db.execute(f"DROP TRIGGER {name}")
-                db.execute("UPDATE entry SET uses = 0")
-                prices = {
-                    row[0]: seal.price(*row).digest for row in db.execute("SELECT * FROM price").fetchall()
-                }
-                head = genesis
-                for fields in db.execute(
-                    f"SELECT {', '.join(Row._fields)} FROM entry ORDER BY seq"
-                ).fetchall():
-                    row = Row._make(fields)
-                    head = seal.entry(row, head, prices[row.price])
-                    db.execute("UPDATE entry SET digest = ? WHERE seq = ?", (head, row.seq))
-                for _, sql in triggers:
-                    db.execute(sql)
+    def forge(self, path, **options):
+        seal = Seal(None)
+        with Ledger(path, **options) as ledger:
+            head = ledger._history.genesis
+        with beneath(path) as db:
+            db.execute("UPDATE entry SET uses = 0")
+            prices = {row[0]: seal.price(*row).digest for row in db.execute("SELECT * FROM price").fetchall()}
+            for fields in db.execute(f"SELECT {', '.join(Row._fields)} FROM entry ORDER BY seq").fetchall():
+                row = Row._make(fields)
+                head = seal.entry(row, head, prices[row.price])
+                db.execute("UPDATE entry SET digest = ? WHERE seq = ?", (head, row.seq))
 
-        return forge
-
-    def test_is_noticed_under_a_secret(self, charged, forge, path):
+    def test_is_noticed_under_a_secret(self, charged, path):
         charged(3, secret=SECRET)
-        with Ledger(path, secret=SECRET) as ledger:
-            genesis = ledger._history.genesis
-        forge(Seal(None), genesis)
+        self.forge(path, secret=SECRET)
         with pytest.raises(LedgerError, match="entry 1: "):
             Ledger(path, secret=SECRET)
 
-    def test_is_noticed_by_the_anchor(self, charged, forge, path, anchor):
+    def test_is_noticed_by_the_anchor(self, charged, path, anchor):
         charged(3)
-        with Ledger(path) as ledger:
-            genesis = ledger._history.genesis
-        forge(Seal(None), genesis)
+        self.forge(path)
         with pytest.raises(LedgerError, match="has another history"):
             Ledger(path, anchor=anchor)
 
-    def test_is_not_noticed_without_either_but_the_head_is_another(self, charged, forge, path):
+    def test_is_not_noticed_without_either_but_the_head_is_another(self, charged, path):
         head = charged(3)
-        with Ledger(path) as ledger:
-            genesis = ledger._history.genesis
-        forge(Seal(None), genesis)
+        self.forge(path)
         with Ledger(path) as ledger:
             assert ledger.epsilon() == 0.0
             assert ledger.head != head
@@ -322,17 +296,8 @@ class TestAQuickStart:
                 ledger.charge_each([each])
         return asked
 
-    def tamper(self, path, change):
-        with closing(sqlite3.connect(path, isolation_level=None)) as db:
-            triggers = db.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
-            for name, _ in triggers:
-                db.execute(f"DROP TRIGGER {name}")
-            db.execute(change)
-            for _, sql in triggers:
-                db.execute(sql)
-
     def test_never_hands_out_an_old_answer_that_was_changed(self, old, path, anchor):
-        self.tamper(path, "UPDATE entry SET answer = 5 WHERE seq = 2")
+        tamper(path, "UPDATE entry SET answer = 5 WHERE seq = 2")
         with Ledger(path, anchor=anchor, owner=True) as ledger:
             repeat = replace(old[0], key="new")
             for ask in (lambda: ledger.charge_each([old[0]]), lambda: ledger.charge_each([repeat])):
@@ -356,7 +321,7 @@ class TestAQuickStart:
         ],
     )
     def test_notices_changes_of_what_it_begins_with(self, old, path, anchor, change):
-        self.tamper(path, change)
+        tamper(path, change)
         with pytest.raises(LedgerError, match=r"is damaged|older copy|has no price"):
             Ledger(path, anchor=anchor)
 
@@ -366,13 +331,13 @@ class TestAQuickStart:
         with Ledger(path) as whole, Ledger(path, read_only=True, verify=False) as quick:
             assert quick.entries() == whole.entries()
             assert (quick.spent(), quick.head, quick.kinds()) == (whole.spent(), whole.head, whole.kinds())
-        self.tamper(path, "UPDATE entry SET answer = 5 WHERE seq = 2")
+        tamper(path, "UPDATE entry SET answer = 5 WHERE seq = 2")
         with Ledger(path, read_only=True, verify=False) as quick:
             assert [entry.seq for entry in quick.entries(after=2)] == [3, 4, 5, 6, 7]
             for read in (quick.entries, quick.verify, lambda: quick.entry_of("k0", account="ann")):
                 with pytest.raises(LedgerError, match="entry 2: "):
                     read()
-        self.tamper(path, "UPDATE entry SET answer = 5 WHERE seq = 6")
+        tamper(path, "UPDATE entry SET answer = 5 WHERE seq = 6")
         with pytest.raises(LedgerError, match="entry 6: "):
             Ledger(path, read_only=True, verify=False)
 

@@ -1,28 +1,14 @@
 """A standby that lacks charges is promoted: nothing is answered until the owner has adopted it."""
 
-from pathlib import Path
-
 import pytest
 
 from ostraka.core.ledger.budget import LedgerMoved, LedgerUnavailable
 from ostraka.ledger import BudgetExceeded, Ledger, LedgerError
 from rigs import postgres
-from rigs.disk import UnavailableError
-
-pytest.importorskip("psycopg", reason="psycopg is not installed: pip install '.[service]'")
 
 
-@pytest.fixture(scope="module")
-def address():
-    try:
-        with postgres.server() as address:
-            yield address
-    except UnavailableError as missing:
-        pytest.skip(str(missing))
-
-
-def test_a_promoted_standby_answers_nothing_until_its_owner_adopts_it(address, budget, ask, gaussian):
-    folder = Path(address.partition("host=")[2])
+def test_a_promoted_standby_answers_nothing_until_its_owner_adopts_it(own_postgresql, budget, ask, gaussian):
+    address, folder = own_postgresql
     with Ledger(address, budget=budget) as ledger:
         ledger.grant("ann", budget_epsilon=1.0)
         ledger.charge_each([ask("a")])

@@ -1,5 +1,6 @@
 """Group commit: who is served together, and what happens to the others when something fails."""
 
+import contextlib
 import threading
 import time
 
@@ -54,6 +55,22 @@ def gathered(group, n):
     assert len(group._waiting) == n
 
 
+@contextlib.contextmanager
+def waiting(group, server, *asks):
+    """Those who wait in this order behind 0, which is served; yields what all have got after the block."""
+    answers = {}
+    server.gate.clear()
+    threads = [start(group, 0, answers)]
+    server.entered.acquire()
+    for n, ask in enumerate(asks, 1):
+        threads.append(start(group, ask, answers))
+        gathered(group, n)
+    yield answers
+    server.gate.set()
+    for thread in threads:
+        thread.join(PATIENCE)
+
+
 def test_one_caller_is_served_at_once(server):
     group = Group(server)
     assert [group.submit(n) for n in (1, 2, 3)] == [2, 4, 6]
@@ -61,138 +78,81 @@ def test_one_caller_is_served_at_once(server):
 
 
 def test_those_who_come_meanwhile_are_served_together_in_order(server):
-    group, answers = Group(server), {}
-    server.gate.clear()
-    threads = [start(group, 0, answers)]
-    server.entered.acquire()
-    for n in range(1, 6):
-        threads.append(start(group, n, answers))
-        gathered(group, n)
-    server.gate.set()
-    for thread in threads:
-        thread.join(PATIENCE)
+    with waiting(Group(server), server, 1, 2, 3, 4, 5) as answers:
+        pass
     assert server.batches == [[0], [1, 2, 3, 4, 5]]
     assert answers == {n: 2 * n for n in range(6)}
 
 
 def test_an_error_of_one_is_not_the_error_of_the_others(server):
-    group, answers = Group(server), {}
     wrong = LedgerError("of this one")
-    server.gate.clear()
-    threads = [start(group, 0, answers)]
-    server.entered.acquire()
-    threads += [start(group, 1, answers)]
-    gathered(group, 1)
-    threads += [start(group, wrong, answers)]
-    gathered(group, 2)
-    server.gate.set()
-    for thread in threads:
-        thread.join(PATIENCE)
-    assert (answers[0], answers[1], answers[wrong]) == (0, 2, wrong)
+    with waiting(Group(server), server, 1, wrong) as answers:
+        pass
+    assert answers == {0: 0, 1: 2, wrong: wrong}
 
 
 @pytest.mark.parametrize("error", [LedgerError("the disk is full"), KeyboardInterrupt()])
 def test_an_error_of_all_reaches_all_and_the_next_are_served(server, error):
-    group, answers = Group(server), {}
-    server.gate.clear()
-    threads = [start(group, 0, answers)]
-    server.entered.acquire()
-    threads += [start(group, 1, answers)]
-    gathered(group, 1)
-    threads += [start(group, 2, answers)]
-    gathered(group, 2)
-    server.error = error
-    server.gate.set()
-    for thread in threads:
-        thread.join(PATIENCE)
-    assert answers[0] is error  # the first batch is the one that fails
-    assert (answers[1], answers[2]) == (2, 4)
+    group = Group(server)
+    with waiting(group, server, 1, 2) as answers:
+        server.error = error
+    assert answers == {0: error, 1: 2, 2: 4}  # the first batch is the one that fails
     assert group.submit(5) == 10
 
 
 def test_those_who_were_served_with_an_interrupted_one_hear_that_it_is_not_known(server):
-    group, answers = Group(server), {}
-    server.gate.clear()
-    threads = [start(group, 0, answers)]
-    server.entered.acquire()
-    threads += [start(group, 1, answers)]
-    gathered(group, 1)
-    threads += [start(group, 2, answers)]
-    gathered(group, 2)
+    group = Group(server)
 
     def interrupt_the_second(asks, serve=group._serve):
         if asks != [0]:
             server.error = KeyboardInterrupt()
         return serve(asks)
 
-    group._serve = interrupt_the_second
-    server.gate.set()
-    for thread in threads:
-        thread.join(PATIENCE)
+    with waiting(group, server, 1, 2) as answers:
+        group._serve = interrupt_the_second
     assert answers[0] == 0
     assert isinstance(answers[1], KeyboardInterrupt)
     assert isinstance(answers[2], LedgerError)
     assert "unknown whether it was charged" in str(answers[2])
 
 
-def test_who_is_interrupted_while_waiting_leaves_and_nobody_waits_for_it(server):
-    group, answers = Group(server), {}
-    server.gate.clear()
-    first = start(group, 0, answers)
-    server.entered.acquire()
-
-    class Interrupted:
-        def acquire(self):
-            raise KeyboardInterrupt
-
-        def release(self):
-            pass
-
-    with pytest.MonkeyPatch.context() as waiting:
-        waiting.setattr("ostraka.core.ledger.commit.threading.Lock", lambda: _Once(Interrupted()))
-        with pytest.raises(KeyboardInterrupt):
-            group.submit(1)
-    assert group._waiting == []
-    server.gate.set()
-    first.join(PATIENCE)
-    assert group.submit(2) == 4
-    assert server.batches == [[0], [2]]
-
-
-class _Once:
+class Interrupted:
     """A lock whose second ``acquire`` (the first is the ticket's own) is interrupted."""
 
-    def __init__(self, then):
-        self._then, self._count = then, 0
+    def __init__(self):
+        self._count = 0
 
     def acquire(self):
         self._count += 1
         if self._count > 1:
-            self._then.acquire()
+            raise KeyboardInterrupt
 
     def release(self):
-        self._then.release()
+        pass
+
+
+def test_who_is_interrupted_while_waiting_leaves_and_nobody_waits_for_it(server, monkeypatch):
+    group = Group(server)
+    with waiting(group, server):
+        with monkeypatch.context() as lock:
+            lock.setattr("ostraka.core.ledger.commit.threading.Lock", Interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                group.submit(1)
+        assert group._waiting == []
+    assert group.submit(2) == 4
+    assert server.batches == [[0], [2]]
 
 
 def test_an_interrupt_just_after_the_lead_was_handed_over_hands_it_on(server):
-    group, answers = Group(server), {}
-    server.gate.clear()
-    first = start(group, 0, answers)
-    server.entered.acquire()
-    second = start(group, 1, answers)
-    gathered(group, 1)
-    third = start(group, 2, answers)
-    gathered(group, 2)
+    group = Group(server)
     lead = group._lead
 
     def interrupted_once():
         group._lead = lead
         raise KeyboardInterrupt
 
-    group._lead = interrupted_once
-    server.gate.set()
-    for thread in (first, second, third):
-        thread.join(PATIENCE)
+    with waiting(group, server, 1, 2) as answers:
+        group._lead = interrupted_once
     assert isinstance(answers[1], KeyboardInterrupt)
     assert answers[2] == 4
     assert group.submit(5) == 10

@@ -14,6 +14,7 @@ from ostraka.core.ledger import history
 from ostraka.core.ledger.budget import KeyConflict, LedgerMoved, LedgerUnavailable
 from ostraka.core.ledger.chain import Receipt
 from ostraka.ledger import Budget, BudgetExceeded, Ledger, LedgerError
+from tests.ledger.conftest import AtCommit, changed, race
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed: pip install '.[service]'")
 ASK = {"unit": "row", "simulation": False}
@@ -131,32 +132,26 @@ class TestALedger:
                 db.execute(f"TRUNCATE ostraka_{table} CASCADE")
 
 
-class TestDamage:
-    @pytest.mark.parametrize(
-        "change",
-        [
-            "UPDATE ostraka_entry SET uses = 0 WHERE seq = 2",
-            "UPDATE ostraka_entry SET answer = 1 WHERE seq = 3",
-            "DELETE FROM ostraka_entry WHERE seq = 3",
-            "UPDATE ostraka_price SET cost = ''::bytea WHERE id = 1",
-            "UPDATE ostraka_budget SET epsilon = 3",
-        ],
-    )
-    def test_a_changed_row_is_found(self, ledger, where, ask, gaussian, change):
-        ledger.charge(gaussian(40.0), uses=2, **ASK)
-        ledger.charge_each([ask("q"), ask("r")])
-        ledger.close()
-        with psycopg.connect(where, autocommit=True) as db:
-            db.execute("SET session_replication_role = replica")  # as whoever owns the server may
-            db.execute(change)
-        with pytest.raises(LedgerError, match="is damaged"):
-            Ledger(where)
-
-    def test_a_missing_trigger_is_found(self, ledger, where):
-        with psycopg.connect(where, autocommit=True) as db:
-            db.execute("DROP TRIGGER ostraka_entry_change ON ostraka_entry")
-        with pytest.raises(LedgerError, match="triggers were changed"):
-            Ledger(where)
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("UPDATE ostraka_entry SET uses = 0 WHERE seq = 2", "is damaged"),
+        ("UPDATE ostraka_entry SET answer = 1 WHERE seq = 3", "is damaged"),
+        ("DELETE FROM ostraka_entry WHERE seq = 3", "is damaged"),
+        ("UPDATE ostraka_price SET cost = ''::bytea WHERE id = 1", "is damaged"),
+        ("UPDATE ostraka_budget SET epsilon = 3", "is damaged"),
+        ("UPDATE ostraka_budget SET version = 9", "has format 9, this ostraka knows 5"),
+        ("DELETE FROM ostraka_budget", "it has no budget"),
+        ("DROP TRIGGER ostraka_entry_change ON ostraka_entry", "triggers were changed"),
+    ],
+)
+def test_what_was_changed_is_found(ledger, where, ask, gaussian, *, change, says):
+    ledger.charge(gaussian(40.0), uses=2, **ASK)
+    ledger.charge_each([ask("q"), ask("r")])
+    ledger.close()
+    changed(where, change)
+    with pytest.raises(LedgerError, match=says):
+        Ledger(where)
 
 
 def cut(ledger, where):
@@ -164,24 +159,6 @@ def cut(ledger, where):
     (pid,) = ledger._store._db.execute("SELECT pg_backend_pid()").fetchone()
     with psycopg.connect(where, autocommit=True) as db:
         db.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
-
-
-class CutAtCommit:
-    """A connection that is cut before or after its first COMMIT."""
-
-    def __init__(self, db, cut, *, after):
-        self._db, self._cut, self._after = db, cut, after
-
-    def __getattr__(self, name):
-        return getattr(self._db, name)
-
-    def execute(self, query, *values, **options):
-        if query != "COMMIT":
-            return self._db.execute(query, *values, **options)
-        if self._after:
-            self._db.execute(query)
-        self._cut()
-        return self._db.execute("SELECT 1")
 
 
 class TestOwners:
@@ -214,8 +191,14 @@ class TestOwners:
 
     def test_a_cut_during_the_commit_is_settled_by_the_retry(self, ledger, where, ask):
         for n, after in enumerate((False, True)):
-            db = ledger._store._db
-            ledger._store._db = CutAtCommit(db, lambda: cut(ledger, where), after=after)
+
+            def commit(db, after=after):
+                if after:
+                    db.execute("COMMIT")
+                cut(ledger, where)
+                return db.execute("SELECT 1")
+
+            ledger._store._db = AtCommit(ledger._store._db, commit)
             with pytest.raises(LedgerUnavailable):
                 ledger.charge_each([ask(f"q{n}")])
             before = len(Ledger(where, read_only=True).entries())
@@ -251,9 +234,7 @@ class TestOwners:
 
     def test_a_ledger_that_was_rolled_back_stops_it(self, ledger, where, ask):
         ledger.charge_each([ask("q")])
-        with psycopg.connect(where, autocommit=True) as db:
-            db.execute("SET session_replication_role = replica")
-            db.execute("DELETE FROM ostraka_entry WHERE seq = 2")
+        changed(where, "DELETE FROM ostraka_entry WHERE seq = 2")
         with pytest.raises(LedgerMoved, match="replaced or rolled back"):
             ledger.charge_each([ask("r")])
 
@@ -261,9 +242,7 @@ class TestOwners:
         with Ledger(where) as other:
             other.charge_each([ask(f"q{n}", sigma=200.0) for n in range(9)])
         assert ledger.count() == 10  # it has read them, and wrote none of them
-        with psycopg.connect(where, autocommit=True) as db:
-            db.execute("SET session_replication_role = replica")
-            db.execute("DELETE FROM ostraka_entry WHERE seq > 4")
+        changed(where, "DELETE FROM ostraka_entry WHERE seq > 4")
         with pytest.raises(LedgerMoved, match="than the 10 entries known here"):
             ledger.charge_each([ask("r")])
         with Ledger(where) as again:
@@ -313,19 +292,11 @@ class TestOwners:
             assert paused.charge_each([ask("q")])[0].seq == 2
 
     def test_an_unknown_outcome_of_a_commit_stops_the_ledger(self, ledger, where, ask):
-        db = ledger._store._db
+        def commit(db):
+            db.execute("COMMIT")
+            raise psycopg.OperationalError("connection lost")
 
-        class Cut:
-            def __getattr__(self, name):
-                return getattr(db, name)
-
-            def execute(self, query, *values, **options):
-                done = db.execute(query, *values, **options)
-                if query == "COMMIT":
-                    raise psycopg.OperationalError("connection lost")
-                return done
-
-        ledger._store._db = Cut()
+        ledger._store._db = AtCommit(ledger._store._db, commit)
         with pytest.raises(LedgerError, match="it is unknown whether the last charge is recorded"):
             ledger.charge_each([ask("q")])
         with pytest.raises(LedgerError, match="it is unknown whether the last charge is recorded"):
@@ -359,20 +330,6 @@ class TestOutOfReach:
             again.verify()
             assert again.entries()[-1].at is not None
 
-    def test_a_later_format(self, ledger, where):
-        with psycopg.connect(where, autocommit=True) as db:
-            db.execute("SET session_replication_role = replica")
-            db.execute("UPDATE ostraka_budget SET version = 9")
-        with pytest.raises(LedgerError, match="has format 9, this ostraka knows 5"):
-            Ledger(where)
-
-    def test_a_lost_budget(self, ledger, where):
-        with psycopg.connect(where, autocommit=True) as db:
-            db.execute("SET session_replication_role = replica")
-            db.execute("DELETE FROM ostraka_budget")
-        with pytest.raises(LedgerError, match="it has no budget"):
-            Ledger(where)
-
     def test_a_ledger_held_by_others_for_too_long(self, ledger, where, ask):
         ledger._store._db.execute("SET lock_timeout = '50ms'")
         with psycopg.connect(where) as other:
@@ -393,16 +350,7 @@ class TestOutOfReach:
             Ledger(f"postgresql:///none?host={tmp_path}", budget=budget)
 
     def test_a_commit_that_was_a_rollback(self, ledger, ask):
-        db = ledger._store._db
-
-        class RolledBack:
-            def __getattr__(self, name):
-                return getattr(db, name)
-
-            def execute(self, query, *values, **options):
-                return db.execute("ROLLBACK" if query == "COMMIT" else query, *values, **options)
-
-        ledger._store._db = RolledBack()
+        ledger._store._db = AtCommit(ledger._store._db, lambda db: db.execute("ROLLBACK"))
         with pytest.raises(LedgerError, match=r"it is unknown whether the last charge is recorded.*ROLLBACK"):
             ledger.charge_each([ask("q")])
 
@@ -413,40 +361,17 @@ class TestOutOfReach:
             assert [entry.seq for entry in again.entries()] == list(range(1, 9))
 
 
-def race(open_one, charge, *, n_callers=8, n_each=12):
-    """How many charges were granted to callers that start together, each with a ledger of its own."""
-    granted, together = [], threading.Barrier(n_callers)
-
-    def work(me):
-        with open_one() as ledger:
-            together.wait()
-            granted.extend(me for n in range(n_each) if charge(ledger, f"{me}/{n}"))
-
-    threads = [threading.Thread(target=work, args=(me,)) for me in range(n_callers)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return len(granted)
-
-
 class TestARace:
-    def charge(self, ask):
+    def test_grants_exactly_the_cap(self, where, ask, gaussian, affordable):
         def charge(ledger, key):
             (outcome,) = ledger.charge_each([ask(key, sigma=20.0)])
             assert isinstance(outcome, Receipt | BudgetExceeded)
             return isinstance(outcome, Receipt)
 
-        return charge
-
-    def test_grants_exactly_the_cap(self, where, ask, gaussian):
         with Ledger(where, budget=Budget(epsilon=1.0, delta=1e-5)) as ledger:
             ledger.grant("ann", budget_epsilon=100.0)
-            granted = race(lambda: Ledger(where), self.charge(ask))
-            most = 0
-            while (gaussian(20.0).curve() * (most + 1)).epsilon(1e-5) <= 1.0:
-                most += 1
-            assert granted == most < 8 * 12
+            granted = race(charge, lambda: Ledger(where), n_callers=8, n_each=12)
+            assert granted == affordable(gaussian(20.0).curve(), 1.0) < 8 * 12
             ledger.verify()
 
     def test_a_control_that_does_not_lock_before_it_reads_does_not_grant_exactly_the_cap(self, where):
@@ -463,7 +388,7 @@ class TestARace:
             db.commit()
             return spent + 1 <= 20
 
-        assert race(lambda: closing(psycopg.connect(where)), charge, n_each=3) > 20
+        assert race(charge, lambda: closing(psycopg.connect(where)), n_callers=8, n_each=3) > 20
 
 
 def test_a_server_that_does_not_write_durably_is_refused(where, budget, monkeypatch):

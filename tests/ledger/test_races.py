@@ -1,5 +1,6 @@
 """Many callers against one budget: exactly what it allows is granted, and a careless control grants more."""
 
+import itertools
 import sqlite3
 import threading
 from contextlib import closing
@@ -8,31 +9,14 @@ import pytest
 
 from ostraka.core.ledger.chain import Receipt
 from ostraka.ledger import Budget, BudgetExceeded, ChargeRequest, Ledger, LedgerError
+from tests.ledger.conftest import AtCommit, race
 
 N_CALLERS, N_EACH = 64, 3
 
 
 def together(charge):
     """How many of 64 callers' charges were granted; they start at once."""
-    granted, ready = [], threading.Barrier(N_CALLERS)
-
-    def work(me):
-        ready.wait()
-        granted.extend(n for n in range(N_EACH) if charge(f"{me}/{n}"))
-
-    threads = [threading.Thread(target=work, args=(me,)) for me in range(N_CALLERS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return len(granted)
-
-
-def most(curve, cap):
-    n = 0
-    while (curve * (n + 1)).epsilon(1e-5) <= cap:
-        n += 1
-    return n
+    return race(lambda _, key: charge(key), n_callers=N_CALLERS, n_each=N_EACH)
 
 
 def question(gaussian, key, sigma, answer=1):
@@ -44,7 +28,7 @@ def question(gaussian, key, sigma, answer=1):
 
 @pytest.mark.parametrize("owner", [False, True])
 @pytest.mark.parametrize(("epsilon", "cap"), [(1.0, 9.0), (9.0, 0.8)])
-def test_callers_are_granted_exactly_the_cap(path, gaussian, owner, epsilon, cap):
+def test_callers_are_granted_exactly_the_cap(path, gaussian, affordable, *, owner, epsilon, cap):
     sigma = 22.0
     with Ledger(path, budget=Budget(epsilon=epsilon, delta=1e-5, adaptive=False), owner=owner) as ledger:
         ledger.grant("ann", budget_epsilon=cap)
@@ -54,7 +38,7 @@ def test_callers_are_granted_exactly_the_cap(path, gaussian, owner, epsilon, cap
             assert isinstance(outcome, Receipt | BudgetExceeded)
             return isinstance(outcome, Receipt)
 
-        n = most(gaussian(sigma).curve(), min(epsilon, cap))
+        n = affordable(gaussian(sigma).curve(), min(epsilon, cap))
         assert together(charge) == n < N_CALLERS * N_EACH
         assert ledger.count() == 1 + n
         ledger.verify()
@@ -94,31 +78,21 @@ def test_one_key_from_many_callers_is_one_charge(path, gaussian):
         assert ledger.count() == 2
 
 
-class Failing:
-    """A connection whose n-th COMMIT raises, before or after it commits."""
-
-    def __init__(self, db, n, *, after):
-        self._db, self._n, self._after = db, n, after
-
-    def __getattr__(self, name):
-        return getattr(self._db, name)
-
-    def execute(self, query, *values):
-        if query == "COMMIT":
-            self._n -= 1
-            if self._n == 0:
-                if self._after:
-                    self._db.execute(query)
-                raise sqlite3.OperationalError("disk I/O error")
-        return self._db.execute(query, *values)
-
-
 @pytest.mark.parametrize("after", [False, True])
 def test_a_commit_that_fails_under_load_leaves_every_receipt_and_answers_no_more(path, gaussian, after):
     receipts, errors = {}, []
     with Ledger(path, budget=Budget(epsilon=9.0, delta=1e-5, adaptive=False), owner=True) as ledger:
         ledger.grant("ann", budget_epsilon=9.0)
-        ledger._store._db = Failing(ledger._store._db, 3, after=after)
+        number = itertools.count(1)
+
+        def commit(db):
+            n = next(number)
+            done = db.execute("COMMIT") if n != 3 or after else None
+            if n == 3:
+                raise sqlite3.OperationalError("disk I/O error")
+            return done
+
+        ledger._store._db = AtCommit(ledger._store._db, commit)
 
         def charge(key):
             try:
@@ -140,17 +114,19 @@ def test_a_commit_that_fails_under_load_leaves_every_receipt_and_answers_no_more
 
 
 def test_what_fails_before_the_commit_charges_nothing_and_the_next_goes_through(path, gaussian):
-    class Full(Failing):
+    class Full(AtCommit):
+        full = True
+
         def executemany(self, query, values):
-            if "INTO entry" in query and self._n:
-                self._n = 0
+            if "INTO entry" in query and self.full:
+                self.full = False
                 raise sqlite3.OperationalError("database or disk is full")
             return self._db.executemany(query, values)
 
     with Ledger(path, budget=Budget(epsilon=9.0, delta=1e-5, adaptive=False), owner=True) as ledger:
         ledger.grant("ann", budget_epsilon=9.0)
         before = ledger.head, ledger.accounts()
-        ledger._store._db = Full(ledger._store._db, -1, after=False)
+        ledger._store._db = Full(ledger._store._db, lambda db: db.execute("COMMIT"))
         with pytest.raises(LedgerError, match="full"):
             ledger.charge_each([question(gaussian, "a", 10.0)])
         assert (ledger.head, ledger.accounts()) == before

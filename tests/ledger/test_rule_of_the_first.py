@@ -1,7 +1,6 @@
 """The rule of an adaptive budget is fixed with its first charge, and nothing changes it later."""
 
-import sqlite3
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 
 import pytest
 
@@ -9,6 +8,7 @@ from ostraka import Budget, GNMax, Ledger, LNMax
 from ostraka.core.curve import Curve
 from ostraka.core.ledger import history
 from ostraka.core.ledger.budget import RenyiFilter
+from tests.ledger.conftest import beneath
 
 BUDGET = Budget(epsilon=2.0, delta=1e-5, adaptive=True)
 RENYI, PRESENT = 53, 63  # uses of Sum() that fit by RenyiFilter and by the present rule
@@ -95,15 +95,10 @@ def test_an_empty_ledger_begins_under_the_present_rule_whatever_its_anchor_recor
 
 def exchange_prices(path):
     """Exchange the numbers of two prices, also in the entries, and leave no other trace."""
-    with closing(sqlite3.connect(path)) as db, db:
-        triggers = db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
-        for name, _ in triggers:
-            db.execute(f"DROP TRIGGER {name}")
+    with beneath(path) as db:
         for was, becomes in ((1, 3), (2, 1), (3, 2)):
             db.execute("UPDATE price SET id = ? WHERE id = ?", (becomes, was))
             db.execute("UPDATE entry SET price = ? WHERE price = ?", (becomes, was))
-        for _, sql in triggers:
-            db.execute(sql)
 
 
 @pytest.mark.usefixtures("snapshots")

@@ -14,6 +14,7 @@ import pytest
 from ostraka.core.ledger import history, store
 from ostraka.core.ledger import sqlite as files
 from ostraka.ledger import Budget, Ledger, LedgerError
+from tests.ledger.conftest import tamper
 
 ASK = {"unit": "row", "simulation": False}
 
@@ -45,18 +46,6 @@ def everything(path):
         answers = [ledger.answer(entry.seq) for entry in ledger.entries()]
         plain = [None if a is None else a.tolist() for a in answers]
         return ledger.budget, ledger.entries(), ledger.spent(), ledger.head, ledger.simulation, plain
-
-
-def tamper(path, *statements):
-    """Change a file behind the triggers' back."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as db:
-        triggers = db.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
-        for name, _ in triggers:
-            db.execute(f"DROP TRIGGER {name}")
-        for statement in statements:
-            db.execute(statement)
-        for _, sql in triggers:
-            db.execute(sql)
 
 
 class TestANewFile:
@@ -374,18 +363,24 @@ class TestDamage:
             Ledger(filled)
 
 
+def made_anew(path, index, statement):
+    """An index by another statement, which says that it is by its old one."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        (sql,) = db.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (index,)).fetchone()
+        db.execute(f"DROP INDEX {index}")
+        db.execute(statement(sql))
+        db.execute("PRAGMA writable_schema = ON")
+        db.execute("UPDATE sqlite_schema SET sql = ? WHERE name = ?", (sql, index))
+
+
 @pytest.mark.parametrize("index", ["entry_key", "entry_state", "price_mechanism"])
 def test_an_index_that_lacks_a_row_is_noticed(filled, index):
     """Its pages are whole, it is in order; but whoever looks a key up does not find it, and pays again."""
     columns, table, where = files._INDEXES[index]
     number = columns.rpartition(", ")[2]
-    with closing(sqlite3.connect(filled, isolation_level=None)) as db:
-        (sql,) = db.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (index,)).fetchone()
+    with closing(sqlite3.connect(filled)) as db:
         (row,) = db.execute(f"SELECT max({number}) FROM {table} WHERE {where}").fetchone()
-        db.execute(f"DROP INDEX {index}")
-        db.execute(f"{sql.partition(' WHERE ')[0]} WHERE {where} AND {number} <> {row}")
-        db.execute("PRAGMA writable_schema = ON")
-        db.execute("UPDATE sqlite_schema SET sql = ? WHERE name = ?", (sql, index))
+    made_anew(filled, index, lambda sql: f"{sql.partition(' WHERE ')[0]} WHERE {where} AND {number} <> {row}")
     with closing(sqlite3.connect(filled)) as db:
         assert db.execute("PRAGMA quick_check").fetchone() == ("ok",)
     with pytest.raises(LedgerError, match=f"index {index} does not hold the rows of its table"):
@@ -395,23 +390,13 @@ def test_an_index_that_lacks_a_row_is_noticed(filled, index):
 def test_a_large_ledger_is_checked_in_a_process_beside(filled, monkeypatch):
     monkeypatch.setattr(store, "_MANY", 1)
     monkeypatch.setattr(files, "check", None)  # of this process
-    with closing(sqlite3.connect(filled, isolation_level=None)) as db:
-        (sql,) = db.execute("SELECT sql FROM sqlite_schema WHERE name = 'entry_key'").fetchone()
-        db.execute("DROP INDEX entry_key")
-        db.execute(f"{sql} AND seq <> 2")
-        db.execute("PRAGMA writable_schema = ON")
-        db.execute("UPDATE sqlite_schema SET sql = ? WHERE name = 'entry_key'", (sql,))
+    made_anew(filled, "entry_key", lambda sql: f"{sql} AND seq <> 2")
     with pytest.raises(LedgerError, match="index entry_key does not hold the rows of its table"):
         Ledger(filled)
 
 
 def test_an_index_out_of_order_is_noticed(filled):
-    with closing(sqlite3.connect(filled, isolation_level=None)) as db:
-        (sql,) = db.execute("SELECT sql FROM sqlite_schema WHERE name = 'entry_key'").fetchone()
-        db.execute("DROP INDEX entry_key")
-        db.execute(sql.replace("key)", "key DESC)"))
-        db.execute("PRAGMA writable_schema = ON")
-        db.execute("UPDATE sqlite_schema SET sql = ? WHERE name = 'entry_key'", (sql,))
+    made_anew(filled, "entry_key", lambda sql: sql.replace("key)", "key DESC)"))
     with pytest.raises(LedgerError, match="index entry_key is not in order"):
         Ledger(filled)
 

@@ -18,8 +18,6 @@ from ostraka.consistent import Consistent
 from ostraka.ledger import LedgerError
 from ostraka.serve.deployment import Deployment, Settings
 from ostraka.voters import SavedTeachers
-from rigs import postgres
-from rigs.disk import UnavailableError
 from tests.service.conftest import (
     COLUMNS,
     ONE,
@@ -35,16 +33,6 @@ from tests.service.conftest import (
 NUMBERS = {"columns": COLUMNS, "numeric": (True,) * 3, "grid": Consistent.grid_of(rows(500, seed=1))}
 
 
-@pytest.fixture(scope="module")
-def database():
-    pytest.importorskip("psycopg", reason="psycopg is not installed: pip install '.[service]'")
-    try:
-        with postgres.server() as address:
-            yield address
-    except UnavailableError as missing:
-        pytest.skip(str(missing))
-
-
 def opened(folder, saved, address, *, shared=True, budget=None) -> Deployment:
     return Deployment.open(
         saved=saved,
@@ -58,7 +46,8 @@ def opened(folder, saved, address, *, shared=True, budget=None) -> Deployment:
     )
 
 
-def test_services_before_one_database_share_budget_keys_and_answers(tmp_path, saved, database):
+def test_services_before_one_database_share_budget_keys_and_answers(tmp_path, saved, new_schema):
+    database = new_schema()
     noisy = dataclasses.replace(saved, mechanism=GNMax(sigma=100.0))
     first = deploy(tmp_path, noisy, budget=Budget(epsilon=0.4, delta=1e-6))  # makes keys and secrets
     first.there.ledger.close()
@@ -104,14 +93,11 @@ def test_services_before_one_database_share_budget_keys_and_answers(tmp_path, sa
 
 
 @pytest.mark.parametrize("trouble", ["a frozen server", "a paused service"])
-def test_no_request_waits_for_a_database_that_is_silent(tmp_path, saved, database, trouble, monkeypatch):
+def test_no_request_waits_for_a_database_that_is_silent(tmp_path, saved, new_schema, trouble, monkeypatch):
     import psycopg
 
     monkeypatch.setattr("ostraka.serve.metrics._FRESH", 0.0)
-    schema = trouble.replace(" ", "_")
-    address = f"{database}&options=-csearch_path%3D{schema}"
-    with psycopg.connect(database, autocommit=True) as db:
-        db.execute(f"CREATE SCHEMA {schema}")
+    address = new_schema()
     first = deploy(tmp_path, saved)
     first.there.ledger.close()
     for name in ("ledger.anchor", "ledger.sqlite"):
