@@ -164,8 +164,8 @@ class TableLedger(Ledger):
     """
 
     def __init__(self, where: Any, *, budget: Budget | None, account: Account, run: str) -> None:
+        self.account, self.run = account, run  # first: a ledger that is damaged closes both
         super().__init__(where, budget=budget)
-        self.account, self.run = account, run
 
     def charge(
         self, mechanism: Priced, *, uses: int, unit: str, simulation: bool, key: str | None = None
