@@ -65,12 +65,19 @@ def test_text_stays_text_and_axes_have_units():
         " ".join(text.text or "" for text in ET.fromstring(figure.svg).iter(f"{SVG}text"))
         for figure in plots.figures(example())
     ]
-    assert all(
-        label in text
-        for text, label in zip(
-            words, ["questions answered", "accuracy, %", "commonest class, %", "nats"], strict=True
-        )
-    )
+    labels = [
+        ("questions answered", "budget 3.7"),
+        ("accuracy, %",),
+        ("commonest class, %",),
+        ("nats", "price whatever the votes"),
+    ]
+    assert all(label in text for text, of_one in zip(words, labels, strict=True) for label in of_one)
+
+
+def test_answers_on_which_all_teachers_agree_are_in_the_histogram():
+    (figure,) = plots.figures(Result(kind="learn", owner={"consensus": [1.0] * 400}))
+    ticks = [text.text for text in ET.fromstring(figure.svg).iter(f"{SVG}text")]
+    assert "400" in ticks
 
 
 def test_one_page_can_hold_all_figures():

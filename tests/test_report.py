@@ -20,6 +20,7 @@ from ostraka.report.page import (
     at_most,
     fair_guess,
     most_detected,
+    of_table,
     privacy_label,
     sentence,
     summary_table,
@@ -100,6 +101,7 @@ def test_an_upper_bound_is_never_printed_smaller_than_it_is():
 def test_a_lower_bound_is_never_printed_larger_than_it_is():
     lower = {"epsilon": 0.12399, "confidence": 0.95}
     assert rows(example(lower=lower))["Epsilon, lower bound"] == "0.123 (confidence 95.0 %)"
+    assert rows(example(lower={}))["Epsilon, lower bound"] == "0"
 
 
 def test_the_table_marks_what_only_the_owner_may_see():
@@ -155,6 +157,9 @@ def test_bounds_of_different_meaning_never_share_a_heading():
 
 def test_an_accuracy_that_is_not_known_says_so():
     assert rows(example(utility={"student": None}))["Student accuracy"] == "not known"
+    table = rows(example(utility={"r2": None, "mean_absolute_error": 0.25}))
+    assert table["R², explained share of the variance"] == "not known"
+    assert table["Mean absolute error"] == "0.25"
 
 
 @pytest.mark.parametrize(
@@ -269,6 +274,13 @@ def test_the_label_holds_nothing_of_the_owner():
     }
     assert label["epsilon"] == 3.6499
     assert label["not_protected"] == ["the number of rows"]
+    assert label["claim"].endswith("but for a chance of 1 in 10,000 (delta) in which nothing is promised.")
+
+
+@pytest.mark.parametrize(("releases", "many"), [(0, "0 releases"), (1, "1 release"), (2, "2 releases")])
+def test_all_releases_of_a_table_are_added_up_in_one_line(releases, many):
+    table = {"epsilon": 2.0004, "delta": 1e-5, "releases": releases, "others": 0}
+    assert of_table(table) == f"epsilon at most 2.001 at delta 1e-05 (1 in 100,000), by {many}"
 
 
 def test_a_simulation_claims_nothing():

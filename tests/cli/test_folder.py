@@ -121,3 +121,15 @@ def test_a_hostile_record_is_refused_with_a_sentence(tmp_path, capfd, change):
     told = capfd.readouterr().err
     assert "unexpected" not in told
     assert _folder.RESULT in told or "a Result must be JSON" in told
+
+
+def test_what_is_in_a_folder_is_named_for_anybody_and_for_the_owner(tmp_path):
+    names = ["result.json", "ledger.sqlite", "privacy-label.json", "report-public.html", "plan.json"]
+    assert _folder.contents(tmp_path) == ("", "")
+    (tmp_path / "teachers").mkdir()
+    assert _folder.contents(tmp_path) == ("", "teachers/")
+    for name in names:
+        (tmp_path / name).touch()
+    public, owners = _folder.contents(tmp_path)
+    assert public == "ledger.sqlite, privacy-label.json and report-public.html"
+    assert owners == "plan.json, result.json and teachers/"
