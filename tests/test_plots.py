@@ -1,5 +1,6 @@
 """Plots: drawn from the record alone, readable on any background, told in words too."""
 
+import re
 import sys
 from xml.etree import ElementTree as ET
 
@@ -8,6 +9,7 @@ import pytest
 
 from ostraka import Budget, GNMax, Ledger, plots
 from ostraka.core.result import Result
+from ostraka.report.figures import receiver_operating_curves
 from ostraka.scores import Scores
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -117,6 +119,15 @@ def test_words_tell_what_the_eye_sees():
     costliest = np.sort(example().owner["cost"])[::-1]
     half = int(cost.split("the costliest ")[-1].split(" of")[0])
     assert costliest[:half].sum() >= costliest.sum() / 2 > costliest[: half - 1].sum()
+
+
+def test_more_curves_than_colours_are_drawn_and_the_first_ones_differ():
+    scores = Scores.of(members=[0.3, 0.9], others=[0.1, 0.5])
+    drawing = receiver_operating_curves({f"attack {k}": scores for k in range(5)})
+    words = [text.text for text in ET.fromstring(drawing).iter(f"{SVG}text")]
+    assert {f"attack {k}" for k in range(5)} < set(words)
+    colours = re.findall(r"stroke: (#[0-9a-f]{6}|currentColor)", drawing)
+    assert len(set(colours)) >= 4
 
 
 def test_a_missing_matplotlib_is_named_with_its_command(monkeypatch):

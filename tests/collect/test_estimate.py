@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
-from scipy.stats import binom
+from scipy.stats import binom, norm
 
 from ostraka.collect import CountMin, CountSketch, Grid, Histogram, Pairs, Task, Tree, estimate
 from ostraka.collect import estimate as _similar
@@ -194,6 +194,16 @@ def test_heavy_hitters_of_sketches_are_found_within_their_intervals():
         assert ((value.low <= exact) & (exact <= value.high)).sum() >= 4
     with pytest.raises(ValueError, match="candidates"):
         estimate.heavy_hitters(noisy, task(sketch), n=5)
+
+
+def test_heavy_hitters_of_plain_counts_are_the_largest_with_the_interval_of_their_noise():
+    sums, histogram = np.array([40.0, 70.0, 10.0, 60.0]), Histogram(0, 4, cells=4)
+    for candidates, items in ((None, [1, 3]), ([0, 2, 3], [3, 0])):
+        found, value = estimate.heavy_hitters(sums, task(histogram, 5.0), candidates=candidates, n=2)
+        assert found.tolist() == items
+        assert value.value.tolist() == sums[items].tolist()
+        np.testing.assert_allclose(value.high - value.value, norm.ppf(0.975) * 5.0, rtol=1e-9)
+        np.testing.assert_allclose(value.value - value.low, norm.ppf(0.975) * 5.0, rtol=1e-9)
 
 
 def test_with_noise_that_drowns_everything_recommendations_are_the_popular_items():

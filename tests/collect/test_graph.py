@@ -30,7 +30,14 @@ def keeps(n: int, colluding: int, missing: int, k: int, t: int, *, lying: bool) 
 
 @pytest.mark.parametrize(
     ("n", "colluding", "missing", "lying"),
-    [(60, 6, 6, False), (100, 10, 10, False), (100, 20, 20, False), (100, 5, 5, True), (400, 40, 40, False)],
+    [
+        (60, 6, 6, False),
+        (100, 10, 10, False),
+        (100, 20, 20, False),
+        (100, 5, 5, True),
+        (185, 18, 18, False),  # with one client less to draw from, it would be more
+        (400, 40, 40, False),
+    ],
 )
 def test_k_is_the_smallest_even_number_that_keeps_the_promises(n, colluding, missing, lying):
     k, t = degree(n, colluding, missing, lying=lying)

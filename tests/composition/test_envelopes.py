@@ -177,11 +177,19 @@ def test_no_repeated_question_exceeds_delta_and_the_best_comes_near(n, t, u):
 def test_the_envelope_exceeds_what_random_laws_add_to_exponential_kinks():
     rng = np.random.default_rng(3)
     shift, step = 0.05, 0.05 * 0.05
-    bound = envelope.Envelope(families.argmax_family(shift, finest=True), shift=shift, step=step)
+    pairs = families.argmax_family(shift, finest=True)
+    bound = envelope.Envelope(pairs, shift=shift, step=step)
     j = np.arange(-400, 401)
     odds = np.exp(j * step)
+    masses, differences = pairs.mass[::16], pairs.difference[::16]  # some of those that are largest somewhere
+    side = np.where(j > 0, 1, -1)[:, None, None] * (masses + differences - odds[:, None, None] * masses)
+    gains = np.maximum(0.0, side).sum(axis=2)
     for curve, steepest in ((0.05, 2.0), (0.01, 0.8)):
         polynomial = bound.polynomial(curve, steepest)
+        slopes = np.linspace(-steepest, 0, 61)[:, None]
+        kinks = np.exp((slopes / shift + 0.5) * j * step - curve / shift**2 * (j * step) ** 2 / 2)
+        above = np.polynomial.polynomial.polyval((slopes[:, 0] / steepest) ** 2, polynomial)
+        assert (np.log((kinks / odds @ gains).max(axis=1)) <= above).all()
         for slope in (-steepest, -steepest * rng.random(), 0.0):
             kinks = np.exp((slope / shift + 0.5) * j * step - curve / shift**2 * (j * step) ** 2 / 2)
             most = math.exp(np.polynomial.polynomial.polyval((slope / steepest) ** 2, polynomial))

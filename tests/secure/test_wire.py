@@ -1,5 +1,6 @@
 """Parties in processes of their own, over HTTP on this machine; and a server that strangers poke at."""
 
+import base64
 import contextlib
 import http.client
 import os
@@ -10,6 +11,7 @@ import sys
 import textwrap
 import threading
 import time
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
@@ -333,6 +335,50 @@ def test_a_server_can_be_closed_from_elsewhere_or_without_having_served(server):
     other.close()
     thread.join(PATIENCE)
     assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_the_password_of_a_proxy_is_sent_to_nobody_but_the_proxy(scheme, monkeypatch):
+    """Without TLS the proxy reads the request itself; in a tunnel the server would read the password."""
+    monkeypatch.setenv("no_proxy", "")
+    monkeypatch.setenv(f"{scheme}_proxy", "http://me:pass%20word@127.0.0.1:9")
+    sent = []
+
+    def transport(*asked):
+        sent.append(asked[3])
+        return wire.Response(200, Message(), b"")
+
+    wire.Line(f"{scheme}://example.org", direct=False, transport=transport).ask(
+        "GET", "/", seconds=1.0, most=9
+    )
+    password = {"Proxy-Authorization": "Basic " + base64.b64encode(b"me:pass word").decode()}
+    assert sent == [password if scheme == "http" else {}]
+
+
+def test_a_connection_is_used_again_unless_a_fresh_one_is_asked_for():
+    peers = []
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self):
+            peers.append(self.client_address)
+            self.send_response(200)
+            self.send_header("content-length", "2")
+            self.end_headers()
+            self.wfile.write(b"ok")
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever).start()
+        line = wire.Line(f"http://127.0.0.1:{server.server_port}")
+        for fresh in (False, False, True):
+            assert line.ask("GET", "/", seconds=PATIENCE, most=9, fresh=fresh).body == b"ok"
+        line.close()
+        server.shutdown()
+    assert peers[0] == peers[1] != peers[2]
 
 
 def test_a_path_before_the_verbs_is_kept():
