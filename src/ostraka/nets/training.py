@@ -237,16 +237,7 @@ def train(
     ValueError
         The checkpoint belongs to another training.
     """
-    run = _Run(
-        objectives=objectives,
-        batches=batches,
-        steps=steps,
-        epochs=epochs,
-        seed=seed,
-        schedule=schedule,
-        after_step=after_step,
-        rates=[[group["lr"] for group in objective.groups] for objective in objectives],
-    )
+    rates = [group["lr"] for objective in objectives for group in objective.groups]
     parts = dict(state) | {
         f"optimizer {number}": objective.optimizer
         for number, objective in enumerate(objectives)
@@ -258,8 +249,33 @@ def train(
     good, spare, saved = _copied(parts), None, time.monotonic()
     try:
         for epoch in range(len(losses), epochs):
-            loss = run.epoch(epoch)
-            good, spare, losses = _copied(parts, spare), good, [*losses, loss]
+            total, number = 0.0, epoch_seed(seed, epoch)
+            with torch.random.fork_rng():  # the caller's random numbers stay as they are
+                reseed(number)
+                for step, batch in enumerate(batches(torch.Generator().manual_seed(number))):
+                    share = 1.0 if schedule is None else schedule((epoch + step / steps) / epochs)
+                    groups = (group for objective in objectives for group in objective.groups)
+                    for group, rate in zip(groups, rates, strict=True):
+                        group["lr"] = rate * share
+                    for objective in objectives:
+                        if objective.optimizer is not None:
+                            objective.optimizer.zero_grad(set_to_none=True)
+                        loss = objective.loss(batch)
+                        value = float(loss.detach())
+                        if not math.isfinite(value):
+                            raise TrainingDiverged(  # noqa: TRY301  (a step of this loop)
+                                f"the loss is {value} in epoch {epoch + 1} of {epochs}, "
+                                f"step {step + 1} of {steps}: the model is as after epoch {epoch}. "
+                                "Try a smaller learning_rate"
+                            )
+                        if loss.requires_grad:  # otherwise the gradients are stored already
+                            loss.backward()  # type: ignore[no-untyped-call]
+                        if objective.optimizer is not None:
+                            objective.optimizer.step()
+                        total += value if objective is objectives[0] else 0.0
+                    if after_step is not None:
+                        after_step()
+            good, spare, losses = _copied(parts, spare), good, [*losses, total / steps]
             on_epoch(epoch + 1, epochs)
             if file is not None and time.monotonic() - saved > _BETWEEN_SAVES:
                 file.save(good, losses)
@@ -272,52 +288,6 @@ def train(
         if file is not None:
             file.save(good, losses)
     return losses
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Run:
-    """The state that all epochs of one training share."""
-
-    objectives: Sequence[Objective]
-    batches: Callable[[torch.Generator], Iterable[Any]]
-    steps: int
-    epochs: int
-    seed: int
-    schedule: Callable[[float], float] | None
-    after_step: Callable[[], object] | None
-    rates: list[list[float]]  # the first learning rates of every objective's parameter groups
-
-    def epoch(self, epoch: int) -> float:
-        """Train on every batch once. Return the first objective's mean loss."""
-        total = 0.0
-        seed = epoch_seed(self.seed, epoch)
-        with torch.random.fork_rng():  # the caller's random numbers stay as they are
-            reseed(seed)
-            for step, batch in enumerate(self.batches(torch.Generator().manual_seed(seed))):
-                if self.schedule is not None:
-                    share = self.schedule((epoch + step / self.steps) / self.epochs)
-                    for objective, rates in zip(self.objectives, self.rates, strict=True):
-                        for group, rate in zip(objective.groups, rates, strict=True):
-                            group["lr"] = rate * share
-                for number, objective in enumerate(self.objectives):
-                    if objective.optimizer is not None:
-                        objective.optimizer.zero_grad(set_to_none=True)
-                    loss = objective.loss(batch)
-                    value = float(loss.detach())
-                    if not math.isfinite(value):
-                        raise TrainingDiverged(
-                            f"the loss is {value} in epoch {epoch + 1} of {self.epochs}, "
-                            f"step {step + 1} of {self.steps}: the model is as after epoch {epoch}. "
-                            "Try a smaller learning_rate"
-                        )
-                    if loss.requires_grad:  # otherwise the gradients are stored already
-                        loss.backward()  # type: ignore[no-untyped-call]
-                    if objective.optimizer is not None:
-                        objective.optimizer.step()
-                    total += 0.0 if number else value
-                if self.after_step is not None:
-                    self.after_step()
-        return total / self.steps
 
 
 def _copied(parts: Mapping[str, Stateful], spare: Any = None) -> dict[str, dict[str, Any]]:

@@ -11,7 +11,7 @@ import hashlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import clone
@@ -95,7 +95,7 @@ class Argmax(Way):
     }
 
     @classmethod
-    def planned(cls, model: Any, facts: Facts) -> Argmax:
+    def planned(cls, model: Any, facts: Facts) -> Self:
         """The way for an estimator's settings."""
         return cls(plan=Plan.of(model, facts))
 
@@ -386,11 +386,6 @@ class Prompts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompted(Argmax):
     """Prompts vote; the student learns from the columns."""
-
-    @classmethod
-    def planned(cls, model: Any, facts: Facts) -> Prompted:
-        """The way for an estimator's settings."""
-        return cls(plan=Plan.of(model, facts))
 
     def teachers(self, model: Any, data: Data, seeds: Seeds) -> PromptEnsemble:  # noqa: ARG002
         """The prompts, for the classes and the number of teachers of the plan."""

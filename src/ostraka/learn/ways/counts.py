@@ -35,7 +35,6 @@ from ostraka.voters.rows import RowVoter, ballot_of, contrasts, own_features
 if TYPE_CHECKING:
     from ostraka.audit.bound import Finding
     from ostraka.core.private import Private
-    from ostraka.learn.run import Owned
     from ostraka.learn.session import Data, Seeds, Session
     from ostraka.learn.ways.plan import Facts, World
     from ostraka.voters.rows import FeatureCells
@@ -48,8 +47,16 @@ _ROWS_OF_A_MEAN = 1000
 _TWO = 2  # classes have one linear function
 
 
+class Fixed(BaseEstimator):
+    """An estimator of parts that are fitted already."""
+
+    def fit(self, X: Any = None, y: Any = None) -> Self:  # noqa: ARG002  (as scikit-learn calls it)
+        """Do nothing."""
+        return self
+
+
 @dataclass(eq=False, repr=False)
-class BinnedStudent(ClassifierMixin, BaseEstimator):
+class BinnedStudent(ClassifierMixin, Fixed):
     """Public bins and a classifier of their lines, as one classifier of rows."""
 
     cells: QuantileCells
@@ -60,10 +67,6 @@ class BinnedStudent(ClassifierMixin, BaseEstimator):
         """The classes."""
         check_is_fitted(self.model, "classes_")
         return self.model.classes_
-
-    def fit(self, X: Any = None, y: Any = None) -> Self:  # noqa: ARG002  (as scikit-learn calls it)
-        """Do nothing, because both parts are fitted already."""
-        return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probability of each class, shape (n_rows, n_classes)."""
@@ -359,10 +362,6 @@ class Counts(Way):
         classes = np.arange(world.facts.n_classes)
         counts = counted(self.cells, self.plan, world.rows, np.eye(len(classes))[world.y], rng)
         return world.score(taught(self.cells, world.public, counts, plan=self.plan, classes=classes)[0])
-
-    def record(self, run: Run, owned: Owned) -> dict[str, Any]:  # noqa: ARG002
-        """Nothing: all of it is in the plan."""
-        return {}
 
     def finding(self, run: Run, **settings: Any) -> Finding:  # noqa: ARG002
         """The lower bound of an adversary who knows every other unit."""

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.base import ClassifierMixin, RegressorMixin
 
 from ostraka.core import check
 from ostraka.core.door import release
 from ostraka.learn.run import Run
 from ostraka.learn.students.filter import KalmanLinear, KalmanLogistic, chances
+from ostraka.learn.ways.counts import Fixed
 from ostraka.learn.ways.rounds import Tables, TablesPlan, tables_within
 from ostraka.voters.rows import DISTANCES, RowVoter, ValueVoter, balanced_residuals, summed
 from ostraka.voters.spectrum import Spectrum, many_rows
@@ -77,7 +78,7 @@ def _noise(mechanism: NoisyCounts, longest: int, n_units: int) -> float:
 
 
 @dataclass(eq=False, repr=False)
-class SpectrumStudent(ClassifierMixin, BaseEstimator):
+class SpectrumStudent(ClassifierMixin, Fixed):
     """A public spectrum and a linear model of it, as one classifier of rows."""
 
     cells: Spectrum
@@ -89,10 +90,6 @@ class SpectrumStudent(ClassifierMixin, BaseEstimator):
     def classes_(self) -> np.ndarray:
         """The classes."""
         return np.asarray(self.classes)
-
-    def fit(self, X: Any = None, y: Any = None) -> Self:  # noqa: ARG002  (as scikit-learn calls it)
-        """Do nothing, because both parts are fitted already."""
-        return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probability of each class, shape (n_rows, n_classes)."""
@@ -224,7 +221,7 @@ class RegressionPlan(FilterPlan):
 
 
 @dataclass(eq=False, repr=False)
-class SpectrumRegressor(RegressorMixin, BaseEstimator):
+class SpectrumRegressor(RegressorMixin, Fixed):
     """A public spectrum and a linear model of it, as one regressor of rows.
 
     ``distances`` are noisy shares of private rows, by how far the model is from their numbers, in the bins of
@@ -236,10 +233,6 @@ class SpectrumRegressor(RegressorMixin, BaseEstimator):
     bounds: tuple[float, float]
     distances: np.ndarray
     noise: float
-
-    def fit(self, X: Any = None, y: Any = None) -> Self:  # noqa: ARG002  (as scikit-learn calls it)
-        """Do nothing, because all parts are fitted already."""
-        return self
 
     def predict(self, X: Any) -> np.ndarray:
         """The expected number of each row, between the bounds."""

@@ -350,9 +350,9 @@ class Way:
         """Accuracy if the private rows are distributed as public rows with made-up labels are."""
         raise NotImplementedError
 
-    def record(self, run: Run, owned: Owned) -> dict[str, Any]:
-        """The parts of a result, ``utility`` and ``owner``, that only this way has."""
-        raise NotImplementedError
+    def record(self, run: Run, owned: Owned) -> dict[str, Any]:  # noqa: ARG002
+        """The parts of a result, ``utility`` and ``owner``, that only this way has: none."""
+        return {}
 
     def finding(self, run: Run, **settings: Any) -> Finding:
         """The lower bound of an adversary who knows everything but one unit."""
