@@ -211,10 +211,17 @@ class BoltzmannMachine(nn.Module):
                 "own.weight": rows.mean(dim=0, keepdim=True),
             }
 
-    def sampled(self, rows: torch.Tensor, *, generator: torch.Generator, steps: int = 20) -> torch.Tensor:
-        """Means of rows after some steps of chains that begin at ``rows``."""
+    def start(self, centre: torch.Tensor) -> None:
+        """Biases of the rows from a public centre, and chains that begin there."""
+        with torch.no_grad():
+            self.own.weight.copy_(torch.logit(centre.clamp(0.02, 0.98))[None])
+            self.chains.copy_(torch.bernoulli(centre.expand_as(self.chains), generator=self.generator))
+
+    def sampled(self, means: torch.Tensor, *, generator: torch.Generator, steps: int = 20) -> torch.Tensor:
+        """Means of rows after some steps of chains that begin at rows which are drawn from ``means``."""
         self.generator = generator
         with torch.no_grad():
+            rows = torch.bernoulli(means, generator=generator)
             for _ in range(steps):
                 rows = self._step(rows)
             return self._means(rows)
@@ -225,13 +232,6 @@ class BoltzmannMachine(nn.Module):
     def _means(self, rows: torch.Tensor) -> torch.Tensor:
         hidden = torch.bernoulli(torch.sigmoid(self.up(rows)), generator=self.generator)
         return torch.sigmoid(hidden @ self.up.weight + self.own.weight[0])
-
-
-def start_at(module: BoltzmannMachine, centre: torch.Tensor) -> None:
-    """Biases of the rows from a public centre, and chains that begin there."""
-    with torch.no_grad():
-        module.own.weight.copy_(torch.logit(centre.clamp(0.02, 0.98))[None])
-        module.chains.copy_(torch.bernoulli(centre.expand_as(module.chains), generator=module.generator))
 
 
 def _layers(widths: Sequence[int]) -> nn.Sequential:
@@ -382,10 +382,11 @@ class ImageRivals(nn.Module):
         self.generator.requires_grad_(requires_grad=False)
         return gradients
 
-    def sampled(self, n: int, *, generator: torch.Generator) -> torch.Tensor:
-        """New rows."""
+    def sampled(self, centres: torch.Tensor, *, generator: torch.Generator) -> torch.Tensor:
+        """New rows, as many as there are centres."""
         with torch.no_grad():
-            rows: torch.Tensor = self.generator(torch.randn((n, self.n_noise), generator=generator))
+            noise = torch.randn((len(centres), self.n_noise), generator=generator)
+            rows: torch.Tensor = self.generator(noise)
             return rows
 
 

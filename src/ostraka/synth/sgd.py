@@ -193,10 +193,22 @@ class PrivateSGD:
         return table[:, :-2], owners
 
 
-class OwnLosses:
-    """A kind of network whose modules have their own losses, and need no first weights."""
+class Kind:
+    """A kind of network, whose modules have their own losses, and need no first weights."""
 
     __slots__ = ()
+
+    def new(self, seed: int) -> Any:
+        """A new network; where it has no seed of its own, from torch's generator."""
+        raise NotImplementedError
+
+    def modules(self, n_networks: int, *, seed: int) -> list[torch.nn.Module]:
+        """New networks, from the seed."""
+        import torch  # noqa: PLC0415  (an extra, slow to import)
+
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            return [self.new(seed + number) for number in range(n_networks)]
 
     def losses(self, module: Any, rows: torch.Tensor) -> torch.Tensor:
         """The loss of each row: its negative evidence bound, its free energy, or that of calling it real."""
@@ -205,9 +217,23 @@ class OwnLosses:
     def start(self, module: Any, centre: np.ndarray) -> None:
         """Do nothing: rows carry the logits of their centre, or images are generated from noise alone."""
 
+    def begun(self, centres: np.ndarray) -> np.ndarray:
+        """What a module goes on from, for each row of centres."""
+        return np.asarray(np.clip(centres, 0.0, 1.0))
+
+    def sampled(self, module: Any, centres: np.ndarray, *, seed: int) -> np.ndarray:
+        """Means of new rows, one for each row of centres."""
+        import torch  # noqa: PLC0415
+
+        rows = module.sampled(
+            torch.from_numpy(self.begun(centres).astype(np.float32)),
+            generator=torch.Generator().manual_seed(seed),
+        )
+        return np.asarray(rows.numpy(), dtype=np.float64)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VAE(OwnLosses):
+class VAE(Kind):
     """A variational autoencoder for rows from 0 to 1, whose decoder begins at the noisy centres of clusters.
 
     Parameters
@@ -232,28 +258,19 @@ class VAE(OwnLosses):
         for width in self.hidden:
             check.integer(least=1, hidden=width)
 
-    def modules(self, n_networks: int, *, seed: int) -> list[torch.nn.Module]:
-        """New networks, from the seed."""
-        import torch  # noqa: PLC0415  (an extra, slow to import)
-
+    def new(self, seed: int) -> Any:  # noqa: ARG002
+        """A new autoencoder."""
         from ostraka.nets.generative import Autoencoder  # noqa: PLC0415
 
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
-            sizes: dict[str, Any] = {"hidden": self.hidden, "latent": self.latent}
-            return [Autoencoder(self.n_features, **sizes) for _ in range(n_networks)]
+        return Autoencoder(self.n_features, hidden=self.hidden, latent=self.latent)
 
-    def sampled(self, module: Any, centres: np.ndarray, *, seed: int) -> np.ndarray:
-        """Means of new rows, one for each row of centres."""
-        import torch  # noqa: PLC0415
-
-        logits = torch.from_numpy(logits_of(centres).astype(np.float32))
-        means = module.sampled(logits, generator=torch.Generator().manual_seed(seed))
-        return np.asarray(means.numpy(), dtype=np.float64)
+    def begun(self, centres: np.ndarray) -> np.ndarray:
+        """Logits of centres."""
+        return logits_of(centres)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RBM(OwnLosses):
+class RBM(Kind):
     """A restricted Boltzmann machine for rows of 0 and 1, whose biases begin at the centre of its cluster.
 
     Persistent chains give the gradient of the model's part. They read noisy weights only: no price.
@@ -278,13 +295,11 @@ class RBM(OwnLosses):
     def __post_init__(self) -> None:
         check.integer(least=1, n_features=self.n_features, hidden=self.hidden, chains=self.chains)
 
-    def modules(self, n_networks: int, *, seed: int) -> list[torch.nn.Module]:
-        """New networks, from the seed."""
+    def new(self, seed: int) -> Any:
+        """A new machine, with a generator of its own."""
         from ostraka.nets.generative import BoltzmannMachine  # noqa: PLC0415
 
-        sizes: dict[str, Any] = {"hidden": self.hidden, "chains": self.chains}
-        seeds = range(seed, seed + n_networks)
-        return [BoltzmannMachine(self.n_features, **sizes, seed=number) for number in seeds]
+        return BoltzmannMachine(self.n_features, hidden=self.hidden, chains=self.chains, seed=seed)
 
     def public_gradient(self, module: Any) -> dict[str, torch.Tensor]:
         """Gradient of the model's part of the loss, from its chains."""
@@ -294,22 +309,11 @@ class RBM(OwnLosses):
         """Biases and chains from the centre."""
         import torch  # noqa: PLC0415
 
-        from ostraka.nets.generative import start_at  # noqa: PLC0415
-
-        start_at(module, torch.from_numpy(np.clip(centre, 0.0, 1.0).astype(np.float32)))
-
-    def sampled(self, module: Any, centres: np.ndarray, *, seed: int) -> np.ndarray:
-        """Means of new rows, by chains which begin at rows drawn from the centres."""
-        import torch  # noqa: PLC0415
-
-        generator = torch.Generator().manual_seed(seed)
-        means = torch.from_numpy(np.clip(centres, 0.0, 1.0).astype(np.float32))
-        rows = module.sampled(torch.bernoulli(means, generator=generator), generator=generator)
-        return np.asarray(rows.numpy(), dtype=np.float64)
+        module.start(torch.from_numpy(np.clip(centre, 0.0, 1.0).astype(np.float32)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DCGAN(OwnLosses):
+class DCGAN(Kind):
     """A GAN of convolutions for square images, grey or RGB, as flat rows from 0 to 1, channels first.
 
     Only its discriminator sees rows, and normalises each alone where a DCGAN has batch normalisation, which
@@ -346,27 +350,15 @@ class DCGAN(OwnLosses):
                 f"{self.n_features}: resize them, or type generator='vae'"
             ) from error
 
-    def modules(self, n_networks: int, *, seed: int) -> list[torch.nn.Module]:
-        """New networks, from the seed."""
-        import torch  # noqa: PLC0415  (an extra, slow to import)
-
+    def new(self, seed: int) -> Any:  # noqa: ARG002
+        """A new pair of networks."""
         from ostraka.nets.generative import ImageRivals  # noqa: PLC0415
 
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
-            sizes: dict[str, Any] = {"width": self.width, "n_noise": self.n_noise}
-            return [ImageRivals(self.n_features, **sizes) for _ in range(n_networks)]
+        return ImageRivals(self.n_features, width=self.width, n_noise=self.n_noise)
 
     def public_gradient(self, module: Any) -> dict[str, torch.Tensor]:
         """Gradient of generated rows' part of the loss, and the generator's own."""
         return module.public_gradient()  # type: ignore[no-any-return]
-
-    def sampled(self, module: Any, centres: np.ndarray, *, seed: int) -> np.ndarray:
-        """New rows, as many as there are centres."""
-        import torch  # noqa: PLC0415
-
-        rows = module.sampled(len(centres), generator=torch.Generator().manual_seed(seed))
-        return np.asarray(rows.numpy(), dtype=np.float64)
 
 
 def logits_of(means: np.ndarray) -> np.ndarray:
