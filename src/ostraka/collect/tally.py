@@ -1,7 +1,7 @@
 """The tally: it keeps masked reports, closes a round once, and learns the noisy sum of it.
 
 :class:`Reports` is its state in a round with keepers, :class:`Gathering` in a round among clients. The
-functions between ask the keepers of a task, and list the pages that a tally serves to browsers.
+function between lists the pages that a tally serves to browsers.
 
 :class:`Series` is the tally of all rounds, hour after hour or day after day, under one ledger. It charges a
 round before it opens it, so nobody answers what cannot be paid for. Whatever it was doing when it was killed,
@@ -15,7 +15,6 @@ import hashlib
 import json
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,8 +57,8 @@ from ostraka.secure.keys import (
 )
 from ostraka.secure.log import Log
 from ostraka.secure.masks import SHARE_BYTES, add_masks, corrected, join, pair_mask
-from ostraka.secure.rounds import PartyError, refused, refusing
-from ostraka.secure.wire import Remote
+from ostraka.secure.rounds import PartyError, by, refused, refusing
+from ostraka.secure.wire import ask_all, link
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -439,30 +438,6 @@ class Gathering:
         return self.roster
 
 
-def link(key: str, keeper: Keeper | str, timeout: float) -> Callable[[str, bytes, int], bytes]:
-    """Return a function that sends a request of one kind, and takes an answer of at most so many bytes."""
-    if isinstance(keeper, str):
-        remote = Remote(f"keeper {key[:16]}", keeper, timeout=timeout)
-        return lambda verb, request, most_bytes: remote.ask(verb, request, most_bytes, again=True)
-    return lambda verb, request, _: keeper.answers[f"/v1/{verb}"](request)
-
-
-def asked(
-    keepers: Mapping[str, Callable[[str, bytes, int], bytes]], verb: str, request: bytes, most_bytes: int
-) -> dict[str, bytes]:
-    """Ask every keeper; return the answers, or raise one error that names all keepers which failed."""
-    with ThreadPoolExecutor(len(keepers)) as pool:
-        answers = {key: pool.submit(ask, verb, request, most_bytes) for key, ask in keepers.items()}
-    failed = {key: error for key, answer in answers.items() if (error := answer.exception()) is not None}
-    for error in failed.values():
-        if not isinstance(error, PartyError):
-            raise error
-    if failed:
-        text = "; ".join(f"keeper {key[:16]}: {error}" for key, error in failed.items())
-        raise PartyError(text, code="unreachable", parties=tuple(key[:16] for key in failed))
-    return {key: answer.result() for key, answer in answers.items()}
-
-
 _KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
 
 
@@ -547,7 +522,8 @@ class Tally(HoldsSecrets):
         self.task, self.round = task, known_round(task, round)
         self._identity = identity
         self._keepers = {
-            key: link(key, keeper, timeout) for key, keeper in zip(task.keepers, keepers, strict=True)
+            key: link(f"keeper {key[:16]}", keeper, timeout=timeout)
+            for key, keeper in zip(task.keepers, keepers, strict=True)
         }
         self._lock = threading.Lock()
         self._log: Log | None = None
@@ -760,16 +736,19 @@ class Tally(HoldsSecrets):
 
     def _answers(self, verb: str, request: bytes, digest: bytes, kind: str, size: int) -> dict[str, bytes]:
         """Ask every keeper; return the numbers that each signed as its answer to this request."""
-        bodies = {}
-        most_bytes = 2 * SIGNATURE_BYTES + KEY_BYTES + 4 * size
-        for key, sealed in asked(self._keepers, verb, request, most_bytes).items():
-            try:
+        most, bodies = 2 * SIGNATURE_BYTES + KEY_BYTES + 4 * size, {}
+        keepers = tuple(self._keepers)
+        answers, refusals = ask_all(
+            keepers, lambda key: self._keepers[key].ask(verb, request, most, again=True)
+        )
+        if refusals:
+            text = "; ".join(f"keeper {key[:16]}: {error}" for key, error in refusals.items())
+            raise PartyError(text, code="unreachable", parties=tuple(key[:16] for key in refusals))
+        for key, sealed in answers.items():
+            with by(f"keeper {key[:16]}", key[:16]):
                 body = unseal(key[:64], kind, sealed)
                 if len(body) != KEY_BYTES + 4 * size or body[:KEY_BYTES] != digest:
-                    raise ValueError("the answer is to another request")  # noqa: TRY301
-            except ValueError as error:
-                text = f"keeper {key[:16]}: {error}"
-                raise PartyError(text, code="wrong_identity", parties=(key[:16],)) from None
+                    raise ValueError("the answer is to another request")
             bodies[key] = body[KEY_BYTES:]
         return bodies
 

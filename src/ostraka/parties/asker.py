@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,56 +12,30 @@ from ostraka.secure import rounds, two_party
 from ostraka.secure.agreement import sizes_of
 from ostraka.secure.keys import KEY_BYTES, SIGNATURE_BYTES, exchange_key, new_secret, unseal
 from ostraka.secure.masks import pair_mask
-from ostraka.secure.rounds import AGGREGATOR, DEALER, HOLDER, AskerKeys, Call, PartyError, Round
+from ostraka.secure.rounds import AGGREGATOR, DEALER, HOLDER, AskerKeys, Call, PartyError, Round, by
 from ostraka.secure.two_party import AskerLargest, AskerSide, Sent, Stream, argmax_pads, words_bytes
+from ostraka.secure.wire import ask_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from ostraka.secure.agreement import Agreement
     from ostraka.secure.keys import Identity
     from ostraka.secure.two_party import Sizes
-    from ostraka.secure.wire import Answering
+    from ostraka.secure.wire import Answer, Link
 
-Answer = TypeVar("Answer")
 
 _MOST_REPLY = 1024  # bytes of a reply to a call
-_MOST_CALLS = 16  # parties asked at once
 
 
-class Local:
-    """A link to a party or a dealer in this process."""
-
-    def __init__(self, party: Answering) -> None:
-        self._party = party
-
-    def ask(self, verb: str, sealed: bytes, _most: int) -> bytes:
-        """Return the reply to a message."""
-        return self._party.answers[f"/v1/{verb}"](sealed)
-
-
-def ask_all(names: tuple[str, ...], ask: Callable[[str], Answer]) -> dict[str, Answer]:
+def replies_of(names: tuple[str, ...], ask: Callable[[str], Answer]) -> dict[str, Answer]:
     """Ask all parties at once; return their replies, or raise one error that names all which failed."""
-    with ThreadPoolExecutor(min(len(names), _MOST_CALLS)) as pool:
-        tasks = {name: pool.submit(ask, name) for name in names}
-    failed = {name: error for name, task in tasks.items() if (error := task.exception()) is not None}
-    if not failed:
-        return {name: task.result() for name, task in tasks.items()}
-    for error in failed.values():
-        if not isinstance(error, PartyError):
-            raise error
-    errors = [error for error in failed.values() if isinstance(error, PartyError)]
-    named = dict.fromkeys(name for error in errors for name in error.parties)
-    text = "; ".join(dict.fromkeys(map(str, errors)))
-    raise PartyError(text, code=errors[0].code, parties=tuple(named))
-
-
-class Link(Protocol):
-    """A link to a party or to the dealer."""
-
-    def ask(self, verb: str, body: bytes, limit: int) -> bytes:
-        """Return the reply to a message."""
-        ...
+    answers, refusals = ask_all(names, ask)
+    if not refusals:
+        return answers
+    named = dict.fromkeys(name for error in refusals.values() for name in error.parties)
+    text = "; ".join(dict.fromkeys(map(str, refusals.values())))
+    raise PartyError(text, code=next(iter(refusals.values())).code, parties=tuple(named))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -88,12 +60,12 @@ def clear_round(asker: Asker, rows: np.ndarray, names: tuple[str, ...]) -> np.nd
         question=rounds.question(rows),
     )
     invitation = asker.identity.seal("call", call.body())
-    replies = ask_all(names, lambda name: links[name].ask("join", invitation, _MOST_REPLY))
+    replies = replies_of(names, lambda name: links[name].ask("join", invitation, _MOST_REPLY))
     round_ = gathered(call, replies, agreement)
     body = rounds.pack([rounds.write_replies(call.digest, replies), rows.tobytes()])
     request = asker.identity.seal("request", body)
     limit = SIGNATURE_BYTES + 32 + 4 * len(rows) * len(agreement.classes)
-    sealed = ask_all(names, lambda name: links[name].ask("vote", request, limit))
+    sealed = replies_of(names, lambda name: links[name].ask("vote", request, limit))
     return plausible(added(sealed, round_, secret, agreement), len(names), agreement)
 
 
@@ -104,15 +76,6 @@ def gathered(call: Call, replies: Mapping[str, bytes], agreement: Agreement) -> 
     except ValueError as error:
         party = {str(error).partition(":")[0]} & set(agreement.members)
         raise PartyError(str(error), code="wrong_identity", parties=tuple(party)) from None
-
-
-@contextlib.contextmanager
-def by(name: str) -> Iterator[None]:
-    """Turn a ValueError about a signed message in this block into a PartyError that names its signer."""
-    try:
-        yield
-    except ValueError as error:
-        raise PartyError(f"{name}: {error}", code="wrong_identity", parties=(name,)) from None
 
 
 def added(sealed: Mapping[str, bytes], round_: Round, secret: bytes, agreement: Agreement) -> np.ndarray:
@@ -154,7 +117,7 @@ _CORRECTIONS = 128  # bytes for one number, at most
 def secret_round(asker: Asker, rows: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
     """Run one round whose rows nobody else sees: the noisy counts, or a 1 at the largest of each row."""
     round_, weights = SecretRound.opened(rows, names, asker)
-    replies = ask_all(names, lambda name: round_.asked(name, weights[name]))
+    replies = replies_of(names, lambda name: round_.asked(name, weights[name]))
     messages = {name: message for name, (_, message) in replies.items()}
     half = np.zeros((len(rows), len(asker.agreement.classes)), dtype=np.uint32)
     for side, _ in replies.values():
@@ -247,7 +210,7 @@ class SecretRound:
         call = replace(call, question=rounds.digest_of(question), offer=sealed.hex())
         invitation = identity.seal("call", call.body())
         limit = _SMALL_REPLY + 8 * (sizes.n_features * sizes.first + sizes.hidden * sizes.n_classes)
-        replies = ask_all(names, lambda name: asker.links[name].ask("join", invitation, limit))
+        replies = replies_of(names, lambda name: asker.links[name].ask("join", invitation, limit))
         signed, weights = {}, {}
         for name, content in replies.items():
             with by(name):
@@ -309,7 +272,7 @@ class SecretRound:
         limit = SIGNATURE_BYTES + KEY_BYTES + 4 * self.sizes.n_rows * self.sizes.n_classes
         links, identity = self.asker.links, self.asker.identity
         sealed = {name: identity.seal("turn", self.headed(message)) for name, message in messages.items()}
-        return ask_all(tuple(messages), lambda name: links[name].ask("vote", sealed[name], limit))
+        return replies_of(tuple(messages), lambda name: links[name].ask("vote", sealed[name], limit))
 
 
 def _bound(agreement: Agreement, name: str, purpose: str, sealed: bytes, digest: str) -> bytes:

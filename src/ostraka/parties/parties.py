@@ -24,7 +24,7 @@ import numpy as np
 
 from ostraka.core import check
 from ostraka.core.private import Private
-from ostraka.parties.asker import Asker, Local, clear_round, secret_round
+from ostraka.parties.asker import Asker, clear_round, secret_round
 from ostraka.parties.party import Party as Party  # noqa: PLC0414  (read from here)
 from ostraka.secure.agreement import Agreement as Agreement  # noqa: PLC0414  (read from here)
 from ostraka.secure.agreement import SecretQuestions as SecretQuestions  # noqa: PLC0414  (read from here)
@@ -34,12 +34,12 @@ from ostraka.secure.keys import Identity as Identity  # noqa: PLC0414  (read fro
 from ostraka.secure.rounds import DEALER
 from ostraka.secure.rounds import PartyError as PartyError  # noqa: PLC0414  (read from here)
 from ostraka.secure.wire import PartyServer as PartyServer  # noqa: PLC0414  (read from here)
-from ostraka.secure.wire import Remote
+from ostraka.secure.wire import link
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from ostraka.parties.asker import Link
+    from ostraka.secure.wire import Link
 
 
 class PartyEnsemble:
@@ -125,15 +125,10 @@ class PartyEnsemble:
         self.progress = progress
         self.classes_ = np.array(agreement.classes)
         self._identity = identity
-        self._links = {
-            name: Remote(name, party, timeout=timeout) if isinstance(party, str) else Local(party)
-            for name, party in parties.items()
-        }
+        self._links = {name: link(name, party, timeout=timeout) for name, party in parties.items()}
         self._dealer: Link | None = None
         if dealer is not None:
-            self._dealer = (
-                Remote(DEALER, dealer, timeout=timeout) if isinstance(dealer, str) else Local(dealer)
-            )
+            self._dealer = link(DEALER, dealer, timeout=timeout)
 
     @classmethod
     def in_process(

@@ -265,6 +265,15 @@ def refusing(who: str, *parties: str) -> Iterator[None]:
         raise refused(who, str(error), *parties) from None
 
 
+@contextlib.contextmanager
+def by(name: str, *parties: str) -> Iterator[None]:
+    """Turn a ValueError about a signed message in this block into a PartyError that names its signer."""
+    try:
+        yield
+    except ValueError as error:
+        raise PartyError(f"{name}: {error}", code="wrong_identity", parties=parties or (name,)) from None
+
+
 def unsealed(who: str, public_key: str, purpose: str, sealed: bytes, *parties: str) -> bytes:
     """Return the body if this key signed it for this purpose; a refusal otherwise."""
     try:

@@ -20,14 +20,14 @@ import threading
 import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from ostraka.secure.rounds import PartyError
 from ostraka.secure.server import Limits, Refused, Reply, Server, gauge_lines, listening
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from email.message import Message
 
     from ostraka.secure.rounds import Code
@@ -37,6 +37,7 @@ _MOST_THREADS = 32  # messages that a party answers at once; more wait
 _MOST_HELD = 2**27  # bytes of messages that arrive or are answered, unless two of the longest are more
 AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})  # the same request may succeed later
 _TRIES = 4  # of a message that counts once
+_MOST_ASKED = 16  # roles asked at once
 _LONGEST_PAUSE = 5.0  # seconds between two tries, unless the server asks for more
 _STATUS: dict[Code, int] = {
     "budget_exceeded": 402,
@@ -56,6 +57,7 @@ _PAGE = (
 # A role that serves pages may be asked by pages elsewhere: all that it says is public, masked or signed.
 _ANY_PAGE = ((b"access-control-allow-origin", b"*"),)
 _LOG = logging.getLogger(__name__)
+Answer = TypeVar("Answer")
 _trusted = functools.cache(ssl.create_default_context)  # reading certificates takes longer than a request
 
 
@@ -423,6 +425,46 @@ class Answering(Protocol):
     def most_bytes(self) -> int:
         """The length of the longest valid message."""
         ...
+
+
+class Link(Protocol):
+    """A link to a role in this process or elsewhere."""
+
+    def ask(self, verb: str, body: bytes, most: int, *, again: bool = False) -> bytes:
+        """The reply to a message, as of :class:`Remote`."""
+        ...
+
+
+class Local:
+    """A link to a role in this process."""
+
+    def __init__(self, role: Answering) -> None:
+        self._role = role
+
+    def ask(self, verb: str, body: bytes, most: int, *, again: bool = False) -> bytes:  # noqa: ARG002
+        """The reply to a message."""
+        return self._role.answers[f"/v1/{verb}"](body)
+
+
+def link(name: str, role: Answering | str, *, timeout: float) -> Link:
+    """Return the link to a role in this process, or to the one at an address."""
+    return Remote(name, role, timeout=timeout) if isinstance(role, str) else Local(role)
+
+
+def ask_all(
+    names: Sequence[str], ask: Callable[[str], Answer]
+) -> tuple[dict[str, Answer], dict[str, PartyError]]:
+    """Ask all roles at once; return their answers and their refusals, by name. Other errors are raised."""
+    answers: dict[str, Answer] = {}
+    refusals: dict[str, PartyError] = {}
+    with ThreadPoolExecutor(min(len(names), _MOST_ASKED)) as pool:
+        tasks = {name: pool.submit(ask, name) for name in names}
+    for name, task in tasks.items():
+        try:
+            answers[name] = task.result()
+        except PartyError as error:
+            refusals[name] = error
+    return answers, refusals
 
 
 class _Messages:
