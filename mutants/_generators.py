@@ -27,8 +27,8 @@ MUTANTS = [
     Mutant(
         "tables that are chosen cost as one",
         "core/mechanisms/adaptive.py",
-        "self.measured(self.first[:1] * self.n_pick, self.sigma)",
-        "self.measured(self.first[:1], self.sigma)",
+        "self.marginals(self.first[:1] * self.n_pick, self.sigma)",
+        "self.marginals(self.first[:1], self.sigma)",
         "mechanisms/test_adaptive.py::test_the_price_is_that_of_all_counts_and_all_choices",
     ),
     Mutant(

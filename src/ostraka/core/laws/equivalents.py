@@ -111,7 +111,7 @@ def _of_block(kind: str, block: int, answers: int) -> np.ndarray | None:
 @lru_cache(maxsize=2)
 def _shares(kind: str) -> np.ndarray | None:
     """All shares of a kind, (blocks, counts, heights); None if the file is not as it was written."""
-    numbers = stored.shipped(_path(kind), _DIGESTS[kind])
+    numbers = stored.read(_path(kind), _DIGESTS[kind])
     if numbers is None:
         return None
     return np.asarray(_LEAST + numbers.reshape(-1, len(_COUNTS), len(_HEIGHTS)) * (_SPAN / _STEPS))

@@ -209,7 +209,7 @@ def tabulate(kind: str, column: int) -> np.ndarray:
 @lru_cache(maxsize=2)
 def _shares(kind: str) -> dict[float, np.ndarray]:
     """Shares by the size of the family; none if the file is not as it was written."""
-    numbers = stored.shipped(_path(kind), _DIGESTS[kind])
+    numbers = stored.read(_path(kind), _DIGESTS[kind])
     if numbers is None:
         return {}
     shares = numbers.reshape(_COLUMNS, len(_TABLED)) / _FULL

@@ -21,7 +21,7 @@ _MOST = 256 << 20  # bytes of all files
 _BLOCK = 4096  # bytes that a file takes at least
 
 
-def shipped(path: Path, digest: str) -> np.ndarray | None:
+def read(path: Path, digest: str) -> np.ndarray | None:
     """The 16-bit numbers of a file of this package; None if it is not as it was written."""
     content = path.read_bytes() if path.is_file() else b""
     if hashlib.sha256(content).hexdigest() != digest:

@@ -116,23 +116,23 @@ class AdaptiveMarginals(CodedTable):
         most = len(self.candidates())
         if self.n_pick > most:
             raise ValueError(f"n_pick must be at most {most}, the number of candidates, got {self.n_pick}")
-        self.measured(self.first, self.sigma_first)
+        self.marginals(self.first, self.sigma_first)
         self._choice()
 
     @property
     def first(self) -> tuple[tuple[int, ...], ...]:
         """The columns of the tables that are counted first."""
-        others = self.others(self.target)
+        others = self.beside(self.target)
         if self.target is None:
             return tuple((j,) for j in others)
         return tuple((min(j, self.target), max(j, self.target)) for j in others)
 
     def curve(self) -> Curve:
         """Cost of one release of all tables."""
-        total = self.measured(self.first, self.sigma_first).curve()
+        total = self.marginals(self.first, self.sigma_first).curve()
         if self.n_pick:
             total += self.n_pick * replace(self._choice().curve(), moves="row")
-            total += self.measured(self.first[:1] * self.n_pick, self.sigma).curve()
+            total += self.marginals(self.first[:1] * self.n_pick, self.sigma).curve()
         return total
 
     def release(self, private: Private, *, rng: np.random.Generator) -> dict[str, np.ndarray]:

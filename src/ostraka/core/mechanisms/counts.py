@@ -196,11 +196,11 @@ class CodedTable:
         coded_rows(private, self.sizes)
         return 1
 
-    def measured(self, columns: Sequence[tuple[int, ...]], sigma: float) -> NoisyMarginals:
+    def marginals(self, columns: Sequence[tuple[int, ...]], sigma: float) -> NoisyMarginals:
         """Noisy counts of these columns, which are fixed in advance or public by then."""
         return NoisyMarginals(sizes=self.sizes, columns=tuple(columns), sigma=sigma, grain=self.grain)
 
-    def others(self, target: int | None) -> tuple[int, ...]:
+    def beside(self, target: int | None) -> tuple[int, ...]:
         """All columns but the target, which must be one of them; one or more."""
         width = len(self.sizes)
         if target is not None and not 0 <= target < width:
@@ -333,7 +333,7 @@ class TreeMarginals(CodedTable):
     @property
     def features(self) -> tuple[int, ...]:
         """All columns but the target."""
-        return self.others(self.target)
+        return self.beside(self.target)
 
     def curve(self) -> Curve:
         """Cost of one release of all marginals."""
@@ -384,10 +384,10 @@ class TreeMarginals(CodedTable):
         return self.sigma_triples if triple else self.sigma_pairs
 
     def _first(self) -> NoisyMarginals:
-        return self.measured([self._with_target(j) for j in self.features], self.sigma_pairs)
+        return self.marginals([self._with_target(j) for j in self.features], self.sigma_pairs)
 
     def _last(self, pairs: list[tuple[int, int]]) -> NoisyMarginals:
-        return self.measured([self._with_target(a, b) for a, b in pairs], self.sigma_triples)
+        return self.marginals([self._with_target(a, b) for a, b in pairs], self.sigma_triples)
 
     def _choice(self) -> Selection:
         return Selection(epsilon=self.select_epsilon, sensitivity=self.grain)

@@ -132,7 +132,7 @@ def _lower_half(sigma: float, bits: int) -> list[int]:
     return floors[max(first, 0) :]
 
 
-GAUSSIAN, LAPLACE = 0, 1  # as in mechanisms.outcome, which loads compiled code
+GAUSSIAN, LAPLACE = 0, 1  # as in kernels.outcome, which is compiled code
 
 _SPARE = 30  # digits beyond those of the bits
 _LOST = 10  # of them, more than rounding takes
@@ -354,7 +354,7 @@ def _threshold(chance: float) -> int:
 
 
 _EXTREME = 1e150  # beyond, noise or counts may leave the range of float64
-_ROUNDING = 2.0**-50  # as in _draws
+_ROUNDING = 2.0**-50  # as in kernels.draws
 
 
 def largest(counts: np.ndarray, *, kind: int, scale: float, rng: np.random.Generator) -> np.ndarray:

@@ -79,7 +79,7 @@ def _chord(kind: str, shift: float, orders: tuple[float, ...], count: float) -> 
 @lru_cache(maxsize=2)
 def _shares(kind: str) -> np.ndarray | None:
     """Shares of the general bound, shape (shifts, orders); None if the file is not as it was written."""
-    numbers = stored.shipped(_path(kind), _DIGESTS[kind])
+    numbers = stored.read(_path(kind), _DIGESTS[kind])
     return None if numbers is None else numbers.reshape(_COLUMNS[kind], _ORDERS.size) / _FULL
 
 
