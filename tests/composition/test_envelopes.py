@@ -10,7 +10,6 @@ from scipy.special import gammaln
 from ostraka.core.kernels import recursion as kernels
 from ostraka.core.laws import answers, cover, curvature, tables
 from ostraka.core.laws import gaussian as envelope
-from ostraka.core.laws import gaussian as smooth
 from ostraka.core.laws import law as families
 from ostraka.core.laws.gaussian import gaussian_delta, mirrored
 from ostraka.core.laws.law import ARGMAX, SCREEN, Law
@@ -204,11 +203,11 @@ def test_the_envelope_exceeds_what_random_laws_add_to_exponential_kinks():
 
 def test_a_guess_is_raised_to_all_that_one_answer_may_add(monkeypatch):
     guessed, needed, taken = [], [], []
-    guess, take, fit = smooth.boxed, smooth.taken, smooth.scaled
-    monkeypatch.setattr(smooth, "boxed", lambda *kinks: kept(guessed, guess(*kinks)))
-    monkeypatch.setattr(smooth, "taken", lambda kinks, added, *rest: take(kinks, kept(taken, added), *rest))
+    guess, take, fit = kernels.boxed, kernels.taken, kernels.scaled
+    monkeypatch.setattr(kernels, "boxed", lambda *kinks: kept(guessed, guess(*kinks)))
+    monkeypatch.setattr(kernels, "taken", lambda kinks, added, *rest: take(kinks, kept(taken, added), *rest))
     monkeypatch.setattr(
-        smooth, "scaled", lambda polynomial, logs, scale: fit(polynomial, kept(needed, logs), scale)
+        kernels, "scaled", lambda polynomial, logs, scale: fit(polynomial, kept(needed, logs), scale)
     )
     tables.of((Law(ARGMAX, 1 / 25.0, 34),))
     assert len(guessed) == len(needed) == len(taken) >= 5
@@ -229,7 +228,7 @@ def test_a_state_that_is_not_log_concave_is_refused(monkeypatch):
         seen.append(len(logs))
         return (1.0, *whole(logs, step)[1:])
 
-    monkeypatch.setattr(smooth, "shape", dented)
+    monkeypatch.setattr(kernels, "shape", dented)
     total = 30 * gnmax(40.0)
     assert total.epsilon(delta=DELTA) < 0.57  # one by one instead
     assert seen

@@ -512,7 +512,6 @@ class _Terms:
 
     order: float
     price: float  # of the publication, at the order
-    delta: float
     remainder: float  # of delta, for the conversion at the order
     ceiling: float  # largest epsilon that floating point is paid for
     any_votes: float  # epsilon that holds whatever the votes, publication included
@@ -541,7 +540,6 @@ class _Terms:
         return cls(
             order=plan.order,
             price=price,
-            delta=delta,
             remainder=remainder,
             ceiling=ceiling,
             any_votes=any_votes,

@@ -21,16 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import log_ndtr, ndtr
 
-from ostraka.core.kernels.recursion import (
-    boxed,
-    each_pair,
-    function,
-    lacking,
-    largest_pair,
-    scaled,
-    shape,
-    taken,
-)
+from ostraka.core.kernels import recursion
 from ostraka.core.laws.cover import Pairs
 from ostraka.core.numeric import normal_cells
 
@@ -108,7 +99,8 @@ class Envelope:
         nodes = np.append(-steepest * np.cos(np.linspace(0, np.pi / 2, _NODES))[:-1], _THIN)
         taps = self._few(curvature, steepest)
         largest = np.full(nodes.size, math.ulp(0.0))
-        largest_pair(taps.offsets, taps.weights, self._lattice(nodes, curvature, taps.reach), largest)
+        lattice = self._lattice(nodes, curvature, taps.reach)
+        recursion.largest_pair(taps.offsets, taps.weights, lattice, largest)
         logs = np.log(largest) + _MARGIN
         powers = np.vander((nodes / steepest) ** 2, DEGREE + 1, increasing=True)
         coefficients = np.linalg.lstsq(powers, logs, rcond=None)[0]
@@ -131,7 +123,7 @@ class Envelope:
         taps = self._taps
         ends = np.empty((2, len(taps.offsets), nodes.size))
         for end, at in zip(ends, (curvature, 0.0), strict=True):
-            each_pair(taps.offsets, taps.weights, self._lattice(nodes, at, taps.reach), end)
+            recursion.each_pair(taps.offsets, taps.weights, self._lattice(nodes, at, taps.reach), end)
         highest = ends.max(axis=0)
         highest = np.maximum(highest[:, :-1], highest[:, 1:])
         # M falls with curvature. On an interval a convex function lies above the chord next to it.
@@ -243,36 +235,37 @@ class Smooth:
         odds = np.exp(place * (end - 1) * step)
         above = np.interp(odds, odds[::finer], values[:end]) * (1 + _ROUNDING) - self._floor
         reached = np.zeros(self._kinks.size)
-        function(self._kinks, self._step, reached)
+        recursion.function(self._kinks, self._step, reached)
         self._kinks *= float((above[:last] / reached[:last]).max()) * (1 + _ROUNDING)
 
     def values(self) -> np.ndarray:
         """The bound at 0, step, 2 step, ..."""
         values = np.zeros(self._kinks.size)
-        function(self._kinks, self._step, values)
+        recursion.function(self._kinks, self._step, values)
         return (values + self._floor) * (1 + _ROUNDING)
 
     def advance(self) -> None:
         """One more answer."""
         logs = np.log(self._kinks)
         checked = logs.size - _BOXES * self._half - 2
-        bent, steepest, mildest = shape(logs, self._step)
+        bent, steepest, mildest = recursion.shape(logs, self._step)
         curvature = -(bent + 1e-13) * (self._shift / self._step) ** 2
         if not (curvature > 0 and mildest <= 0):
             raise NotSmoothError
         # the guess: kinks averaged over neighbours, as even functions of x
         if self._roots.size < logs.size:
             self._roots = np.exp(np.arange(2 * logs.size) * self._step / 2)
-        added = np.asarray(boxed(self._kinks, self._roots, self._half, checked))
+        added = np.asarray(recursion.boxed(self._kinks, self._roots, self._half, checked))
         needed = np.log(added)
         highest = self._most(curvature, -steepest * self._shift)
-        lacking(logs, needed, self._step, highest, self._narrow[2] / self._shift)
+        recursion.lacking(logs, needed, self._step, highest, self._narrow[2] / self._shift)
         places = np.rint(_PLACES * (checked - 1)).astype(np.int64)
         scale = np.empty(checked)
-        gap = scaled(_FITTED @ needed[places], needed, scale)
+        gap = recursion.scaled(_FITTED @ needed[places], needed, scale)
         added *= np.exp(scale + (gap + _ROUNDING))
         # the kinks after this much was added, up to where the function is low; continued from there
-        end, kinks, value, before = taken(self._kinks, added, self._step, self._tail.low, 1 + _ROUNDING)
+        low = self._tail.low
+        end, kinks, value, before = recursion.taken(self._kinks, added, self._step, low, 1 + _ROUNDING)
         if not (kinks[:end] > 0).all():
             raise NotSmoothError
         self._continue(kinks[:end], value, before)

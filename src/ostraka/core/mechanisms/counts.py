@@ -154,15 +154,9 @@ def one_table(votes: Private) -> Private:
     if adjacency != plain:
         raise ValueError(f"one_table takes votes, not sampled and without noise, got {adjacency}")
     n, moved = max(1, len(votes)), adjacency.at_most
-    return Private(
-        _integers(votes),
-        Adjacency.vector(
-            unit=adjacency.unit,
-            l1=2 * moved * n,
-            l2=moved * math.sqrt(2 * n),
-            relation=adjacency.relation,
-        ),
-    )
+    l1, l2 = 2 * moved * n, moved * math.sqrt(2 * n)
+    table = Adjacency.vector(unit=adjacency.unit, l1=l1, l2=l2, relation=adjacency.relation)
+    return Private(_integers(votes), table)
 
 
 def _integers(private: Private) -> NDArray[np.int64]:

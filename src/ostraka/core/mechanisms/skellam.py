@@ -363,16 +363,10 @@ class SkellamSum:
 
     def curve(self) -> Curve:
         """Cost of one release of all cells."""
-        variance, l1, l2 = self.sigma**2, self.l1, self.l2
-        mu_squared = vector_mu_squared(variance, l1, l2)
-        return Curve(
-            ORDERS,
-            vector_rdp(variance, l1, l2),
-            "vector",
-            mu_squared=mu_squared,
-            slack=_SLACK,
-            laws=(Law(GAUSSIAN, mu_squared),),
-        )
+        rdp = vector_rdp(self.sigma**2, self.l1, self.l2)
+        mu_squared = vector_mu_squared(self.sigma**2, self.l1, self.l2)
+        laws = (Law(GAUSSIAN, mu_squared),)
+        return Curve(ORDERS, rdp, "vector", mu_squared=mu_squared, slack=_SLACK, laws=laws)
 
     def uses(self, private: Private) -> int:  # noqa: ARG002  (part of the protocol)
         """One use for the whole array: the norms bound all of it."""
