@@ -215,22 +215,17 @@ def test_the_seed_moves_training_and_never_the_noise(asks):
     assert (one.labels_[one.asked_] != two.labels_[two.asked_]).any()
 
 
-def test_the_same_fit_in_one_process_is_the_same_experiment():
-    one = fitted(random_state=11)
-    two = fitted(random_state=11)
-    assert two.ledger_ is one.ledger_
-    np.testing.assert_array_equal(one.labels_, two.labels_)
-    assert sum(entry.uses for entry in one.ledger_.entries()) == 20, "paid once"
-    assert fitted(random_state=12).ledger_ is not one.ledger_
-    assert fitted().ledger_ is not fitted().ledger_
-
-
-def test_other_private_rows_are_another_experiment():
+def test_the_same_fit_in_one_process_is_the_same_experiment_and_any_other_is_another(model):
+    again = fitted(random_state=0)
+    assert again.ledger_ is model.ledger_
+    np.testing.assert_array_equal(again.labels_, model.labels_)
+    assert sum(entry.uses for entry in model.ledger_.entries()) == 20, "paid once"
     changed = X[PRIVATE].copy()
     changed[0, 0] += 1e-9
-    one = fitted(random_state=13)
-    two = PATEClassifier(**QUICK, random_state=13).fit(changed, Y[PRIVATE], X[PUBLIC])
-    assert two.ledger_ is not one.ledger_
+    other = PATEClassifier(**QUICK, random_state=0).fit(changed, Y[PRIVATE], X[PUBLIC])
+    of_another_seed, unseeded, unseeded_again = fitted(random_state=12), fitted(), fitted()
+    ledgers = {id(one.ledger_) for one in (model, other, of_another_seed, unseeded, unseeded_again)}
+    assert len(ledgers) == 5
 
 
 def resumable(path) -> dict:
@@ -413,12 +408,12 @@ def test_classes_are_named_as_the_labels_are(names):
     assert (model.predict(X[NEW]) == names[model.predict_proba(X[NEW]).argmax(axis=1)]).all()
 
 
-def test_declared_classes_need_not_appear_and_are_no_note():
-    model = fitted(classes=range(6), random_state=0)
+def test_declared_classes_need_not_appear_and_are_no_note(model):
+    known, model = model, fitted(classes=range(6), random_state=0)
     assert model.classes_.tolist() == list(range(6))
     assert model.predict_proba(X[NEW]).shape == (200, 6)
     assert not any("class list" in note for note in model.result_.notes)
-    assert any("class list" in note for note in fitted().result_.notes)
+    assert any("class list" in note for note in known.result_.notes)
 
 
 @pytest.mark.usefixtures("same_draws")
