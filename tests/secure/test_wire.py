@@ -55,10 +55,10 @@ def blobs(seed: int, n_rows: int = 60) -> tuple[np.ndarray, np.ndarray]:
     return rng.normal(scale=1.5, size=(n_rows, 4)) + labels[:, None], labels
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory):
+@pytest.fixture
+def running(tmp_path):
     """Three processes, each with its own file of rows and its own key; addresses, agreement, aggregator."""
-    folder, aggregator = tmp_path_factory.mktemp("parties"), Identity.fresh()
+    folder, aggregator = tmp_path, Identity.fresh()
     agreement = Agreement(
         members={name: Identity.kept_at(folder / name).public_key for name in NAMES},
         aggregator=aggregator.public_key,
@@ -101,43 +101,31 @@ def expected(rows: np.ndarray) -> np.ndarray:
     )
 
 
-def test_processes_count_what_their_models_would_vote(running):
-    urls, agreement, aggregator, _ = running
-    parties = PartyEnsemble(urls, agreement=agreement, identity=aggregator, timeout=PATIENCE)
+def test_processes_count_what_their_models_would_vote_and_name_who_is_another_or_gone(running):
+    # one test: whoever runs a part of these would start all three processes again
+    urls, agreement, aggregator, processes = running
+
+    def parties(urls=urls, agreement=agreement):
+        return PartyEnsemble(urls, agreement=agreement, identity=aggregator, timeout=PATIENCE)
+
+    def refusal(parties, match):
+        with pytest.raises(PartyError, match=match) as caught:
+            parties.vote(np.zeros((1, 4)))
+        return caught.value
+
     rows = blobs(99, 150)[0]
-    votes = parties.vote(rows)  # three rounds
+    votes = parties().vote(rows)  # three rounds
     np.testing.assert_array_equal(votes.open(), expected(rows))
     with Ledger(":memory:", budget=Budget(epsilon=500.0, delta=1e-5)) as ledger:
         assert release(agreement.mechanism, votes[:3], ledger=ledger).shape == (3,)
-
-
-def test_a_party_at_another_ones_address_is_noticed(running):
-    urls, agreement, aggregator, _ = running
     swapped = {**urls, "east": urls["west"], "west": urls["east"]}
-    parties = PartyEnsemble(swapped, agreement=agreement, identity=aggregator, timeout=PATIENCE)
-    with pytest.raises(PartyError, match="east: the signature of the reply") as caught:
-        parties.vote(np.zeros((1, 4)))
-    assert caught.value.code == "wrong_identity"
-
-
-def test_parties_under_another_agreement_refuse(running):
-    urls, agreement, aggregator, _ = running
+    assert refusal(parties(swapped), "east: the signature of the reply").code == "wrong_identity"
     other = Agreement.from_json(agreement.to_json().replace('"sigma":1.0', '"sigma":0.1'))
-    parties = PartyEnsemble(urls, agreement=other, identity=aggregator, timeout=PATIENCE)
-    with pytest.raises(PartyError, match="another agreement") as caught:
-        parties.vote(np.zeros((1, 4)))
-    assert caught.value.parties == NAMES
-
-
-def test_a_process_that_ended_is_named(running):  # the last test that uses them
-    urls, agreement, aggregator, processes = running
+    assert refusal(parties(agreement=other), "another agreement").parties == NAMES
     processes["north"].kill()
     processes["north"].wait()
-    parties = PartyEnsemble(urls, agreement=agreement, identity=aggregator, timeout=PATIENCE)
-    with pytest.raises(PartyError, match="north does not answer") as caught:
-        parties.vote(np.zeros((1, 4)))
-    assert caught.value.parties == ("north",)
-    assert caught.value.code == "unreachable"
+    gone = refusal(parties(), "north does not answer")
+    assert (gone.parties, gone.code) == (("north",), "unreachable")
 
 
 # one server in this process
