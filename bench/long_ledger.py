@@ -39,14 +39,16 @@ votes = Subsampled(mechanism=GNMax(sigma=40.0), sampling_rate=0.1)
 """
 OPEN = "ledger = Ledger(path, read_only=True, verify=False)"
 OWNED = "ledger = Ledger(path, anchor=path + '.anchor')"
+CHARGE_ONE = "ledger.charge(votes, uses=1, unit='row (add-or-remove)', simulation=False)"
 VERBS = {
     "open, from the newest totals": ("", OPEN),
     "show": (
         "import contextlib, io; from ostraka.cli.ledger import show; show = show.callback",
         "with contextlib.redirect_stdout(io.StringIO()): show(path, last=100, secret=None, as_json=True)",
     ),
-    "left": (OPEN, "ledger.left()"),
-    "charge": (OWNED, "ledger.charge(votes, uses=1, unit='row (add-or-remove)', simulation=False)"),
+    "left, first of a process": (OPEN, "ledger.left()"),
+    "left, after another charge": (f"{OWNED}; ledger.left(); {CHARGE_ONE}", "ledger.left()"),
+    "charge": (OWNED, CHARGE_ONE),
     "release of a sample under a key, again": (
         f"{OWNED}; release(votes, sample, ledger=ledger, key='sample')",
         "release(votes, sample, ledger=ledger, key='sample')",
