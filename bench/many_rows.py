@@ -1,9 +1,9 @@
-"""``ostraka learn`` from one Parquet file whose rows stay there: time and memory of up to 10^8 rows, 20 columns.
+"""``ostraka learn`` from one Parquet file whose rows stay there: time and memory of up to 10^8 rows.
 
 By one table of counts, and by 250 logistic teachers. ``OSTRAKA_BENCHMARK_ROWS`` sets how many rows
 (100000000: about 1.5 GB of disk in ``OSTRAKA_BENCHMARK_FOLDER``, and half an hour or more); half as many are
-learned from before, so that the slope is seen. Rows are written part by part: 8 columns of kinds, and 12 of
-numbers in 32 bits, rounded to sixteenths. Two columns decide about the label.
+learned from before, so that the slope is seen. Rows are written part by part: 20 columns, 8 of kinds and 12
+of numbers in 32 bits, rounded to sixteenths. Two columns decide about the label.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KINDS, NUMBERS = 8, 12
 LEARN = "from ostraka.cli import main; main()"
 WAYS = {
     "one table of counts": "--way counts",
-    "250 logistic teachers": "--way argmax --teachers 250 --teacher logistic --answers 100 --sigma 40 --jobs 1",
+    "250 logistic teachers": "--way argmax --teachers 250 --teacher logistic --sigma 40 --jobs 1",
 }
 
 

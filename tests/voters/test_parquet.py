@@ -64,7 +64,7 @@ ESTIMATORS = [LogisticRegression(), GaussianNB(), DecisionTreeClassifier(), KNei
     "at_once", [pytest.param(1, marks=pytest.mark.slow), 600, pytest.param(10**9, marks=pytest.mark.slow)]
 )
 def test_votes_and_manifest_are_those_of_the_rows_in_memory(estimator, at_once, table, folder, monkeypatch):
-    monkeypatch.setattr(_voting, "_NUMBERS_A_PART", at_once)  # one shard at a time; some; all
+    monkeypatch.setattr(_voting, "_CELLS_A_PART", at_once)  # one shard at a time; some; all
     monkeypatch.setattr(_voting, "_NUMBERS_AT_ONCE", max(1, at_once // 3))
     X, y, people = in_memory(table)
     manifest = partition(people, n_teachers=20, key=KEY)
@@ -113,7 +113,7 @@ def test_missing_numbers_are_refused_where_teachers_do_not_take_them(table, tmp_
     path = tmp_path / "rows.parquet"
     rows = table.set_column(0, "age", pa.array(age, pa.float64()))
     parquet.write_table(rows, path, row_group_size=50)
-    with pytest.raises(ValueError, match=r"row group 6 of .*rows\.parquet has missing or infinite numbers"):
+    with pytest.raises(ValueError, match=r"some rows of .*rows\.parquet have missing or infinite numbers"):
         ensemble(GaussianNB()).fit(path, "ill", "person")
     ensemble(HistGradientBoostingClassifier(max_iter=1)).fit(path, "ill", "person")
 

@@ -178,20 +178,34 @@ class ParquetRows:
         for piece, frame in self.read(pieces, self.columns):
             yield piece, self.features(frame, piece)
 
-    def taken(self, numbers: np.ndarray, *, nan: bool) -> np.ndarray:
-        """The features of these rows, float64 (len(numbers), n_features), from one pass over the files."""
+    def taken(self, shards: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
+        """The features of the rows with the numbers of each shard, in turn, from one pass over the files.
+
+        Cells are held as the files have them until their shard is asked for: features take more room.
+        """
+        import pyarrow as pa
+
+        numbers = np.concatenate(shards)
         order = np.argsort(numbers, kind="stable")
         ordered = numbers[order]
-        values = np.empty((len(numbers), self.n_features))
-        for piece, block in self.blocks(self.pieces):
-            if not (nan or np.isfinite(block).all()):
-                raise ValueError(
-                    f"row group {piece.group} of {piece.path} has missing or infinite numbers, which these "
-                    "teachers do not take: drop or fill such rows"
-                )
+        place = np.empty(len(order), dtype=np.int64)
+        place[order] = np.arange(len(order))
+        cells: dict[str, list[Any]] = {name: [] for name in self.columns}
+        for piece, frame in self.read(self.pieces, self.columns):
             start, stop = np.searchsorted(ordered, (piece.first, piece.first + piece.n_rows))
-            values[order[start:stop]] = block[ordered[start:stop] - piece.first]
-        return values
+            if stop > start:
+                some = frame.take(ordered[start:stop].astype(np.int64) - piece.first)
+                for name in self.columns:
+                    cells[name] += some[name].chunks
+        joined = pa.table(  # the parts of each column are free again when they are joined
+            {
+                name: pa.chunked_array(cells.pop(name)).unify_dictionaries().combine_chunks()
+                for name in self.columns
+            }
+        )
+        first = self.pieces[0]
+        for end, shard in zip(np.cumsum([*map(len, shards)]).tolist(), shards, strict=True):
+            yield self.features(joined.take(place[end - len(shard) : end]), first)
 
 
 def files_of(path: Path) -> list[Path]:

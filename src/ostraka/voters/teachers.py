@@ -162,7 +162,12 @@ class TeacherEnsemble(BaseEstimator):
         entropy = state if state is None or isinstance(state, int | np.integer) else state.randint(2**31 - 1)
         seeds = np.random.SeedSequence(entropy).spawn(self.n_teachers)
         shards = [
-            Shard(rows if stored else selected(X, rows), codes[rows], seed, number % len(self.classes_))
+            Shard(
+                rows.astype(np.min_scalar_type(len(codes))) if stored else selected(X, rows),
+                codes[rows],
+                seed,
+                number % len(self.classes_),
+            )
             for number, (rows, seed) in enumerate(zip(self.manifest_.rows(), seeds, strict=True))
         ]
         on_progress = partial(self._report, "teachers")

@@ -329,8 +329,8 @@ def _jobs(n_jobs: int | None) -> int | None:
     return n_jobs if n_jobs is not None or ambient is not None else -1
 
 
-_NUMBERS_A_PART = 2**28  # of the rows that a worker holds at once: 2 GiB
-_NUMBERS_AT_ONCE = 2**23  # of the rows that are copied and trained on at once: 64 MiB
+_CELLS_A_PART = 2**28  # of the rows that a worker holds at once: 1 GiB in 32 bits, as the files have them
+_NUMBERS_AT_ONCE = 2**23  # of the features that are trained on at once: 64 MiB
 
 
 def applied(
@@ -356,16 +356,13 @@ def train_where_they_lie(
     ValueError
         A worker could not use the files.
     """
-    number = np.min_scalar_type(len(rows))
-    light = [  # all that is sent: numbers of rows and classes, in as few bytes as hold them
-        shard._replace(
-            X=shard.X.astype(number), codes=shard.codes.astype(np.min_scalar_type(int(shard.codes.max())))
-        )
+    light = [  # all that is sent: numbers of rows and classes, in few bytes
+        shard._replace(codes=shard.codes.astype(np.min_scalar_type(int(shard.codes.max()))))
         for shard in shards
     ]
     # a part for each worker, or more where a part would be too large
-    numbers = sum(len(shard.X) for shard in light) * rows.n_features
-    n_parts = min(len(light), max(n_workers(engine, n_jobs), -(-numbers // _NUMBERS_A_PART)))
+    cells = len(rows) * len(rows.columns)
+    n_parts = min(len(light), max(n_workers(engine, n_jobs), -(-cells // _CELLS_A_PART)))
     size = -(-len(light) // n_parts)
     parts = [light[start : start + size] for start in range(0, len(light), size)]
     work = partial(_trained, estimator, rows)
@@ -403,24 +400,26 @@ def _trained(
     """The teachers of each part, or why its rows could not be read."""
     answers: list[tuple[list[Teacher], str]] = []
     for part in parts:
-        ends = np.cumsum([len(shard.X) for shard in part])
+        nan = bool(get_tags(estimator).input_tags.allow_nan)
+        teachers, waiting = list[Teacher](), list[Shard]()
+        error = ""
         try:
-            nan = bool(get_tags(estimator).input_tags.allow_nan)
-            table = rows.taken(np.concatenate([shard.X for shard in part]), nan=nan)
-        except (ValueError, OSError) as error:
-            answers.append(([], str(error)))
-            continue
-        teachers: list[Teacher] = []
-        at_once = max(1, _NUMBERS_AT_ONCE * len(part) // max(1, table.size))
-        for start in range(0, len(part), at_once):
-            some = zip(part[start : start + at_once], ends[start : start + at_once], strict=True)
-            # copies lie in memory as rows that are selected from a table here: sums round in the same way
-            copies = [
-                shard._replace(X=table[end - len(shard.X) : end].copy(), codes=shard.codes.astype(np.int64))
-                for shard, end in some
-            ]
-            teachers += train(estimator, copies)
-        answers.append((teachers, ""))
+            features = rows.taken([shard.X for shard in part])
+            for number, (shard, X) in enumerate(zip(part, features, strict=True), start=1):
+                if not (nan or np.isfinite(X).all()):
+                    error = (
+                        f"some rows of {rows.files[0]}{' or another file' * (len(rows.files) > 1)} have "
+                        "missing or infinite numbers, which these teachers do not take: drop or fill them"
+                    )
+                    break
+                # arrays lie in memory as rows that are selected from a table here: sums round in the same way
+                waiting.append(shard._replace(X=X, codes=shard.codes.astype(np.int64)))
+                if number == len(part) or sum(some.X.size for some in waiting) >= _NUMBERS_AT_ONCE:
+                    teachers += train(estimator, waiting)
+                    waiting.clear()
+        except (ValueError, OSError) as failure:
+            error = str(failure)
+        answers.append(([] if error else teachers, error))
     return answers
 
 
