@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _MOST_NOISE = 1e150
+# a type of a union is made anew at each check, which takes longer than the check
+_INTEGERS = (int, np.integer)
+_NUMBERS = (int, float, np.integer, np.floating)
 
 
 class TrainingDiverged(FloatingPointError):  # noqa: N818  (as BudgetExceeded)
@@ -56,7 +59,7 @@ def nonnegative(**named: float) -> None:
 def integer(*, least: int = 0, **named: int) -> None:
     """Raise unless every value is an integer >= ``least``."""
     for name, value in named.items():
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        if isinstance(value, bool) or not isinstance(value, _INTEGERS) or value < least:
             raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
 
 
@@ -144,7 +147,7 @@ def install(extra: str) -> str:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    return isinstance(value, _NUMBERS) and not isinstance(value, bool)
 
 
 def nats(epsilon: float, *, digits: int = 4) -> str:

@@ -23,7 +23,7 @@ import math
 import os
 import weakref
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -153,31 +153,27 @@ class Seal:
 
     def entry(self, fields: Fields, previous: bytes, priced: bytes) -> bytes | None:
         """The digest over every field, price and previous digest; None if a field has a separator."""
-        return self.entries([fields], [previous], [priced])[0]
+        (
+            seq, kind, account, key, _, uses, protects, simulation, epsilon,
+            asked, answer, cap, state, at, _,
+        ) = fields  # fmt: skip
+        name = "" if key is None else f"={key}"
+        text = (
+            f"{seq}\x1f{kind}\x1f{account}\x1f{name}\x1f{uses}\x1f{protects}\x1f{simulation}"
+            f"\x1f{epsilon!r}\x1f{asked.hex() if asked is not None else ''}\x1f{answer}\x1f{cap!r}"
+            f"\x1f{state.hex() if state is not None else ''}"
+        )
+        if text.count(_SEPARATOR) != 11:  # inside a name: only an edit of the file produces that
+            return None
+        if at is not None:
+            text = f"{text}\x1f{at}"
+        return self._digest(previous + priced + text.encode())
 
     def entries(
         self, rows: Sequence[Fields], previous: Sequence[bytes], priced: Sequence[bytes]
     ) -> list[bytes | None]:
         """The same of many entries: the digests before them, and those of their prices, beside them."""
-        digest, digests = self._digest, list[bytes | None]()
-        for fields, before, of_price in zip(rows, previous, priced, strict=True):
-            (
-                seq, kind, account, key, _, uses, protects, simulation, epsilon,
-                asked, answer, cap, state, at, _,
-            ) = fields  # fmt: skip
-            name = "" if key is None else f"={key}"
-            text = (
-                f"{seq}\x1f{kind}\x1f{account}\x1f{name}\x1f{uses}\x1f{protects}\x1f{simulation}"
-                f"\x1f{epsilon!r}\x1f{asked.hex() if asked is not None else ''}\x1f{answer}\x1f{cap!r}"
-                f"\x1f{state.hex() if state is not None else ''}"
-            )
-            if text.count(_SEPARATOR) != 11:  # inside a name: only an edit of the file produces that
-                digests.append(None)
-                continue
-            if at is not None:
-                text = f"{text}\x1f{at}"
-            digests.append(digest(before + of_price + text.encode()))
-        return digests
+        return [self.entry(*each) for each in zip(rows, previous, priced, strict=True)]
 
     def price(self, number: int, mechanism: str, unit: str, orders: bytes, cost: bytes) -> Price:
         """A price with its digest, which every entry of this price includes."""
@@ -218,10 +214,11 @@ class Row(NamedTuple):
 
     def sealed(self, seal: Seal, previous: bytes, priced: bytes, *, at: int | None) -> Row:
         """The entry with its time and its digest, as it is written at the end of the chain."""
-        digest = seal.entry((*self[:-2], at, b""), previous, priced)
+        fields = self[:-2]
+        digest = seal.entry((*fields, at, b""), previous, priced)
         if digest is None:
             raise ValueError("names must not contain the byte 1F")
-        return Row._make((*self[:-2], at, digest))
+        return Row(*fields, at, digest)
 
     def entry(self, priced: Price | None) -> Entry:
         """The entry as it is shown."""
@@ -246,6 +243,7 @@ class Row(NamedTuple):
         )
 
 
+@lru_cache(maxsize=1024)  # asked twice for each charge
 def protection(protects: str, mechanism: str) -> str:
     """Whom a charge protects, and under which relation: ``"row (add-or-remove)"``; replace-one goes unsaid.
 
