@@ -4,12 +4,14 @@ import itertools
 import json
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ostraka import Budget, BudgetExceeded, Ledger
 from ostraka.collect import Client, Histogram, Keeper, Series, Task, results, send
+from ostraka.collect import client as _client
 from ostraka.collect import series as _series
 from ostraka.collect.client import own_ledger
 from ostraka.collect.show import Collected
@@ -237,6 +239,24 @@ def test_one_ledger_of_a_client_counts_all_series_that_it_joined(tmp_path):
                     send(server.url, "x", ledger=ledger)  # refused before it is charged
         price = ours[0].task.mechanism.curve()
         assert ledger.spent().epsilon(delta=1e-6) >= (2 * price).epsilon(delta=1e-6) * 0.999
+
+
+def test_a_client_answers_every_round_once_and_ends_after_the_last(tmp_path, monkeypatch):
+    task = Task(
+        Histogram(0, 1, cells=4), sigma=2.0, noise="tally", tally="ab" * 32, least=5, most=12, rounds=3
+    )
+    open_rounds, sent = iter([0, 0, 1, 2]), []
+
+    def send(url, value, *, round_, folder, **_):
+        sent.append((round_, value))
+        _client._answered(Path(folder), task, round_).touch()
+
+    monkeypatch.setattr(_client, "fetch_task", lambda *_, **__: task)
+    monkeypatch.setattr(_client, "open_round", lambda *_, **__: next(open_rounds))
+    monkeypatch.setattr(_client, "send", send)
+    looks = Client.auto("http://tally", lambda round_: round_ / 3, folder=tmp_path, pause=0.0)
+    assert list(looks) == [0, 0, 1, 2]
+    assert sent == [(0, 0.0), (1, 1 / 3), (2, 2 / 3)]
 
 
 @pytest.mark.slow  # two rounds of six seconds; with keepers and without HTTP above

@@ -66,8 +66,9 @@ def test_shares_of_another_length_or_of_nothing_are_refused():
 
 
 @pytest.mark.parametrize(("threshold", "n_shares"), [(1, 4), (3, 9), (26, 46), (5, 6)])
-def test_wrong_shares_are_corrected_up_to_half_of_those_to_spare(threshold, n_shares):
-    secret, spare = new_secret(), (n_shares - threshold) // 2
+@pytest.mark.parametrize("zero", [False, True])
+def test_wrong_shares_are_corrected_up_to_half_of_those_to_spare(threshold, n_shares, zero):
+    secret, spare = bytes(32) if zero else new_secret(), (n_shares - threshold) // 2
     right = dict(enumerate(shares.split(secret, threshold=threshold, n_shares=n_shares), start=1))
     for number in range(spare + 1):
         wrong = right | {place: new_secret() + b"\0" for place in random.sample(list(right), number)}
