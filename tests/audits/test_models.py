@@ -107,6 +107,14 @@ def test_the_integral_is_fine_enough_for_many_classes(n_classes):
     np.testing.assert_allclose(law, np.exp(GNMax(sigma=3.0).log_outcomes(votes)), rtol=0, atol=1e-12)
 
 
+def test_answers_are_independent_only_where_nobody_s_vote_is_random():
+    """Planted: it is enough that the target's vote is certain; then answers pass for independent."""
+    sure = np.eye(3)[1]
+    models = [VoteModel.fixed_parties([sure, other, sure], sure) for other in (sure, LAW)]
+    models += [VoteModel.random_shards(law, sure, n_teachers=4) for law in (sure, LAW)]
+    assert [model.certain for model in models] == [True, False, True, False]
+
+
 def test_exact_laws_are_refused_where_there_are_none():
     parties = VoteModel.fixed_parties([LAW, LAW], ONE)
     with pytest.raises(ValueError, match="without parties whose ballots are random"):

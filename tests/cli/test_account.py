@@ -120,6 +120,12 @@ def test_every_mechanism_is_accounted_for(file, tmp_path):
     for options, curve in cases.items():
         told = record(file, "--mechanism", *options)
         assert told["owner"]["epsilon_these_votes"] == pytest.approx(curve.epsilon(delta=1e-5))
+        screened = options[0] != "lnmax"
+        assert (
+            any("even if the screen lets every question through" in note for note in told["notes"])
+            is screened
+        )
+        assert (" after " in account(file, "--mechanism", *options)[1].splitlines()[0]) is screened
     assert "moments2017" in record(file, "--mechanism", "lnmax", "--scale", 5)["owner"]["bounds"]
 
 

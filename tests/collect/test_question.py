@@ -348,6 +348,8 @@ def test_each_kind_of_answer_is_shown_with_its_interval(tmp_path):
         "sum": (Vector(cells=2, clip=16.0, grid=16), [[3, 4], [1, -2]], {"value": [4.0, 2.0]}),
         "similar": (Pairs(items=4, at_most=2), [[0, 1]] * 9 + [[2, 3]] * 5, {"items": [1, 2, 3]}),
     }
+    other = tmp_path / "another map.json"
+    other.write_text(json.dumps(collected(Grid(x=(0, 2), y=(0, 1), shape=(2, 2)), [(1.5, 0.9)] * 7)))
     for kind, (encoding, values, expected) in cases.items():
         file = tmp_path / f"{kind}.json"
         file.write_text(json.dumps(collected(encoding, values)))
@@ -358,6 +360,8 @@ def test_each_kind_of_answer_is_shown_with_its_interval(tmp_path):
         answer = json.loads(shown.out)
         assert {name: answer[name] for name in expected} == expected
         assert "<svg" in (tmp_path / f"{kind}.html").read_text()
+    assert "(x 0 to 1, y 0 to 1)" in collect("show", "map", tmp_path / "map.json").out
+    assert "(x 1 to 2, y 0.5 to 1)" in collect("show", "map", other).out
     for kind in ("median", "map", "similar", "answers"):
         wrong = tmp_path / ("map.json" if kind != "map" else "median.json")
         assert "need" in collect("show", kind, wrong).err
