@@ -167,6 +167,18 @@ def test_show_prints_what_clients_may_spend(clients):
     assert accounts[0]["spent"] + accounts[0]["left"] == pytest.approx(2.0)
 
 
+def test_all_entries_are_verified_though_a_start_with_an_anchor_reads_the_last_ones(clients, monkeypatch):
+    file, secret, anchor = clients
+    monkeypatch.setattr("ostraka.core.ledger.history.SNAPSHOT_EVERY", 4)
+    with Ledger(file, secret=b"s" * 32, anchor=anchor) as ledger:
+        for cap in range(3, 9):
+            ledger.grant("ann", budget_epsilon=float(cap))
+    tamper(file, "UPDATE entry SET answer = 5 WHERE seq = 3")
+    Ledger(file, secret=b"s" * 32, anchor=anchor).close()
+    code, _, err = ostraka_ledger("verify", file, "--secret", secret, "--anchor", anchor)
+    assert (code, "entry 3" in err) == (1, True)
+
+
 def test_a_ledger_that_is_owned_can_be_read_and_not_granted_from(clients):
     file, secret, anchor = clients
     with Ledger(file, secret=b"s" * 32, anchor=anchor, owner=True):
