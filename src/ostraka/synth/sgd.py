@@ -217,7 +217,7 @@ class Kind:
     def start(self, module: Any, centre: np.ndarray) -> None:
         """Do nothing: rows carry the logits of their centre, or images are generated from noise alone."""
 
-    def begun(self, centres: np.ndarray) -> np.ndarray:
+    def starts(self, centres: np.ndarray) -> np.ndarray:
         """What a module goes on from, for each row of centres."""
         return np.asarray(np.clip(centres, 0.0, 1.0))
 
@@ -226,7 +226,7 @@ class Kind:
         import torch  # noqa: PLC0415
 
         rows = module.sampled(
-            torch.from_numpy(self.begun(centres).astype(np.float32)),
+            torch.from_numpy(self.starts(centres).astype(np.float32)),
             generator=torch.Generator().manual_seed(seed),
         )
         return np.asarray(rows.numpy(), dtype=np.float64)
@@ -264,7 +264,7 @@ class VAE(Kind):
 
         return Autoencoder(self.n_features, hidden=self.hidden, latent=self.latent)
 
-    def begun(self, centres: np.ndarray) -> np.ndarray:
+    def starts(self, centres: np.ndarray) -> np.ndarray:
         """Logits of centres."""
         return logits_of(centres)
 
