@@ -273,9 +273,17 @@ def test_a_class_without_documents_and_a_writer_without_any_are_refused(written,
         Writer(asked(), classes=["a"]).plan(1)
 
 
-@pytest.mark.parametrize("wrong", [{"ask": "{word}"}, {"document": "no field"}, {"ask": "{"}])
-def test_templates_with_other_fields_are_refused(wrong):
-    with pytest.raises(ValueError, match="must have the fields"):
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"ask": "{word}"}, "must have the fields"),
+        ({"document": "no field"}, "must have the fields"),
+        ({"ask": "{"}, "every literal brace"),
+        ({"document": "{document} {label:{document}}"}, "no field within a field"),  # errors would quote it
+    ],
+)
+def test_templates_with_other_fields_are_refused(wrong, says):
+    with pytest.raises(ValueError, match=says):
         Prompt(**wrong)
 
 

@@ -7,7 +7,6 @@ import hashlib
 import json
 import math
 import os
-import string
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -28,7 +27,7 @@ from ostraka.data.units import numbered, partition
 from ostraka.secure.log import Log
 from ostraka.text.models import END, NextTokens, Token, open_model, text_of
 from ostraka.voters.endpoint import EndpointError, ResponseCache
-from ostraka.voters.prompts import check_texts, class_indices
+from ostraka.voters.prompts import check_fields, check_texts, class_indices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -74,19 +73,8 @@ class Prompt:
     examples: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name, must in (("ask", set()), ("document", {"document"})):
-            try:
-                fields = {
-                    field
-                    for _, field, *_ in string.Formatter().parse(getattr(self, name))
-                    if field is not None
-                }
-            except ValueError:
-                fields = {""}
-            if not must <= fields <= must | {"label"}:
-                raise ValueError(
-                    f"{name} of a prompt must have the fields {sorted(must | {'label'})} and no other"
-                )
+        check_fields("ask of a prompt", self.ask, must=set(), may={"label"})
+        check_fields("document of a prompt", self.document, must={"document"}, may={"label"})
 
     def of(self, label: str, document: str | None = None) -> str:
         """The whole prompt; without a document it is public."""

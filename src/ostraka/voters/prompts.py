@@ -33,6 +33,20 @@ _DECORATION = (
 )
 
 
+def check_fields(name: str, template: str, *, must: set[str], may: set[str]) -> None:
+    """Raise ValueError unless a template has these fields and no other, and none within another."""
+    try:
+        parsed = list(string.Formatter().parse(template))
+    except ValueError:
+        raise ValueError(f"{name} must double every literal brace") from None
+    # a text would be used as a format, and an error would quote it
+    if any(spec and "{" in spec for _, _, spec, _ in parsed):
+        raise ValueError(f"{name} must have no field within a field")
+    if not must <= {field for _, field, _, _ in parsed if field is not None} <= must | may:
+        wanted = ", ".join(f"{{{field}}}" for field in sorted(must | may))
+        raise ValueError(f"{name} must have the fields {wanted} and no other")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
     """The parts of a prompt: instruction, demonstrations, query. Public.
@@ -75,20 +89,12 @@ class Template:
     between: str = "\n\n"
 
     def __post_init__(self) -> None:
-        must = {"instruction": set(), "shot": {"text", "word"}, "query": {"text"}}
-        may = {"instruction": {"words"}, "shot": set(), "query": set()}
-        for part, fields in must.items():
-            try:
-                parsed = list(string.Formatter().parse(getattr(self, part)))
-            except ValueError:
-                raise ValueError(f"{part} of a template must double every literal brace") from None
-            # a text would be used as a format, and an error would quote it
-            if any(spec and "{" in spec for _, _, spec, _ in parsed):
-                raise ValueError(f"{part} of a template must have no field within a field")
-            names = {field for _, field, _, _ in parsed if field is not None}
-            if not fields <= names <= fields | may[part]:
-                wanted = ", ".join(f"{{{name}}}" for name in sorted(fields | may[part]))
-                raise ValueError(f"{part} of a template must have the fields {wanted} and no other")
+        for part, must, may in (
+            ("instruction", set(), {"words"}),
+            ("shot", {"text", "word"}, set()),
+            ("query", {"text"}, set()),
+        ):
+            check_fields(f"{part} of a template", getattr(self, part), must=must, may=may)
         try:
             self.prompt("a", words=["b", "c"], shots=[("d", "b")])
         except ValueError:
