@@ -37,6 +37,7 @@ from ostraka.core.mechanisms.particles import tallied
 from ostraka.data import table as data_table
 from ostraka.data.contribution import Contribution
 from ostraka.data.nearest import nearest
+from ostraka.data.parquet import ParquetRows
 from ostraka.data.schema import Schema, encoded
 from ostraka.synth import clusters as _clusters
 from ostraka.synth import fitting
@@ -95,11 +96,19 @@ def _public() -> np.ndarray:
     return np.random.default_rng(0).normal(size=(60, WIDTH))
 
 
-def _cells(cells: Any) -> Subject:
+def _cells(cells: Any, *, stored: bool = False) -> Subject:
+    """Counts of rows in memory, or ``stored`` in a file that is read part by part."""
     voter = RowVoter(cells=cells.fit(_public()))
 
     def aggregate(rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        return np.asarray(voter.fit(rows, labels, classes=range(N_CLASSES)).vote().open())
+        if not stored:
+            return np.asarray(voter.fit(rows, labels, classes=range(N_CLASSES)).vote().open())
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "rows.parquet"
+            table = pa.table({f"x{place}": np.ascontiguousarray(rows[:, place]) for place in range(WIDTH)})
+            parquet.write_table(table, path, row_group_size=100)
+            kept = ParquetRows.numbers(path, aside=())
+            return np.asarray(voter.fit(kept, labels, classes=range(N_CLASSES)).vote().open())
 
     rows, labels = np.zeros((2, WIDTH)), np.array([0, 1])
     far = voter.fit(rows, labels, classes=range(N_CLASSES)).adjacency_.l2
@@ -263,7 +272,21 @@ def _read(form: str) -> Subject:
             return encoded(schema, path, most=9)[:, :-1]
         content = b"\n".join([",".join(names).encode(), *(b",".join(line) for line in lines)]) + b"\n"
         path.write_bytes(gzip.compress(content, 1) if form == "csv.gz" else content)
-        table = data_table.read(path, public=False, numbers=names[:4], missing=("-999",))
+        if form == "parts":
+            how, missing = (
+                data_table.text_form(path, data_table.UNDECLARED, like=None, public=False),
+                ("-999",),
+            )
+            frames = [
+                data_table.rows_of_span(path, span, *how, numbers=names[:4], missing=missing)
+                for span in data_table.spans(path, size=1000)
+            ]
+            none = (*data_table.MISSING, *missing)
+            parts = [data_table.Table(path, frame, np.arange(0), none) for frame in frames]
+            return np.concatenate([in_numbers(part) for part in parts])
+        return in_numbers(data_table.read(path, public=False, numbers=names[:4], missing=("-999",)))
+
+    def in_numbers(table: data_table.Table) -> np.ndarray:
         values = [
             schema.columns[place].encode(table.numbers(name)[0]) for place, name in enumerate(names[:4])
         ]
@@ -320,6 +343,8 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
     "tables: cells of pairs and triples": _counted,
     "persons: first rows and steps": _linked,
     "cells: quantiles": lambda: _cells(QuantileCells()),
+    "cells: quantiles, in a file": lambda: _cells(QuantileCells(), stored=True),
+    "cells: features of rows, in a file": lambda: _cells(FeatureCells(n_features=6), stored=True),
     "cells: clusters of a graph": lambda: _cells(GraphCells(n_cells=8)),
     "cells: features of a graph": lambda: _cells(GraphCells(n_features=10)),
     "cells: features of rows": lambda: _cells(FeatureCells(n_features=6)),
@@ -351,6 +376,7 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
     "client: pairs of items": lambda: _clients(Pairs(items=5, at_most=3)),
     "gradients": _gradients,
     "reader: CSV": lambda: _read("csv"),
+    "reader: CSV in parts": lambda: _read("parts"),
     "reader: compressed CSV": lambda: _read("csv.gz"),
     "reader: Parquet": lambda: _read("parquet"),
     "reader: lists of text and bytes": lambda: _read("list"),
