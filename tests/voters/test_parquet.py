@@ -11,7 +11,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
-from ostraka import TeacherEnsemble
+from ostraka import PATEClassifier, TeacherEnsemble
 from ostraka.data.labels import CodedLabels
 from ostraka.data.parquet import ParquetRows
 from ostraka.voters import QuantileCells, RowVoter, partition
@@ -239,3 +239,22 @@ def test_a_file_that_grew_while_it_was_read_is_refused(tmp_path):
     )
     with pytest.raises(ValueError, match="was changed while it was read"):
         list(X.blocks(X.pieces))
+
+
+def test_a_classifier_reads_a_file_part_by_part_as_it_learns_from_arrays(tmp_path, with_same_draws):
+    _, X, _ = stored(tmp_path, 3000)
+    names = np.array(["ill", "well"])
+    labels = names[(np.nan_to_num(X[:, 0]) > 0).astype(int)]
+    X = np.nan_to_num(np.clip(X, -9, 9))
+    table = {f"x{k}": X[:, k] for k in range(4)} | {"label": labels}
+    parquet.write_table(pa.table(table), tmp_path / "labelled.parquet", row_group_size=700)
+    students = []
+    for private in ((X, labels), (tmp_path / "labelled.parquet", "label")):
+        with with_same_draws():
+            model = PATEClassifier(way="counts", epsilon=2.0, random_state=0)
+            students.append(model.fit(*private, X_public=PUBLIC).predict_proba(PUBLIC))
+    np.testing.assert_array_equal(students[1], students[0])
+    with pytest.raises(ValueError, match="pass X_public="):
+        PATEClassifier(way="counts", holdout=0.2).fit(str(tmp_path / "labelled.parquet"), "label")
+    with pytest.raises(ValueError, match="y must name a column of"):
+        PATEClassifier(way="counts").fit(tmp_path / "labelled.parquet", labels, X_public=PUBLIC)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 1 << 17  # rows of a row group that are read at a time
 ENDINGS = {".parquet", ".pq"}
+_EMPTY = "column {!r} of {} is empty in some rows: drop or fill them"
 
 
 class Piece(NamedTuple):
@@ -292,8 +293,39 @@ def column_of(path: Path, name: str) -> np.ndarray:
     schema_of(files, needed=[name])
     parts = [parquet.ParquetFile(file).read(columns=[name])[name] for file in files]
     if any(part.null_count for part in parts):
-        raise ValueError(f"column {name!r} of {path} is empty in some rows: drop or fill them")
+        raise ValueError(_EMPTY.format(name, path))
     return np.concatenate([part.to_numpy() for part in parts])
+
+
+def opened(path: Path, label: Any, person: Any) -> tuple[ParquetRows, Any, np.ndarray | None]:
+    """Rows of a Parquet file or a folder of them, which stay there; their labels, texts as codes; and people.
+
+    Raises
+    ------
+    ValueError
+        ``label`` or ``person`` names no column, or other columns hold no numbers.
+    """
+    import pyarrow as pa
+
+    from ostraka.data.labels import CodedLabels
+
+    for name, column in (("y", label), ("groups", person)):
+        if not isinstance(column, str) and (column is not None or name == "y"):
+            raise ValueError(f"{name} must name a column of {path}, got {type(column).__name__}")
+    people = None if person is None else column_of(path, person)
+    rows = ParquetRows.numbers(path, aside=[label] if person is None else [label, person])
+    kind = schema_of(rows.files).field(label).type
+    if not pa.types.is_string(kind.value_type if pa.types.is_dictionary(kind) else kind):
+        return rows, column_of(path, label), people
+    places: dict[str, int] = {}
+    codes: list[np.ndarray] = []
+    for _, frame in row_groups(rows.pieces, [label]):
+        column = frame[label].unify_dictionaries().combine_chunks()
+        if column.null_count:
+            raise ValueError(_EMPTY.format(label, path))
+        some = np.array([places.setdefault(text, len(places)) for text in column.dictionary.to_pylist()])
+        codes.append(some.astype(np.min_scalar_type(len(places)))[column.indices.to_numpy()])
+    return rows, CodedLabels.joined(np.array(list(places)), np.concatenate(codes)), people
 
 
 def _numbers(table: Any, _piece: Piece) -> np.ndarray:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
@@ -22,7 +23,7 @@ from ostraka.core.mechanisms.law import ABSTAIN, named
 from ostraka.core.result import Result
 from ostraka.data import guards
 from ostraka.data.budgets import TableLedger
-from ostraka.data.parquet import ParquetRows
+from ostraka.data.parquet import ParquetRows, opened
 from ostraka.learn.handover import by_name, exported, plain
 from ostraka.learn.run import PRIVATE_ATTRIBUTES, Run, measured
 from ostraka.learn.session import Seeds, begin, dense, labels_of, split
@@ -31,7 +32,6 @@ from ostraka.learn.ways.choose import choose, resolved, way_of
 from ostraka.voters.voting import applied, count_votes
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Sequence
 
     from sklearn.utils import Tags
@@ -536,15 +536,17 @@ class PATEClassifier(FittedClassifier, FittedRows):
 
         Parameters
         ----------
-        X : array or data frame, shape (n_rows, n_features)
-            Private.
+        X : array or data frame, shape (n_rows, n_features); or path
+            Private. Rows of a path, a Parquet file or a folder of them, stay there and are read part by part;
+            all columns but those of ``y`` and ``groups`` must be numbers.
         y : array of shape (n_rows,)
-            Private.
+            Private. With a path, the name of the column.
         X_public : array or data frame, shape (n_public, n_features), optional
             Public. None: a share ``holdout`` of the units is given up as public questions; their
-            labels are not used. In a scikit-learn Pipeline, see docs/quickstart.md.
+            labels are not used. With a path it is needed. In a scikit-learn Pipeline, see docs/quickstart.md.
         groups : array of shape (n_rows,), optional
-            Private. Whom each row belongs to: then a person is the protected unit, else a row.
+            Private. Whom each row belongs to: then a person is the protected unit, else a row. With a path,
+            the name of the column.
         **others
             Refused. Of ``sample_weight``, the message says why: a row of weight two would move twice what is
             paid for.
@@ -563,6 +565,10 @@ class PATEClassifier(FittedClassifier, FittedRows):
         if self.asks not in _ASKS:
             raise ValueError(f"asks must be one of {', '.join(_ASKS)}, got {self.asks!r}")
         guards.require_safe_pipeline(self, public_given=X_public is not None)
+        if isinstance(X, str | os.PathLike):
+            if X_public is None:
+                raise ValueError(f"the rows of {os.fspath(X)} stay there: pass X_public= instead of holdout=")
+            X, y, groups = opened(Path(X), y, groups)
         X = self._queries(X, reset=True)
         y = labels_of(y, n_rows=X.shape[0])
         seeds = Seeds.of(self.random_state)

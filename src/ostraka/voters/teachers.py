@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ostraka.core.private import Adjacency, Private
 from ostraka.data.labels import CLASSES_FROM_Y, Labels
-from ostraka.data.parquet import ParquetRows, column_of
+from ostraka.data.parquet import ParquetRows, opened
 from ostraka.data.table import rows, selected
 from ostraka.data.units import Manifest, deal
 from ostraka.voters.voting import (
@@ -129,15 +129,7 @@ class TeacherEnsemble(BaseEstimator):
         """
         network = as_network(self.estimator)
         if isinstance(X, str | os.PathLike):
-            # rows of Parquet files stay there; labels and people are read
-            path, label, person = Path(X), y, groups
-            for name, column in (("y", label), ("groups", person)):
-                if not isinstance(column, str) and (column is not None or name == "y"):
-                    kind = type(column).__name__
-                    raise ValueError(f"{name} must name a column of {path}, got {kind}")
-            groups = None if person is None else column_of(path, person)
-            X = ParquetRows.numbers(path, aside=[label] if person is None else [label, person])
-            y = column_of(path, label)
+            X, y, groups = opened(Path(X), y, groups)
         if not isinstance(X, ParquetRows):
             X = rows(X, self.estimator if network is None else network)
             X = X if network is None else as_float32(X)
