@@ -251,8 +251,8 @@ MUTANTS = [
     Mutant(
         "each caller who is refused in time begins the wait anew",
         "core/ledger/store.py",
-        "                refused = begun if self._refused is None else self._refused\n",
-        "                refused = begun\n",
+        "                refused = start if self._refused is None else self._refused\n",
+        "                refused = start\n",
         "ledger/test_store.py::test_callers_who_are_refused_in_time_one_after_the_other_are_one_long_wait",
     ),
     Mutant(

@@ -247,12 +247,12 @@ def adopt(
         before = ledger.epsilon()
         seq = ledger.adopt(by=by, lost=lost or 0, reserve=reserve)
         charged = ledger.epsilon() - before
-        left, head = ledger.left(), ledger.head
+        remainder, head = ledger.left(), ledger.head
     words = (
         f"entry {seq}: adopted, {'all' if lost is None else lost} lost answers charged: epsilon "
-        f"{charged:.4g}, {left:.4g} left. Make new anchors with ostraka ledger anchor"
+        f"{charged:.4g}, {remainder:.4g} left. Make new anchors with ostraka ledger anchor"
     )
-    record = {"seq": seq, "lost": lost, "charged": charged, "epsilon_left": left, "head": head}
+    record = {"seq": seq, "lost": lost, "charged": charged, "epsilon_left": remainder, "head": head}
     console.say(record, words, as_json=as_json)
 
 

@@ -94,7 +94,7 @@ def command(name: str = "") -> click.Group:
     )
     settings = {"help_option_names": ["-h", "--help"]}
     app = Group(ostraka.__doc__, params=[version, completion], context_settings=settings)
-    for each in (name,) if name else VERBS:
-        room: Any = importlib.import_module(VERBS[each])
-        app.add_command(getattr(room, each, None) or room.app, each)
+    for title in (name,) if name else VERBS:
+        room: Any = importlib.import_module(VERBS[title])
+        app.add_command(getattr(room, title, None) or room.app, title)
     return app

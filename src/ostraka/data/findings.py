@@ -602,8 +602,8 @@ def _of_kinds(it: _Feature, *, declared: bool) -> Iterator[Finding]:
     elif it.hole.any():
         text = "has spellings of no value, which are a kind of its own"
         yield it.finding("holes", NOTE, text, values=it.holes)
-    few = n_kinds <= encoding.MOST_KINDS
-    alike = [group for group in _alike(cells.texts) if len(group) > 1] if few else []
+    is_short = n_kinds <= encoding.MOST_KINDS
+    alike = [group for group in _alike(cells.texts) if len(group) > 1] if is_short else []
     if alike:
         yield it.finding(
             "spellings",

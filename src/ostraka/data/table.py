@@ -992,13 +992,13 @@ def _of_workbook(path: Path, declared: Format) -> Look:
     usual = declared._replace(sheet=declared.sheet or sheet_names[0])
     if declared.sheet is not None and declared.sheet not in sheet_names:
         return Look(usual, usual, False, tuple(sheet_names))
-    most, sheet, titles, names = -1, "", 0, tuple[str, ...]()
+    n_cells, sheet, titles, names = -1, "", 0, tuple[str, ...]()
     for name in [declared.sheet] if declared.sheet else sheet_names:
         rows = sheet_rows(path, name, most=_LOOKED_LINES)
         sizes = [sum(cell is not None for cell in row) for row in rows]
-        if sum(sizes) <= most:  # the sheet of which most cells are filled, the first of equals
+        if sum(sizes) <= n_cells:  # the sheet of which most cells are filled, the first of equals
             continue
-        most, sheet, titles, names = sum(sizes), name, 0, ()
+        n_cells, sheet, titles, names = sum(sizes), name, 0, ()
         filled = Counter(size for size in sizes if size > 1)
         common = max(filled, key=lambda size: (filled[size], size), default=0)
         for place, heads in enumerate(map(_heads, rows[:_TITLES] if common else [])):

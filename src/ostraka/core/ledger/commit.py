@@ -228,11 +228,11 @@ class PriceList:
 
 
 def serve(
-    history: History, store: Store, callers: Sequence[Sequence[PricedRequest]], *, some: Row | None
+    history: History, store: Store, callers: Sequence[Sequence[PricedRequest]], *, decoy: Row | None
 ) -> list[list[Outcome] | LedgerError]:
     """Decide the requests of several callers in order. A caller with another unit gets its own error.
 
-    ``some`` is any entry on record; it is checked where a repeated question's entry would be.
+    ``decoy`` is any entry on record; it is checked where a repeated question's entry would be.
     """
     bound, fitting, errors = history.bound, list[PricedRequest](), {}
     for n, questions in enumerate(callers):
@@ -242,7 +242,7 @@ def serve(
             if bound != (question.protects, unit, orders):
                 errors[n] = unlike(history.path, bound, question.protects, unit)
         fitting += () if n in errors else questions
-    outcomes = iter(decide(history, store, fitting, some=some))
+    outcomes = iter(decide(history, store, fitting, decoy=decoy))
     return [errors[n] if n in errors else [next(outcomes) for _ in q] for n, q in enumerate(callers)]
 
 
@@ -256,13 +256,13 @@ def unlike(path: str, bound: tuple[str, str, bytes], protects: str, unit: str) -
 
 
 def decide(
-    history: History, store: Store, questions: Sequence[PricedRequest], *, some: Row | None
+    history: History, store: Store, questions: Sequence[PricedRequest], *, decoy: Row | None
 ) -> list[Outcome]:
     """Grant or refuse each request and write the granted ones. Refusals depend on publishable totals only."""
     by_key = store.with_keys([(q.account, q.key) for q in questions])
     first = store.with_asked([q.asked for q in questions])
     # the same work for new and repeated questions, so that response times do not tell them apart
-    looked = (*by_key.values(), *(first.get(question.asked, some) for question in questions))
+    looked = (*by_key.values(), *(first.get(question.asked, decoy) for question in questions))
     history.check_each([row for row in looked if row is not None], store)
     drafts: list[Row] = []
     outcomes: list[Row | BudgetExceeded | KeyConflict] = []
@@ -516,7 +516,7 @@ class CommittedState:
 
     def _serve(self, callers: Sequence[Sequence[PricedRequest]]) -> list[list[Outcome] | LedgerError]:
         with self._writing() as history:
-            return serve(history, self._store, callers, some=self._on_record)
+            return serve(history, self._store, callers, decoy=self._on_record)
 
     @contextmanager
     def _reading(self) -> Iterator[History]:

@@ -154,10 +154,10 @@ def require_tls(pg: Any, where: str, db: Any = None) -> None:
     mode = parameters.get("sslmode") or os.environ.get("PGSSLMODE")
     verified = mode == "verify-full" and (db is None or db.pgconn.ssl_in_use)
     for host in str(hosts or "").split(","):
-        here = host in ("", "localhost") or host.startswith(("/", "@"))
+        local = host in ("", "localhost") or host.startswith(("/", "@"))
         with suppress(ValueError):
-            here = here or ipaddress.ip_address(host).is_loopback
-        if not (here or verified):
+            local = local or ipaddress.ip_address(host).is_loopback
+        if not (local or verified):
             raise LedgerError(
                 f"{shown(pg, where)} is another machine, and its certificate would not be verified: add "
                 "sslmode=verify-full and sslrootcert=FILE to the address, or name a tunnel on 127.0.0.1"
@@ -231,7 +231,7 @@ class PostgresStore(Store):
                     self._make_durable()
                     stored, name = self._stored(db, budget, secret)
                 self.budget, self.secret = agreed(
-                    self.path, found=stored, expected=budget, name=name, secret=secret
+                    self.path, stored=stored, expected=budget, name=name, secret=secret
                 )
             except BaseException:
                 db.close()

@@ -94,7 +94,7 @@ class Store(Protocol):
         """Hold the connection for this thread; refuse a store that is closed or poisoned."""
         if os.getpid() != self._process:  # neither connections nor SQLite's locks survive a fork
             raise LedgerError(f"{self.path} was opened by another process: open Ledger(…) in this one")
-        begun, refused = time.monotonic(), None
+        start, refused = time.monotonic(), None
         with self._lock:
             try:
                 with self._explained():
@@ -102,7 +102,7 @@ class Store(Protocol):
                         raise LedgerError(f"{self.path} {self._trouble}: open Ledger(…) again")
                     yield self
             except LedgerUnavailable:
-                refused = begun if self._refused is None else self._refused
+                refused = start if self._refused is None else self._refused
                 raise
             finally:
                 self._refused = refused
@@ -117,8 +117,8 @@ class Store(Protocol):
         They begin with the first of several callers in a row who were refused, each in time, or with a call
         that has not come back. To wait for one who computes does not count.
         """
-        begun = [when for when in (self._begun, self._refused) if when is not None]
-        return time.monotonic() - min(begun) if begun else 0.0
+        starts = [when for when in (self._begun, self._refused) if when is not None]
+        return time.monotonic() - min(starts) if starts else 0.0
 
     def close(self) -> None:
         """Close it. In a process that did not open it, do nothing."""
@@ -233,16 +233,16 @@ _LEAVE_OUT = (
 
 
 def agreed(
-    path: str, *, found: Budget, expected: Budget | None, name: str, secret: str
+    path: str, *, stored: Budget, expected: Budget | None, name: str, secret: str
 ) -> tuple[Budget, str]:
     """Return the stored budget and name of the secret; raise if they are not what the caller expects."""
-    if expected is not None and not expected.agrees_with(found):
-        raise LedgerError(f"{path} has {found}, not {expected}: leave budget= out to use its own")
+    if expected is not None and not expected.agrees_with(stored):
+        raise LedgerError(f"{path} has {stored}, not {expected}: leave budget= out to use its own")
     if name != secret:
         wants = "another secret" if name and secret else "a secret" if name else "no secret"
         remedy = _AS_THEN if name else _LEAVE_OUT
         raise LedgerError(f"{path} was begun with {wants}: {remedy}")
-    return found, name
+    return stored, name
 
 
 MOVED = (
@@ -312,7 +312,7 @@ class SQLiteStore(Store):
                     sqlite.upgrade(self._db, path, self._file_lock)
                 stored, name = sqlite.inspect(self._db, path)
                 self.budget, self.secret = agreed(
-                    path, found=stored, expected=budget, name=name, secret=secret
+                    path, stored=stored, expected=budget, name=name, secret=secret
                 )
             except BaseException:
                 _release(self._db, self._file_lock, self._process)
