@@ -49,7 +49,9 @@ def test_each_format_says_the_same(tmp_path, name):
     assert options(path, classes="2,1").columns().classes == ["2", "1"]  # what is typed counts
 
 
-@pytest.mark.parametrize("text", ["", "<codeBook/>", "{}", '{"fields": [3]}', "<a", "no toml", "[]"])
+@pytest.mark.parametrize(
+    "text", ["", "<codeBook/>", "{}", '{"fields": [3]}', "<a", "no toml", "[]", '{"resources": []}']
+)
 def test_what_is_no_dictionary_is_refused_in_words(tmp_path, text):
     (path := tmp_path / "words.json").write_text(text)
     with pytest.raises(click.UsageError, match="DDI codebook or SDMX"):

@@ -335,9 +335,8 @@ def tables(
         aside = {columns.label, columns.person, *columns.drop, *columns.as_text}
         names = [name for name in questions.names if name not in aside]
         numbers = [name for name in names if questions.type_of(name)[0] == "number"]
-    learn = partial(of_tables, questions=questions, columns=columns, holdout=holdout, seed=seed, texts=texts)
     if questions is None or not (private.is_dir() or (not (here or texts) and _is_large(private, columns))):
-        return learn(
+        return of_tables(
             read(
                 private,
                 public=False,
@@ -345,10 +344,23 @@ def tables(
                 like=questions,
                 numbers=numbers,
                 missing=columns.missing,
-            )
+            ),  # which nobody else holds: functools.partial would, while it is learned from
+            questions,
+            columns=columns,
+            holdout=holdout,
+            seed=seed,
+            texts=texts,
         )
     store = Store.of(private, columns, like=questions, numbers=numbers)
-    return learn(store.table(columns), store=store)
+    return of_tables(
+        store.table(columns),
+        questions,
+        columns=columns,
+        holdout=holdout,
+        seed=seed,
+        texts=texts,
+        store=store,
+    )
 
 
 def _is_large(path: Path, columns: Columns) -> bool:
