@@ -13,6 +13,13 @@ _ANSWERS = "text/test_answers.py::"
 
 MUTANTS = [
     Mutant(
+        "a field of a prompt may be within another, so that a document is a format",
+        "voters/prompts.py",
+        '    if any(spec and "{" in spec for _, _, spec, _ in parsed):\n',
+        "    if False:\n",
+        _WRITER + "test_templates_with_other_fields_are_refused",
+    ),
+    Mutant(
         "features of a document are scaled by the longest",
         "text/evolution.py",
         "return np.stack([unit(hashed_words(str(text))) for text in texts]).astype(np.float32)",
