@@ -35,6 +35,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # read by torch when it is loaded
 if "TMPDIR" not in os.environ and os.access("/dev/shm", os.W_OK):
     memory = os.statvfs("/dev/shm")
     if memory.f_bavail * memory.f_frsize > 4 << 30 and not memory.f_flag & os.ST_NOEXEC:
+        os.environ.setdefault("RAY_TMPDIR", tempfile.gettempdir())  # it keeps logs, and objects there itself
         tempfile.tempdir = os.environ["TMPDIR"] = "/dev/shm"
 
 if (
