@@ -8,33 +8,19 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
-from sklearn.datasets import load_digits
 from torch import nn
 
-from ostraka import Budget, Ledger
-from ostraka.core.check import TrainingDiverged
 from ostraka.learn.students.labels import posterior
 from ostraka.ledger import LedgerError
 from ostraka.mechanisms import OneHotGaussian, OneHotLaplace, PriorResponse, RandomizedResponse
 from ostraka.networks import TorchClassifier
 from ostraka.students import ALIBI
 from tests.students.conftest import checks_of_scikit_learn
+from tests.students.label_learners import MOST, X, Y, book, check_divergence, network
 
 pytestmark = pytest.mark.usefixtures("same_draws")  # what is learned from noisy labels is a matter of luck
 
-DIGITS = load_digits()
-X, Y = DIGITS.data / 16, DIGITS.target
-MOST = 40.0  # nats; the answers are then the labels, but for one chance in 10^16
-QUICK = {"epochs": 2, "n_threads": 1, "random_state": 0}
 LABEL = 918273645  # as a class, nobody would meet it by accident in a message
-
-
-def network(**changes):
-    return TorchClassifier(**(QUICK | changes))
-
-
-def book(epsilon=4.0, where=":memory:"):
-    return Ledger(where, budget=Budget(epsilon=epsilon, delta=1e-6, adaptive=False))
 
 
 def failing(*_, **__):
@@ -234,16 +220,7 @@ def test_a_key_of_another_release_is_refused():
 
 
 def test_divergence_keeps_the_last_good_state_and_costs_nothing_again():
-    with book() as ledger:
-        fast = network(epochs=6, learning_rate=1e30, optimizer=torch.optim.SGD)
-        model = ALIBI(fast, epsilon=4.0, ledger=ledger)
-        with pytest.raises(TrainingDiverged, match="learning_rate"):
-            model.fit(X, Y)
-        answers = model.answers_
-        assert np.isfinite(model.predict_proba(X)).all()
-        model.set_params(network__learning_rate=0.1).fit(X, Y)
-        assert ledger.count() == 1
-        np.testing.assert_array_equal(model.answers_, answers)
+    check_divergence(ALIBI)
 
 
 class Probabilities(nn.Module):

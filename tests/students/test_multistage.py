@@ -5,31 +5,16 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_digits
 
-from ostraka import Budget, Ledger
-from ostraka.core.check import TrainingDiverged
 from ostraka.core.mechanisms.wrapped import NOT_YET
 from ostraka.learn.students import labels as multistage
 from ostraka.mechanisms import PriorResponse, RandomizedResponse
 from ostraka.networks import TorchClassifier
 from ostraka.students import MultiStage
 from tests.students.conftest import checks_of_scikit_learn
+from tests.students.label_learners import MOST, QUICK, X, Y, book, check_divergence, network
 
 pytestmark = pytest.mark.usefixtures("same_draws")  # what is learned from noisy labels is a matter of luck
-
-DIGITS = load_digits()
-X, Y = DIGITS.data / 16, DIGITS.target
-QUICK = {"epochs": 2, "n_threads": 1, "random_state": 0}
-MOST = 40.0  # nats; the answers are then the labels, but for one chance in 10^16
-
-
-def network(**changes):
-    return TorchClassifier(**(QUICK | changes))
-
-
-def book(epsilon=4.0, where=":memory:"):
-    return Ledger(where, budget=Budget(epsilon=epsilon, delta=1e-6, adaptive=False))
 
 
 @checks_of_scikit_learn(MultiStage(network(batch_size=8, learning_rate=0.01), epsilon=MOST))
@@ -166,16 +151,7 @@ def test_a_stage_that_diverges_says_so_only_when_the_answers_are_stored(monkeypa
 
 
 def test_divergence_of_the_last_training_costs_nothing_again():
-    with book() as ledger:
-        fast = network(epochs=4, learning_rate=1e30, optimizer=torch.optim.SGD)
-        model = MultiStage(fast, epsilon=4.0, shares=[1.0], ledger=ledger)
-        with pytest.raises(TrainingDiverged, match="learning_rate"):
-            model.fit(X, Y)
-        answers = model.answers_
-        assert np.isfinite(model.predict_proba(X)).all()
-        model.set_params(network__learning_rate=0.1).fit(X, Y)
-        assert ledger.count() == 1
-        np.testing.assert_array_equal(model.answers_, answers)
+    check_divergence(MultiStage, shares=[1.0])
 
 
 @pytest.mark.parametrize(
