@@ -310,16 +310,14 @@ class FittedRows(Fitted):
     allow_overlap: bool
     _stored: ClassVar[tuple[type, ...]] = ()  # kinds of rows that stay in their files
 
-    def _data(self, X: Any, y: Any, groups: Any, X_public: Any, seeds: Seeds) -> tuple[Data, np.ndarray]:
-        """Private and public rows, and digests of the private ones, of which no public row is a copy."""
-        X_public = None if X_public is None else self._queries(X_public)
-        data = split(X, y, groups, X_public=X_public, holdout=self.holdout, seed=seeds.holdout)
+    def _private(self, data: Data) -> np.ndarray:
+        """Digests of the private rows, of which no public row is a copy."""
         digests = self._digests(data.X)
         if data.groups is None and guards.seems_repeated(data.X, digests):
             warnings.warn(guards.REPEATED, stacklevel=3)
         if data.held_out is None:
             self._require_apart(digests, data.public, "public rows (X_public)")
-        return data, digests
+        return digests
 
     def _apart(self, X: Any) -> Any:
         """Rows to measure with: no private ones, as far as this estimator still has their digests."""
@@ -572,7 +570,9 @@ class PATEClassifier(FittedClassifier, FittedRows):
         X = self._queries(X, reset=True)
         y = labels_of(y, n_rows=X.shape[0])
         seeds = Seeds.of(self.random_state)
-        data, digests = self._data(X, y, groups, X_public, seeds)
+        X_public = None if X_public is None else self._queries(X_public)
+        data = split(X, y, groups, X_public=X_public, holdout=self.holdout, seed=seeds.holdout)
+        digests = self._private(data)
         model = resolved(self, data.public)
         way = choose(
             model,

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from ostraka.core import check
 from ostraka.data import guards
 from ostraka.learn.classifier import FittedRows
-from ostraka.learn.session import Seeds, begin
+from ostraka.learn.session import Seeds, begin, split
 from ostraka.learn.ways.filter import COVERAGES, Regression
 from ostraka.learn.ways.plan import Facts, delta_of
 from ostraka.voters.rows import scaled
@@ -139,7 +139,9 @@ class PATERegressor(RegressorMixin, FittedRows):
         if len(y) != X.shape[0]:
             raise ValueError(f"y must have one number for each of {X.shape[0]} rows, got {len(y)}")
         seeds = Seeds.of(self.random_state)
-        data, digests = self._data(X, y, groups, X_public, seeds)
+        X_public = None if X_public is None else self._queries(X_public)
+        data = split(X, y, groups, X_public=X_public, holdout=self.holdout, seed=seeds.holdout)
+        digests = self._private(data)
         way = self._way(data.n_units, data.public, grouped=groups is not None)
         self._session = begin(self, data, way.plan, digests=digests)
         self._finish(way.learn(self, data, seeds, self._session))
