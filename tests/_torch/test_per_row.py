@@ -155,6 +155,13 @@ def test_autoencoder_rows_have_losses_of_their_own():
         torch.testing.assert_close(length, found.norms[k], rtol=1e-4, atol=1e-5)
 
 
+def test_where_a_layer_treats_places_of_a_batch_differently_rows_are_asked_one_by_one(monkeypatch):
+    module, losses, rows = made("perceptron")
+    norms = per_row.row_gradients(module, losses, rows).norms
+    monkeypatch.setattr(per_row, "_is_alike", lambda _: False)
+    torch.testing.assert_close(per_row.row_gradients(module, losses, rows).norms, norms)
+
+
 @pytest.mark.parametrize("name", ["perceptron", "places", "convolutions", "boltzmann", "twice"])
 def test_a_row_has_one_gradient_whatever_rows_stand_beside_it(name):
     module, losses, rows = made(name)

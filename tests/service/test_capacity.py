@@ -63,6 +63,8 @@ def test_the_budget_says_what_it_still_buys(shared):
         text = http.get("/metrics").text
     clients = {each["client"]: each for each in budget["clients"]}
     assert mine["answers_left"] == clients["alice"]["answers_left"]
+    with shared.http("bob") as http:
+        assert http.get("/v1/budget").json()["client"] == "bob"  # who is not the first of them
     assert 0 < mine["answers_left"] <= budget["answers_left"]
     assert budget["seconds_to_empty"] > 0
     assert 0 < mine["seconds_to_empty"] < budget["seconds_to_empty"] * 10
