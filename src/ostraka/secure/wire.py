@@ -438,12 +438,12 @@ class Link(Protocol):
 class Local:
     """A link to a role in this process."""
 
-    def __init__(self, role: Answering) -> None:
-        self._role = role
+    def __init__(self, party: Answering) -> None:
+        self._party = party
 
     def ask(self, verb: str, body: bytes, most: int, *, again: bool = False) -> bytes:  # noqa: ARG002
         """The reply to a message."""
-        return self._role.answers[f"/v1/{verb}"](body)
+        return self._party.answers[f"/v1/{verb}"](body)
 
 
 def link(name: str, role: Answering | str, *, timeout: float) -> Link:
