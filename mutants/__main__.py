@@ -78,8 +78,8 @@ class Workshop:
         unwanted = shutil.ignore_patterns("__pycache__")
         shutil.copytree(REPOSITORY / "src", self._source, ignore=unwanted)
 
-    def passes(self, tests: list[str], *, fresh: bool) -> bool:
-        """Whether the tests pass on the copy; ``fresh``: with kernels compiled anew."""
+    def failure(self, tests: list[str], *, fresh: bool) -> str:
+        """What pytest says of a test that fails on the copy, if any; ``fresh``: with kernels compiled anew."""
         cache = self._caches / ("fresh" if fresh else "kept")
         if fresh:
             shutil.rmtree(cache, ignore_errors=True)
@@ -95,7 +95,7 @@ class Workshop:
         )
         if done.returncode not in (PASSED, FAILED):
             raise RuntimeError(f"pytest gave no verdict on {tests}:\n{done.stdout}{done.stderr}")
-        return done.returncode == PASSED
+        return "" if done.returncode == PASSED else done.stdout
 
     def kills(self, mutant: Mutant) -> bool:
         """Run its test on the changed text in a fork, and what passes there in a new process, too."""
@@ -108,7 +108,7 @@ class Workshop:
             return True
         path.write_text(changed, encoding="utf-8")
         try:
-            return not self.passes([killer], fresh=mutant.compiled)
+            return bool(self.failure([killer], fresh=mutant.compiled))
         finally:
             path.write_text(sound, encoding="utf-8")
             os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -126,8 +126,12 @@ def run(mutants: list[Mutant]) -> list[bool]:
         workshop = Workshop(Path(folder))
         killers = sorted({f"tests/{mutant.killer}" for mutant in mutants})
         in_forks = sorted({f"tests/{mutant.killer}" for mutant in mutants if is_quick(mutant)})
-        if not workshop.passes(killers, fresh=False) or (in_forks and fails(in_forks, deadline=3600.0)):
-            raise RuntimeError("the tests fail on sound sources: first mend that")
+        if failure := workshop.failure(killers, fresh=False):
+            raise RuntimeError(f"a test fails on sound sources, first mend that:\n{failure}")
+        if in_forks and fails(in_forks, deadline=3600.0):
+            raise RuntimeError(
+                "a test fails on sound sources in a fork only: try the defects one by one (--only)"
+            )
         killed = []
         for mutant in mutants:
             start = time.perf_counter()
