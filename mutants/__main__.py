@@ -79,7 +79,7 @@ class Workshop:
         shutil.copytree(REPOSITORY / "src", self._source, ignore=unwanted)
 
     def failure(self, tests: list[str], *, fresh: bool) -> str:
-        """What pytest says of a test that fails on the copy, if any; ``fresh``: with kernels compiled anew."""
+        """What pytest says of a test that fails on the copy, if any; ``fresh``: kernels are compiled anew."""
         cache = self._caches / ("fresh" if fresh else "kept")
         if fresh:
             shutil.rmtree(cache, ignore_errors=True)
