@@ -155,6 +155,13 @@ def test_data_frames_are_checked_alike():
     assert "P00000" not in repr(settled)
 
 
+def test_a_table_whose_column_is_the_same_in_every_row_is_looked_at():
+    look = ostraka.check({"ward": ["A 1"] * 60, "ill": ["yes", "no"] * 30}, label="ill")
+    assert {("too few rows", "refused"), ("constant column", "note")} <= {
+        (finding.kind, finding.weight) for finding in look.findings
+    }
+
+
 @pytest.mark.parametrize(
     ("name", "cells", "doubted"),
     [

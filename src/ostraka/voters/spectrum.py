@@ -154,7 +154,7 @@ class FeatureCells(FromPublicRows):
         self.middle_ = table.mean(axis=0)
         apart = table - self.middle_
         values, vectors = self._principal(apart)
-        directions = np.flatnonzero(values > _LEAST_VARIANCE * max(float(values[-1]), 1e-300))
+        directions = np.flatnonzero(values > _LEAST_VARIANCE * values.max(initial=1e-300))
         directions = directions[::-1][: self.n_columns(len(table))]
         if not len(directions):
             raise ValueError(_ALIKE.format(len(table)))
