@@ -86,6 +86,21 @@ GUESSES = """
 from ostraka.audit.one_run import Guesses, _lower_ends
 guesses = Guesses.fixed_in_advance([n * 74 // 100], [n], n_canaries=n)
 """
+FILTER = """
+from ostraka.voters import RowVoter
+from ostraka.voters.spectrum import Spectrum
+X, y, public = rng.normal(size=(n, 10)), rng.integers(0, 2, n), rng.normal(size=(2000, 10))
+voter = RowVoter(cells=Spectrum(n_features=20, noise=0.01).fit(public))
+"""
+TEACHERS = """
+from sklearn.linear_model import LogisticRegression
+from ostraka import TeacherEnsemble
+X, y = rng.normal(size=(n, 10)), rng.integers(0, 2, n)
+"""
+DIGESTS = """
+from ostraka.data import guards
+X, public = rng.normal(size=(n, 10)), rng.normal(size=(500, 10))
+"""
 MASKS = "from bench.collect import all_pairs"
 VERBS = {
     "count ballots of 50 teachers": (
@@ -111,6 +126,22 @@ VERBS = {
     "bound of one run, by guesses": (GUESSES, "_lower_ends(guesses, 'steinke', delta=1e-3, error=0.05)"),
     "masks of a client, by values": (MASKS, "all_pairs(7, n)"),
     "count rows in a table": (ROWS, "voter.fit(X, y).vote()"),
+    "a round of the filter": (
+        FILTER,
+        "voter.fit(X, y); voter.gradient(np.zeros((len(voter.cells.variances_) + 1, 1)), parts=8)",
+    ),
+    "deal rows to 50 teachers": (
+        "from ostraka.voters import partition",
+        "partition(n, n_teachers=50).rows()",
+    ),
+    "train 50 logistic teachers": (
+        TEACHERS,
+        "TeacherEnsemble(LogisticRegression(), n_teachers=50, n_jobs=1).fit(X, y)",
+    ),
+    "hold public rows apart from private ones": (
+        DIGESTS,
+        "guards.require_apart(guards.row_digests(X), guards.row_digests(public), what='rows', way_out='')",
+    ),
     "read a CSV file": (FILE, "read(path, public=False)"),
 }
 

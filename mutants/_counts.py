@@ -28,6 +28,27 @@ MUTANTS = [
         "voters/test_parquet.py::test_tables_are_those_of_the_rows_in_memory_to_the_bit",
     ),
     Mutant(
+        "a fit that was begun in memory goes on part by part, and pays again",
+        "learn/cli.py",
+        "return not file.read(len(_STREAMS)).startswith(_STREAMS)",
+        "return file.read(0) is None",
+        "cli/test_stored.py::test_a_fit_that_was_begun_in_memory_goes_on_there_and_pays_nothing_twice",
+    ),
+    Mutant(
+        "a part of a file of text ends before its last line does",
+        "data/table.py",
+        "max(0, self.stop - self.file.tell())",
+        "max(0, self.stop - 9 - self.file.tell())",
+        "cli/test_stored.py::test_one_large_file_is_read_part_by_part_with_the_same_answers",
+    ),
+    Mutant(
+        "codes of labels are those of values that do not occur",
+        "data/labels.py",
+        "return cls(classes, _looked_up(np.searchsorted(classes, values), codes))",
+        "return cls(classes, _looked_up(np.minimum(np.arange(len(values)), len(classes) - 1), codes))",
+        "contracts/test_label_contract.py::test_all_who_take_labels_agree",
+    ),
+    Mutant(
         "blocks of rows in files begin where row groups do",
         "voters/rows.py",
         "n_whole = len(waiting) // ROWS * ROWS",
