@@ -95,9 +95,10 @@ release: check  ## wheel, source archive, bill of materials and provenance in di
 docs: $(READY)
 	$(BIN)/sphinx-build -W -q docs docs/_build
 
+# soupsieve 3.0.2 and later need Python 3.11.5, where Debian 12 has 3.11.2
 lock:  ## refresh the pins: a fresh environment, then what it resolved to
 	rm -rf $(VENV) && $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q -e ".[plots,compile,excel,onnx,ray,dask,llm,service,oidc,pkcs11,torch,test,lint,docs]"
+	$(BIN)/pip install -q -e ".[plots,compile,excel,onnx,ray,dask,llm,service,oidc,pkcs11,torch,test,lint,docs]" "soupsieve<3.0.2"
 	$(BIN)/pip freeze --exclude-editable | sed "s/+cpu//" > constraints.txt
 
 $(SHOWN): pyproject.toml constraints.txt
