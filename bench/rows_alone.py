@@ -14,8 +14,7 @@ import numpy as np
 from sklearn.decomposition import PCA
 
 from ostraka.synth import PrivateKMeans, clusters
-from ostraka.voters import NeighbourVoter, RowVoter, neighbours
-from ostraka.voters import rows as row_votes
+from ostraka.voters import NeighbourVoter, RowVoter, neighbours, spectrum
 from ostraka.voters.rows import FeatureCells
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def main() -> None:
         "PrivateKMeans, rbf": (grouped("rbf"), clusters, "nearest", by_product),
         "PrivateKMeans, rbf, random features": (grouped("rbf"), clusters, "random_features", in_floats),
         "NeighbourVoter, components": (asked, neighbours, "row_by_row", at_once),
-        "RowVoter, FeatureCells": (counted, row_votes, "row_by_row", at_once),
+        "RowVoter, FeatureCells": (counted, spectrum, "row_by_row", at_once),
     }
     for name, (work, module, kernel, former) in every.items():
         now, before = [], []

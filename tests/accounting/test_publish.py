@@ -204,7 +204,7 @@ def test_what_is_rounded_is_paid_for_within_delta():
 
 
 def test_epsilon_is_what_is_paid_for_or_that_for_any_votes():
-    terms = _Terms(order=8.0, price=0.1, delta=1e-5, remainder=9e-6, ceiling=2.5, any_votes=3.0, hoped=1.0)
+    terms = _Terms(order=8.0, price=0.1, remainder=9e-6, ceiling=2.5, any_votes=3.0, hoped=1.0)
     plain = [Curve((8.0,), (bound + 0.1,)).epsilon(9e-6) for bound in (0.2, 0.7, 1.5)]
     assert plain[0] < 2.5 < plain[2] < 3.0
     assert [terms.epsilon(bound) for bound in (0.2, 0.7, 1.5)] == [plain[0], plain[1], 3.0]

@@ -134,7 +134,7 @@ PLAIN, SECRET = Seal(None), Seal(bytes(32))
 def test_the_digest_is_sha_256_over_the_digest_before_the_price_and_every_field():
     r = row(account="ann", asked=b"\1\2", answer=-1, cap=0.1, state=b"\xff")
     text = "1|charge|ann|=key|2|row|0|1.0|0102|-1|0.1|ff".replace("|", "\x1f")
-    assert r.seal(PLAIN, bytes(32), PRICED) == hashlib.sha256(bytes(32) + PRICED + text.encode()).digest()
+    assert PLAIN.entry(r, bytes(32), PRICED) == hashlib.sha256(bytes(32) + PRICED + text.encode()).digest()
 
 
 @pytest.mark.parametrize("length", [32, 63, 64, 65, 200])
@@ -147,8 +147,8 @@ def test_digests_of_any_message_are_those_of_the_standard_library(length):
 def test_under_a_secret_it_is_hmac_sha_256():
     text = "1|charge||=key|2|row|0|1.0||None|None|".replace("|", "\x1f")
     expected = hmac.new(bytes(32), bytes(32) + PRICED + text.encode(), "sha256").digest()
-    assert row().seal(SECRET, bytes(32), PRICED) == expected
-    assert row().seal(Seal(b"other secret" * 3), bytes(32), PRICED) != expected
+    assert SECRET.entry(row(), bytes(32), PRICED) == expected
+    assert Seal(b"other secret" * 3).entry(row(), bytes(32), PRICED) != expected
 
 
 def test_every_field_changes_the_digest():
@@ -169,14 +169,14 @@ def test_every_field_changes_the_digest():
         row(cap=1.0),
         row(state=bytes(32)),
     ]
-    digests = {r.seal(PLAIN, bytes(32), PRICED) for r in changed}
-    digests |= {row().seal(PLAIN, bytes(31) + b"\1", PRICED), row().seal(PLAIN, bytes(32), bytes(32))}
+    digests = {PLAIN.entry(r, bytes(32), PRICED) for r in changed}
+    digests |= {PLAIN.entry(row(), bytes(31) + b"\1", PRICED), PLAIN.entry(row(), bytes(32), bytes(32))}
     assert len(digests) == len(changed) + 2
 
 
 def test_a_name_with_a_separator_in_it_has_no_digest():
     # else account "a", key "b\x1fc" and account "a\x1fb", key "c" would read alike
-    assert row(account="a\x1fb").seal(PLAIN, bytes(32), PRICED) is None
+    assert PLAIN.entry(row(account="a\x1fb"), bytes(32), PRICED) is None
     with pytest.raises(ValueError, match="must not contain the byte 1F"):
         row(account="a\x1fb").sealed(PLAIN, bytes(32), PRICED, at=1)
 
