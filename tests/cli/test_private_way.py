@@ -47,7 +47,8 @@ def is_private(value: object, depth: int = 0) -> bool:
             return True
         inside = list(value[:20])
     elif module == "ostraka":
-        slots = [getattr(value, name, None) for name in getattr(type(value), "__slots__", ())]
+        names = set(getattr(type(value), "__slots__", ())) - {"__weakref__"}  # which Python 3.11.2 cannot get
+        slots = [getattr(value, name, None) for name in names]
         inside = [*getattr(value, "__dict__", {}).values(), *slots]
     return depth < 3 and any(is_private(item, depth + 1) for item in inside)
 
