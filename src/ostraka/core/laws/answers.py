@@ -154,7 +154,7 @@ def first_answers(pairs: Pairs, *, shift: float, step: float, answers: int) -> d
     recursion = Recursion(pairs, step=step, reach=reach)
     x = np.arange(_points(shift, answers, step) + reach + APART) * step
     values = gaussian_delta(x, shift)
-    found = {}
+    by_count = {}
     for done in range(1, answers + 1):
         if done > 1:
             stop = reach + _points(shift, done, step)
@@ -163,8 +163,8 @@ def first_answers(pairs: Pairs, *, shift: float, step: float, answers: int) -> d
             recursion.advance(w, stop)
             w[stop:] = w[stop - 1]  # beyond the last point w only falls
             values = np.minimum(w[reach:], gaussian_delta(x, shift * math.sqrt(done)))
-        found[done] = values[: _points(shift, done, step)].copy()
-    return found
+        by_count[done] = values[: _points(shift, done, step)].copy()
+    return by_count
 
 
 def _points(shift: float, answers: int, step: float) -> int:

@@ -49,12 +49,9 @@ _BLOCKS = (
 _COUNTS = np.array([*range(1, 13), 14, 16, 20, 24, 28, 29, 32, 40, 48, 64, 65, 96, 128, 192, 256, 384, 512])
 _HEIGHTS = np.concatenate([np.arange(0, 4, 0.25), np.arange(4, 8.26, 0.125)])  # standard deviations
 _GRID = np.arange(265) / 32  # the same, where a table is computed
-_LEAST, _SPAN, _STEPS = (
-    0.75,
-    0.5,
-    65_535,
-)  # share 0 of the file, how far they reach, and how many it tells apart
-_LOUD, _MOST_OF_LOUD = 0.115, 64  # a shift, and answers: with less noise, more of them are not told tightly
+_LEAST, _SPAN = 0.75, 0.5  # share 0 of the file, and how far above it the others reach
+_STEPS = 65_535  # how many shares it tells apart
+_LOUD, _MOST_OF_LOUD = 0.115, 64  # a shift: with less noise, bounds of more answers are too wide
 _SPACING = 0.035  # shifts: the widest spacing of a table
 _OUTWARD = 1e-12
 _DIGESTS = {
