@@ -33,7 +33,7 @@ from mutants import (
     _secret,
     _text,
 )
-from mutants._fork import COMPILED, FAILED, PACKAGE, PASSED, REPOSITORY, Change, fails
+from mutants._fork import COMPILED, FAILED, PACKAGE, PASSED, REPOSITORY, Change, attempt
 
 if TYPE_CHECKING:
     from mutants._mutant import Mutant
@@ -104,7 +104,7 @@ class Workshop:
         if sound.count(mutant.before) != 1:
             raise RuntimeError(f"{mutant.name}: its text occurs {sound.count(mutant.before)} times")
         changed, killer = sound.replace(mutant.before, mutant.after), f"tests/{mutant.killer}"
-        if is_quick(mutant) and fails([killer], Change(PACKAGE / mutant.file, changed)):
+        if is_quick(mutant) and attempt([killer], Change(PACKAGE / mutant.file, changed))[0]:
             return True
         path.write_text(changed, encoding="utf-8")
         try:
@@ -128,7 +128,7 @@ def run(mutants: list[Mutant]) -> list[bool]:
         in_forks = sorted({f"tests/{mutant.killer}" for mutant in mutants if is_quick(mutant)})
         if failure := workshop.failure(killers, fresh=False):
             raise RuntimeError(f"a test fails on sound sources, first mend that:\n{failure}")
-        if in_forks and fails(in_forks, deadline=3600.0):
+        if in_forks and attempt(in_forks, deadline=3600.0)[0]:
             raise RuntimeError(
                 "a test fails on sound sources in a fork only: try the defects one by one (--only)"
             )

@@ -11,6 +11,7 @@ import importlib
 import os
 import re
 import signal
+import tempfile
 import time
 from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
@@ -44,8 +45,8 @@ class Change:
 def load_changed(change: Change) -> None:
     """From now on this process loads the module from the changed text, whichever finder leads to its file.
 
-    A finder of our own would not be asked: old names are found by one of the package that comes first, and
-    pytest looks for the file of a doctest itself.
+    A finder of our own would not be asked: old names are found by one of the package that comes first. What
+    pytest rewrites it reads itself: a file of doctests that it is asked to run. So it must rewrite nothing.
     """
     sound = SourceFileLoader.get_code
 
@@ -57,31 +58,54 @@ def load_changed(change: Change) -> None:
     SourceFileLoader.get_code = get_code
 
 
-def fails(tests: Sequence[str], change: Change | None = None, *, deadline: float = 180.0) -> bool:
-    """Whether one of the tests fails in a fork of this process, or they do not end within so many seconds."""
+class _Record:
+    """A plugin of pytest that writes down which tests begin."""
+
+    def __init__(self, file: int) -> None:
+        self.file = file
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        os.write(self.file, f"{nodeid}\n".encode())
+
+
+def attempt(
+    tests: Sequence[str], change: Change | None = None, *, deadline: float = 400.0
+) -> tuple[bool, list[str]]:
+    """Run tests in a fork of this process, up to the first that fails.
+
+    Returns
+    -------
+    bool
+        Whether one fails, or they do not end within so many seconds.
+    list of str
+        The tests that have begun, in this order; none where a file of tests cannot be loaded.
+    """
     os.chdir(REPOSITORY)
     for name in _LIBRARIES:
         importlib.import_module(name)
-    child = os.fork()
-    if child == 0:
-        os.setsid()
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, 1)
-        os.dup2(null, 2)
-        if change is not None:
-            load_changed(change)
-        try:
-            pytest = importlib.import_module("pytest")
-            status = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-m", "not slow", *tests]))
-        except BaseException:  # noqa: BLE001  (whatever a changed text raises is noticed)
-            status = FAILED
-        os._exit(status)
-    end = time.monotonic() + deadline
-    while time.monotonic() < end:
-        process, status = os.waitpid(child, os.WNOHANG)
-        if process:
-            return os.waitstatus_to_exitcode(status) != PASSED
-        time.sleep(0.02)
-    os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return True
+    with tempfile.TemporaryFile() as record:
+        child = os.fork()
+        if child == 0:
+            os.setsid()
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, 1)
+            os.dup2(null, 2)
+            if change is not None:
+                load_changed(change)
+            try:
+                pytest = importlib.import_module("pytest")
+                options = ["-x", "-q", "-p", "no:cacheprovider", "-m", "not slow", "--assert=plain"]
+                status = int(pytest.main([*options, *tests], plugins=[_Record(record.fileno())]))
+            except BaseException:  # noqa: BLE001  (whatever a changed text raises is noticed)
+                status = FAILED
+            os._exit(status)
+        end, process, status = time.monotonic() + deadline, 0, 0
+        while not process and time.monotonic() < end:
+            time.sleep(0.02)
+            process, status = os.waitpid(child, os.WNOHANG)
+        if not process:
+            os.killpg(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        record.seek(0)
+        names = record.read().decode().splitlines()
+    return not process or os.waitstatus_to_exitcode(status) != PASSED, names
