@@ -9,6 +9,7 @@ import importlib
 import importlib.util
 import inspect
 import re
+import subprocess
 import sys
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -65,6 +66,21 @@ def test_a_changed_module_is_loaded_whichever_finder_leads_to_it(name, monkeypat
     places = importlib.import_module(name.rpartition(".")[0]).__path__
     spec = next(spec for finder in sys.meta_path if (spec := finder.find_spec(name, places)))
     assert "CHANGED" in spec.loader.get_code(name).co_names
+
+
+def test_a_doctest_runs_on_the_changed_text_of_its_file():
+    """Pytest would rewrite the file that it is asked for, from the text on disk."""
+    code = """
+from mutants import _fork
+_fork._LIBRARIES = ()
+path = _fork.PACKAGE / "core" / "curve.py"
+changes = None, _fork.Change(path, "import a_package_that_nobody_has\\n")
+print(*(_fork.attempt(["src/ostraka/core/curve.py"], change)[0] for change in changes))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, cwd=REPOSITORY, text=True, check=True
+    )
+    assert done.stdout.split() == ["False", "True"]
 
 
 def functions(module):
