@@ -16,7 +16,8 @@ No mutant is what cannot change what the code computes:
 - annotations, blocks under ``TYPE_CHECKING`` and functions under ``@overload``: only type checkers read them;
 - ``@lru_cache`` and ``@cache``: whether and how many values are kept decides how long a call takes;
 - ``slots`` of a data class, which decides how much memory its values take;
-- the markers ``*`` and ``/`` of a signature: they decide which calls are refused, as type checkers do.
+- the markers ``*`` and ``/`` of a signature, and ``kw_only`` of a data class: they decide which calls are
+  refused, as type checkers do.
 
 Every survivor is printed with the lines that it changes. ``--again FILE`` reads what was printed and tries
 these again by their text, wherever the lines are now. ``--among`` names the tests, where a few are enough.
@@ -285,7 +286,7 @@ def _meaning(text: str) -> str | None:
             if "overload" in names:
                 node.args.defaults, node.args.kw_defaults, node.body = [], [], [ast.Pass()]
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "dataclass":
-            node.keywords = [keyword for keyword in node.keywords if keyword.arg != "slots"]
+            node.keywords = [keyword for keyword in node.keywords if keyword.arg not in {"slots", "kw_only"}]
     return ast.dump(tree)
 
 

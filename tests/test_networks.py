@@ -141,10 +141,13 @@ def test_a_loss_that_is_not_finite_stops_at_the_last_good_epoch():
     assert np.isfinite(network.logits(X)).all()
 
 
-def test_threads_are_given_back():
+def test_threads_are_given_back(monkeypatch):
     before = torch.get_num_threads()
-    with threads(1) as inside:
-        assert (inside, torch.get_num_threads()) == (1, 1)
+    with threads(3) as inside:
+        assert (inside, torch.get_num_threads()) == (3, 3)
+        monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 5}, raising=False)
+        with threads(None) as allowed:  # at most the processors that this process may use
+            assert (allowed, torch.get_num_threads()) == (2, 2)
     assert torch.get_num_threads() == before
 
 

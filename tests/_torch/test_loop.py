@@ -24,7 +24,7 @@ class Fitting:
         torch.manual_seed(5)
         self.line = nn.Linear(1, 1)
         self.optimizer = torch.optim.Adam(self.line.parameters(), lr=0.1)
-        self.stop_at, self.nan_at, self.steps, self.rates = stop_at, nan_at, 0, []
+        self.stop_at, self.nan_at, self.steps, self.rates, self.values = stop_at, nan_at, 0, [], []
         self.options = {"epochs": 6, "seed": 7, "checkpoint": checkpoint} | options
 
     def loss(self, batch):
@@ -34,7 +34,9 @@ class Fitting:
             raise KeyboardInterrupt
         spoilt = math.nan if self.steps == self.nan_at else 1.0
         noise = 0.01 * torch.randn(len(batch), 1)  # from torch's own generator, as augmentation draws
-        return spoilt * ((self.line(ROWS[batch]) - TARGETS[batch] + noise) ** 2).mean()
+        value = spoilt * ((self.line(ROWS[batch]) - TARGETS[batch] + noise) ** 2).mean()
+        self.values.append(float(value.detach()))
+        return value
 
     def batches(self, generator):
         return torch.randperm(40, generator=generator).split(10)
@@ -62,6 +64,7 @@ def test_the_loss_falls_and_the_line_is_found():
     fitting = Fitting(epochs=60)
     losses = fitting.run()
     assert losses[-1] < losses[0] / 100
+    assert losses == pytest.approx(np.mean(np.reshape(fitting.values, (60, 4)), axis=1))  # of the batches
     assert fitting.weights() == pytest.approx([3, -1], abs=0.1)
 
 

@@ -155,6 +155,21 @@ def test_autoencoder_rows_have_losses_of_their_own():
         torch.testing.assert_close(length, found.norms[k], rtol=1e-4, atol=1e-5)
 
 
+def test_an_autoencoders_loss_is_minus_the_evidence_bound_with_the_laws_of_torch():
+    """Kingma and Welling 2014, equation 3; the variance of a latent number is between exp(-8) and exp(8)."""
+    torch.manual_seed(0)
+    module = Autoencoder(5, hidden=(4,), latent=3).eval()  # the latent law's mean is decoded, without a draw
+    bits, logits = torch.randint(0, 2, (7, 5)).float(), torch.randn(7, 5)
+    with torch.no_grad():
+        module.encoder[-1].bias[3:] = torch.tensor([-20.0, 1.0, 20.0])
+        middle, spread = module.encoder(bits).chunk(2, dim=1)
+        law = torch.distributions.Normal(middle, spread.clamp(-8, 8).div(2).exp())
+        apart = torch.distributions.kl_divergence(law, torch.distributions.Normal(0.0, 1.0)).sum(dim=1)
+        law = torch.distributions.Bernoulli(logits=module.decoder(middle) + logits)
+        likely = law.log_prob(bits).sum(dim=1)
+        torch.testing.assert_close(module.losses(torch.cat([bits, logits], dim=1)), apart - likely)
+
+
 def test_where_a_layer_treats_places_of_a_batch_differently_rows_are_asked_one_by_one(monkeypatch):
     module, losses, rows = made("perceptron")
     norms = per_row.row_gradients(module, losses, rows).norms

@@ -121,6 +121,7 @@ def test_parquet_types_come_out_as_csv_text_would(tmp_path):
         "flag": pa.array([True, False, None]),
         "kind": pa.array(["x", None, "y"]).dictionary_encode(),
         "count": pa.array([7, 8, None]),
+        "large": pa.array([2**53 + 1, -7, None]),  # no float64, as text of so many digits is none
     }
     parquet.write_table(pa.table(columns), path)
     table = read(path)
@@ -129,6 +130,7 @@ def test_parquet_types_come_out_as_csv_text_would(tmp_path):
     assert table.text("count") == ["7", "8", ""]
     np.testing.assert_array_equal(table.numbers("flag")[0], [1.0, 0.0, np.nan])
     np.testing.assert_array_equal(table.numbers("count")[0], [7.0, 8.0, np.nan])
+    np.testing.assert_array_equal(table.numbers("large")[0], [2.0**53, -7.0, np.nan])
 
 
 @pytest.mark.parametrize("kind", [pa.int8(), pa.uint64(), pa.int64()])

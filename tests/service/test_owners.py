@@ -41,6 +41,9 @@ def cap(service, name="alice"):
 def test_two_owners_grant_and_one_does_not(owners):
     assert cap(owners) is None  # the file of keys says 20
     assert owners.label(key="before").status_code == 402
+    with owners.http() as http:
+        nothing = http.get("/v1/budget").json()
+    assert [nothing[name] for name in ("epsilon", "spent", "left", "answers_left")] == [0] * 4
     proposal = post(owners, "olga", "/v1/grants", {"client": "alice", "epsilon": 3})
     assert (proposal.status_code, cap(owners)) == (202, None)
     path = f"/v1/grants/{proposal.json()['proposal']}"

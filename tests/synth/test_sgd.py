@@ -125,6 +125,16 @@ class TestOneStep:
         assert len(clips) > 3
 
 
+@pytest.mark.parametrize("steps", [1, 53, 120])  # an epoch has 1, 1 and 40 of them
+def test_a_training_has_the_steps_that_were_asked_for(steps, monkeypatch):
+    run, samples = training(np.zeros((1, 3)), [0]), []
+    monkeypatch.setattr(
+        private_steps.PrivateTraining, "step", lambda _, sample: (samples.append(sample), torch.zeros(()))[1]
+    )
+    run.run(steps=steps, learning_rate=0.1, seed=0)
+    assert len(samples) == steps
+
+
 class TestThePrice:
     def test_is_that_of_steps_of_one_sampled_gaussian(self):
         curve = mechanism(steps=300, sampling_rate=0.01, sigma=1.2).curve()

@@ -6,12 +6,13 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
+from scipy.ndimage import affine_transform
 from sklearn.datasets import load_digits, load_iris
 from sklearn.exceptions import NotFittedError
 
 from ostraka.data.nearest import INVARIANCES, transforms
 from ostraka.voters import GraphCells, QuantileCells
-from ostraka.voters.cells import reach
+from ostraka.voters.cells import affinity, reach
 
 IMAGES, DIGITS = load_digits(return_X_y=True)
 PUBLIC, PRIVATE = IMAGES[:250], IMAGES[250:]
@@ -20,6 +21,32 @@ PUBLIC, PRIVATE = IMAGES[:250], IMAGES[250:]
 @pytest.fixture(scope="module")
 def cells():
     return GraphCells(image_shape=(8, 8)).fit(PUBLIC)
+
+
+def test_images_are_changed_as_scipy_changes_them():
+    """Linear interpolation about the middle; what lies outside is 0."""
+    turn = [[[math.cos(a), -math.sin(a)], [math.sin(a), math.cos(a)]] for a in (0.17, -0.17)]
+    down, right = 0.0875 * 6, 0.0875 * 9
+    changes = [(np.eye(2), move) for move in ((0, 0), (0, right), (0, -right), (down, 0), (-down, 0))]
+    others = [*turn, np.eye(2) / 1.12, np.eye(2) / 0.9, [[1, 0.15], [0, 1]], [[1, -0.15], [0, 1]]]
+    changes += [(np.array(linear), (0, 0)) for linear in others]
+    images, middle = np.random.default_rng(0).random((3, 6, 9)), np.array([2.5, 4.0])
+    for (linear, move), matrix in zip(changes, transforms((6, 9), INVARIANCES), strict=True):
+        offset = middle - linear @ (middle + move)
+        expected = [affine_transform(x, linear, offset, order=1, mode="grid-constant") for x in images]
+        np.testing.assert_allclose((images.reshape(3, -1) @ matrix).reshape(3, 6, 9), expected, atol=1e-12)
+
+
+def test_the_scale_of_an_affinity_is_the_distance_of_the_furthest_neighbour():
+    """Zelnik-Manor and Perona 2004, section 2.1: exp(-d² / s_i s_j); an edge is its heavier way."""
+    rng = np.random.default_rng(0)
+    places = np.array([rng.choice(np.delete(np.arange(7), i), 3, replace=False) for i in range(7)])
+    squares = np.sort(rng.random((7, 3)), axis=1)
+    expected = np.zeros((7, 7))
+    for i, j, square in zip(np.repeat(np.arange(7), 3), places.ravel(), squares.ravel(), strict=True):
+        expected[i, j] = math.exp(-square / math.sqrt(squares[i, 2] * squares[j, 2]))
+    found = affinity(places, squares).toarray()
+    np.testing.assert_allclose(found, np.maximum(expected, expected.T), atol=1e-8)
 
 
 class TestGraphCells:

@@ -159,6 +159,18 @@ def test_a_ray_of_somebody_else_on_this_machine_is_not_joined_unless_it_is_named
     assert options["address"] == (address or "local")
 
 
+def test_a_batch_that_dask_gave_up_is_one_that_was_lost(monkeypatch):
+    distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install '.[dask]'")
+    monkeypatch.setattr(distributed, "get_client", object)
+
+    class Killed:
+        def result(self):
+            raise distributed.KilledWorker("task", None, 3)
+
+    with pytest.raises(voting.LostError, match="KilledWorker"):
+        voting.open_cluster("dask").answer(Killed())
+
+
 def test_without_a_dask_client_one_is_started_which_stays_the_sessions(monkeypatch):
     distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install '.[dask]'")
     started = []

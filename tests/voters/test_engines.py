@@ -59,6 +59,14 @@ def test_heavy_work_goes_to_a_pool_and_keeps_its_order(monkeypatch):
     assert sum(batches) == len(ITEMS), "and nothing twice"
 
 
+@pytest.mark.parametrize("n_jobs", [1, 2, 4, 9])
+def test_a_worker_of_a_cluster_has_about_four_batches(n_jobs):
+    batches = _engines._batches(range(1000), n_jobs)
+    assert [item for batch in batches for item in batch] == list(range(1000))
+    assert 3.5 * n_jobs < len(batches) <= 4 * n_jobs
+    assert len({len(batch) for batch in batches[:-1]}) == 1
+
+
 def test_work_that_waits_for_a_busy_machine_does_not_go_to_a_pool(monkeypatch):
     monkeypatch.setattr(_engines, "_TRY_ALONE", 0.1)
     monkeypatch.setattr(_engines, "_WORTH_A_POOL", 0.1)

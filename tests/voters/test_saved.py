@@ -1,5 +1,6 @@
 """Saved teachers vote as they did; a changed file, an unknown type or a stranger's list is refused."""
 
+import contextlib
 import dataclasses
 import hashlib
 import io
@@ -7,6 +8,7 @@ import json
 import os
 import stat
 import zipfile
+from multiprocessing import Pipe
 
 import numpy as np
 import pytest
@@ -22,7 +24,7 @@ from sklearn.tree import DecisionTreeClassifier
 from ostraka import GNMax, LNMax, TeacherEnsemble, Threshold
 from ostraka.consistent import Consistent
 from ostraka.voters import SavedTeachers
-from ostraka.voters.saved import _is_index
+from ostraka.voters.saved import READY, VotersAwayError, _is_index, _Part
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(240, 3))
@@ -97,6 +99,17 @@ def test_rows_of_a_table_go_through_the_encoder_they_came_with(tmp_path):
     after = SavedTeachers.load(tmp_path / "teachers")
     assert {name: getattr(after, name) for name in shape} == shape
     np.testing.assert_array_equal(after.encoder.transform(cells), encoder.transform(cells))
+
+
+@pytest.mark.parametrize(("word", "error"), [(READY, None), (b"", ValueError), (None, VotersAwayError)])
+def test_a_process_of_teachers_is_waited_for_until_it_says_that_it_is_ready(word, error):
+    mine, its = Pipe()
+    with mine, its:
+        if word is not None:
+            its.send_bytes(word)
+        its.close()
+        with contextlib.nullcontext() if error is None else pytest.raises(error):
+            _Part(None, mine).wait()
 
 
 def test_only_the_owner_may_read_the_files(folder):
