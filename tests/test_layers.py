@@ -265,7 +265,7 @@ KNOWN = {
     ("core/imports.py", "_trusted_types"),
     ("core/imports.py", "_utils"),
     ("learn/handover.py", "_label_binarizer"),
-    ("learn/keys.py", "_counts_student"),
+    ("learn/session.py", "_counts_student"),
     ("nets/private.py", "_version"),
     ("parties/models.py", "_multilayer_perceptron"),
     ("voters/kinds.py", "_nearest_centroid"),

@@ -19,7 +19,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from ostraka import Budget, GNMax, Ledger
 from ostraka.data.labels import CodedLabels
-from ostraka.learn import keys as _keys
+from ostraka.learn import session as _keys
 from ostraka.learn.session import Seeds
 from ostraka.students import Distilled
 
