@@ -78,7 +78,7 @@ MUTANTS = [
     ),
     Mutant(
         "opposite lines of one class are forgotten",
-        "voters/cells.py",
+        "voters/rows.py",
         "total += max(2 * int(size.max()), same_class)",
         "total += 2 * int(size.max())",
         "voters/test_cells.py::TestReach::test_opposite_lines_of_one_class_move_further_than_two_classes",
@@ -107,7 +107,7 @@ MUTANTS = [
     ),
     Mutant(
         "a unit that is left out has a line of average length",
-        "voters/cells.py",
+        "voters/rows.py",
         "            total += int(size.max())\n",
         "            total += int(size.mean())\n",
         "voters/test_cells.py::TestReach::test_is_the_largest_move_of_a_table_by_enumeration",

@@ -12,7 +12,8 @@ from sklearn.exceptions import NotFittedError
 
 from ostraka.data.nearest import INVARIANCES, transforms
 from ostraka.voters import GraphCells, QuantileCells
-from ostraka.voters.cells import affinity, reach
+from ostraka.voters.cells import affinity
+from ostraka.voters.rows import reach
 
 IMAGES, DIGITS = load_digits(return_X_y=True)
 PUBLIC, PRIVATE = IMAGES[:250], IMAGES[250:]

@@ -837,8 +837,11 @@ def _days(stamps: Any) -> np.ndarray:
     return np.array(seconds.to_numpy(zero_copy_only=False)) / _DAY
 
 
-def rows(X: Any, estimator: Any) -> Any:
-    """Check the rows. CSR matrices and data frames keep their type."""
+def rows(X: Any, estimator: Any, *, single: bool = False) -> Any:
+    """Check the rows. CSR matrices and data frames keep their type.
+
+    ``single``: numbers as float32, for a torch network; a sparse matrix stays sparse until it is trained on.
+    """
     from scipy.sparse import issparse
     from sklearn.utils import get_tags
 
@@ -849,7 +852,14 @@ def rows(X: Any, estimator: Any) -> Any:
     floats = isinstance(values, np.ndarray) and values.dtype.kind == "f"
     if floats and not np.isfinite(values).all() and not get_tags(estimator).input_tags.allow_nan:
         raise ValueError(f"X of shape {X.shape} must be finite: drop or fill the rows with NaN or infinity")
-    return X
+    if not single:
+        return X
+    try:
+        with np.errstate(over="ignore"):  # a value that is too large makes its teacher fail
+            return X.astype(np.float32) if issparse(X) else np.asarray(X, dtype=np.float32)
+    except (TypeError, ValueError):  # its text would quote a value
+        pass
+    raise ValueError("X must hold numbers only, for a torch network: encode its text first")
 
 
 def selected(X: Any, rows: np.ndarray) -> Any:

@@ -81,17 +81,16 @@ def begin(model: PATEClassifier | PATEFM, data: Data, plan: Planned, *, digests:
     ValueError
         The ledger has another delta, or the manifest belongs to other data.
     """
-    if model.ledger is not None or model.manifest is not None or not isinstance(model.random_state, int):
-        return _new(model, data, plan, digests)  # which is never the same as another
-    settings = {name: value for name, value in model.get_params(deep=False).items() if name not in _NO_MATTER}
-    content = digest(settings, *map(_content, data)).encode()
-    name = hashlib.blake2b(content, key=_KEY).digest()
-    session = _OPEN.get(name)
-    return _OPEN.setdefault(name, _new(model, data, plan, digests)) if session is None else session
-
-
-def _new(model: PATEClassifier | PATEFM, data: Data, plan: Planned, digests: np.ndarray) -> Session:
-    """A new session. No other place of this package or the command line deals units to teachers."""
+    name = b""  # of a fit that no other is the same as
+    if model.ledger is None and model.manifest is None and isinstance(model.random_state, int):
+        settings = {
+            key: value for key, value in model.get_params(deep=False).items() if key not in _NO_MATTER
+        }
+        content = digest(settings, *map(_content, data)).encode()
+        name = hashlib.blake2b(content, key=_KEY).digest()
+        if (session := _OPEN.get(name)) is not None:
+            return session
+    # no other place of this package or the command line deals units to teachers
     manifest: Any = model.manifest
     if manifest is None:
         manifest = partition(data.units, n_teachers=plan.n_teachers)
@@ -102,39 +101,34 @@ def _new(model: PATEClassifier | PATEFM, data: Data, plan: Planned, digests: np.
             if path.exists():
                 text = path.read_bytes()
             else:
-                text = files.create(path, partition(data.units, n_teachers=plan.n_teachers).to_json())
+                new = partition(data.units, n_teachers=plan.n_teachers)
+                text = files.create(path, new.to_json())
             manifest = Manifest.from_json(text.decode())
         manifest.check(data.units)
-    ledger = model.ledger
+    ledger, secret = model.ledger, _PROCESS_SECRET
     if not isinstance(ledger, Ledger):
         if ledger is None:
             warn_of_refits(digests)
         where = ":memory:" if ledger is None else os.fspath(ledger)
-        if ledger is not None and Path(where).is_dir():  # of tables: this one's is found by its rows
-            ledger = _of_table(
-                Tables(where), data, Budget(epsilon=model.epsilon or 0.0, delta=plan.delta, adaptive=False)
-            )
-            return Session(ledger, manifest, _PROCESS_SECRET, digests)
-        old = where != ":memory:" and Path(where).exists()  # a ledger that is there keeps its own budget
+        of_tables = ledger is not None and Path(where).is_dir()
+        # a ledger that is there keeps its own budget
+        old = where != ":memory:" and not of_tables and Path(where).exists()
         budget = None if old else Budget(epsilon=model.epsilon or 0.0, delta=plan.delta, adaptive=False)
-        ledger = Ledger(where, budget=budget)
+        if of_tables:  # this table's is found by its rows, and charged by one in memory
+            if isinstance(data.X, ParquetRows):
+                raise ValueError("rows stay in their files: pass ledger= with the path of one file")
+            account = Tables(where).account(None, data.groups, rows=data.X)
+            ledger = TableLedger(":memory:", budget=budget, account=account, run=os.urandom(8).hex())
+        else:
+            ledger = Ledger(where, budget=budget)
     if ledger.budget.delta != plan.delta:
         raise ValueError(
             f"delta must be the ledger's, {ledger.budget.delta:g}, got {plan.delta:g}: leave it out"
         )
-    if ledger.path == ":memory:" or "://" in ledger.path:
-        return Session(ledger, manifest, _PROCESS_SECRET, digests)
-    return Session(ledger, manifest, files.create(f"{ledger.path}.secret", os.urandom(32)), digests)
-
-
-def _of_table(tables: Tables, data: Data, budget: Budget) -> TableLedger:
-    """A ledger in memory for one fit, which charges that of its table."""
-    if isinstance(data.X, ParquetRows):
-        raise ValueError(  # noqa: TRY004  (a choice of the user's)
-            "rows stay in their files: pass ledger= with the path of one file"
-        )
-    account = tables.account(None, data.groups, rows=data.X)
-    return TableLedger(":memory:", budget=budget, account=account, run=os.urandom(8).hex())
+    if ledger.path != ":memory:" and "://" not in ledger.path:
+        secret = files.create(f"{ledger.path}.secret", os.urandom(32))
+    session = Session(ledger, manifest, secret, digests)
+    return _OPEN.setdefault(name, session) if name else session
 
 
 def _content(part: Any) -> Any:

@@ -111,7 +111,6 @@ def smooth(weights: scipy.sparse.csr_array, n_features: int) -> tuple[np.ndarray
     return values[order], vectors[:, order]
 
 
-_RELATIONS = ("replace-one", "zero-out")  # the number of units is public in both
 FINEST = 2**20  # of a line: squares of its length are whole numbers in floats
 _WARD_BY_ALL_PAIRS = 3000  # rows; beyond, only neighbours in the graph are merged
 
@@ -299,34 +298,6 @@ def check_resolution(resolution: int, *, least: int = 1) -> None:
     check.integer(resolution=resolution, least=least)
     if resolution > FINEST:
         raise ValueError(f"resolution must be at most {FINEST:,}, got {resolution!r}")
-
-
-def check_relation(relation: str) -> None:
-    """Raise ValueError unless tables of counts can promise this neighbouring relation."""
-    check.one_of(relation=relation, allowed=_RELATIONS)
-
-
-def reach(codebooks: Sequence[np.ndarray], relation: str = "replace-one") -> float:
-    """Return the largest Euclidean norm by which replacing one row can change the table.
-
-    Replaced by a row of another class, both lines move; of the same class, their difference; by nothing,
-    one line, and ``"zero-out"`` replaces rows by nothing else. Columns add up as squares. Exact in integers,
-    then one square root.
-    """
-    check_relation(relation)
-    total = 0
-    for book in codebooks:
-        lines = np.unique(book, axis=0).astype(np.float64)  # integers: products below 2^53 are exact
-        size = np.einsum("ij,ij->i", lines, lines)
-        if relation == "zero-out":
-            total += int(size.max())
-            continue
-        same_class = max(
-            int((size[start : start + 256, None] + size - 2 * (lines[start : start + 256] @ lines.T)).max())
-            for start in range(0, len(lines), 256)
-        )
-        total += max(2 * int(size.max()), same_class)
-    return math.sqrt(total)
 
 
 def digest(codebooks: Sequence[np.ndarray]) -> str:

@@ -21,24 +21,53 @@ from ostraka.core.randomness import os_keyed
 from ostraka.data.labels import CLASSES_FROM_Y, Labels
 from ostraka.data.parquet import ParquetRows
 from ostraka.data.units import Manifest, count, numbered, partition
-from ostraka.voters.cells import FINEST, check_relation, reach
+from ostraka.voters.cells import FINEST
 from ostraka.voters.spectrum import FeatureCells as FeatureCells  # noqa: PLC0414  (read from here)
 from ostraka.voters.spectrum import Spectrum, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from ostraka.voters.cells import Cells
 
 EXACT = 2.0**52  # sums of floats
 _FURTHEST = 4.0  # of log odds: no row is sure beyond
 _MOST = 2.0**62  # in a table of int64
+_RELATIONS = ("replace-one", "zero-out")  # the number of units is public in both
 _TWO = 2  # classes, whose difference needs less noise than their sums
 
 
 def own_features(cells: Any) -> bool:
     """Whether a row adds a line of its own instead of one of a codebook."""
     return hasattr(cells, "lines") and not hasattr(cells, "codes")
+
+
+def check_relation(relation: str) -> None:
+    """Raise ValueError unless tables of counts can promise this neighbouring relation."""
+    check.one_of(relation=relation, allowed=_RELATIONS)
+
+
+def reach(codebooks: Sequence[np.ndarray], relation: str = "replace-one") -> float:
+    """Return the largest Euclidean norm by which replacing one row can change the table.
+
+    Replaced by a row of another class, both lines move; of the same class, their difference; by nothing,
+    one line, and ``"zero-out"`` replaces rows by nothing else. Columns add up as squares. Exact in integers,
+    then one square root.
+    """
+    check_relation(relation)
+    total = 0
+    for book in codebooks:
+        lines = np.unique(book, axis=0).astype(np.float64)  # integers: products below 2^53 are exact
+        size = np.einsum("ij,ij->i", lines, lines)
+        if relation == "zero-out":
+            total += int(size.max())
+            continue
+        same_class = max(
+            int((size[start : start + 256, None] + size - 2 * (lines[start : start + 256] @ lines.T)).max())
+            for start in range(0, len(lines), 256)
+        )
+        total += max(2 * int(size.max()), same_class)
+    return math.sqrt(total)
 
 
 def ballot_of(cells: Any, n_classes: int, *, parts: int, relation: str = "replace-one") -> tuple[int, float]:

@@ -263,7 +263,6 @@ _WAVE = 0.5 * math.sqrt(2)  # their size, divided by the frequency: half of a st
 _END = 0.01  # share of public rows beyond each end of a number's range
 _MOST_COLUMNS = 150  # of a dictionary; a wider table is taken as numbers of one kind
 _MOST_OF_SUMS, _MOST_OF_KERNEL = 200, 500  # components
-_QUIET, _MANY = 1 / 6000, 2000  # noise, and public rows, with which interactions pay
 _CENTRES_BESIDE_SUMS = 800  # public rows of the kernel
 _SHARE = 0.2  # prior variance of all that it adds, where that of all sums of functions is 1
 _LEAST = 1e-6  # of the largest variance
@@ -396,7 +395,7 @@ class Spectrum(FeatureCells):
         Length of a line, in units of the counts: its entries are rounded to integers. Public.
     interactions : bool, default False
         Add what a Gaussian kernel of the functions says beyond their sum: it costs noise, which many private
-        rows pay for (:func:`many_rows`). Public.
+        rows pay for; the way of the filter decides. Public.
     noise : float >= 0, default 0
         Standard deviation of each number in the average of all rounds' mean gradients, where a row adds
         length 1 at the most. Public.
@@ -532,22 +531,3 @@ def filled(variances: Sequence[float] | np.ndarray, noise: float) -> np.ndarray:
     heights = (1 + np.cumsum(deep)) / np.arange(1, len(deep) + 1)
     height = heights[np.flatnonzero(heights >= deep)[-1]]
     return np.asarray(np.maximum(0.0, height - ground))
-
-
-def many_rows(noise: float, n_public: int) -> bool:
-    """Whether private rows pay for interactions, by public numbers alone.
-
-    The rule was chosen on tables of the stated half of ``python -m bench tables``.
-
-    Parameters
-    ----------
-    noise : float
-        As of :class:`Spectrum`.
-    n_public : int
-
-    Examples
-    --------
-    >>> many_rows(1e-4, 6000), many_rows(1e-3, 6000)
-    (True, False)
-    """
-    return noise < _QUIET and n_public >= _MANY

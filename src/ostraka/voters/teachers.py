@@ -131,8 +131,7 @@ class TeacherEnsemble(BaseEstimator):
         if isinstance(X, str | os.PathLike):
             X, y, groups = opened(Path(X), y, groups)
         if not isinstance(X, ParquetRows):
-            X = rows(X, self.estimator if network is None else network)
-            X = X if network is None else as_float32(X)
+            X = rows(X, network or self.estimator, single=network is not None)
         elif network is not None:
             raise ValueError("networks train in this process: X must be an array, got Parquet files")
         self.notes_ = [] if classes is not None else [CLASSES_FROM_Y]
@@ -196,7 +195,7 @@ class TeacherEnsemble(BaseEstimator):
         """
         check_is_fitted(self, "teachers_")
         network = as_network(self.estimator)
-        X = rows(X, self.estimator if network is None else network)
+        X = rows(X, network or self.estimator, single=network is not None)
         if X.shape[1] != self.n_features_in_:
             raise ValueError(
                 f"X has {X.shape[1]} features, but the teachers were trained on {self.n_features_in_}"
@@ -206,7 +205,7 @@ class TeacherEnsemble(BaseEstimator):
             predictions = self._spread(partial(vote, X, n_classes), self.teachers_, "votes")
         else:
             on_progress = partial(self._report, "votes")
-            predictions = predict(self.teachers_, as_float32(X), n_classes=n_classes, on_progress=on_progress)
+            predictions = predict(self.teachers_, X, n_classes=n_classes, on_progress=on_progress)
         failed = np.array([ballots.failed for ballots in predictions])
         if (failed > self._failed).any():
             self._failed |= failed
@@ -248,13 +247,12 @@ class TeacherEnsemble(BaseEstimator):
             The estimator raised. The message contains nothing private.
         """
         network = as_network(self.estimator)
-        teacher = self.estimator if network is None else network
-        X = rows(X, teacher)
-        X = X if network is None else as_float32(X)
-        n_rows = max(n_rows, 10 * n_classes)
+        teacher = network or self.estimator
+        X = rows(X, teacher, single=network is not None)
+        numbers = np.arange(max(n_rows, 10 * n_classes))
+        sample = selected(X, numbers % X.shape[0])
         try:
-            numbers = np.arange(n_rows)
-            dry_run(teacher, selected(X, numbers % X.shape[0]), numbers % n_classes)
+            dry_run(teacher, sample, numbers % n_classes)
         except Exception as error:
             raise ValueError(
                 f"{self.estimator!r} cannot be trained; on public rows with made-up labels it raises: {error}"
@@ -319,16 +317,6 @@ def as_network(estimator: Any) -> TorchClassifier | None:
         return estimator
     torch = sys.modules.get("torch")  # imported already if the estimator is a module
     return TorchClassifier(estimator) if torch and isinstance(estimator, torch.nn.Module) else None
-
-
-def as_float32(X: Any) -> Any:
-    """Rows as float32. A sparse matrix stays sparse until a shard is trained."""
-    try:
-        with np.errstate(over="ignore"):  # a value that is too large makes its teacher fail
-            return X.astype(np.float32) if scipy.sparse.issparse(X) else np.asarray(X, dtype=np.float32)
-    except (TypeError, ValueError):  # its text would quote a value
-        pass
-    raise ValueError("X must hold numbers only, for a torch network: encode its text first")
 
 
 def train_networks(

@@ -18,7 +18,7 @@ from ostraka.learn.students.filter import KalmanLinear, KalmanLogistic, chances
 from ostraka.learn.ways.counts import Fixed
 from ostraka.learn.ways.rounds import Tables, TablesPlan, tables_within
 from ostraka.voters.rows import DISTANCES, RowVoter, ValueVoter, balanced_residuals, summed
-from ostraka.voters.spectrum import Spectrum, many_rows
+from ostraka.voters.spectrum import Spectrum
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 _ROUNDS = 5
 _PARTS = 64  # of a residual, at most
+# Noise, and public rows, with which private rows pay for interactions: chosen on tables of the stated half of
+# ``python -m bench tables``.
+_QUIET, _MANY = 1 / 6000, 2000
 _MOST_SIGMA = 1e4  # of a plan: tables of the noise take a quarter of a second
 
 
@@ -137,7 +140,8 @@ class Filter(Tables):
         )
         noise = _noise(mechanism, parts * spectrum.resolution, facts.n_units)
         settings = {name: getattr(spectrum, name) for name in spectrum.get_params(deep=False)}
-        chosen = {} if cells is not None else {"interactions": many_rows(noise, public.shape[0])}
+        pays = noise < _QUIET and public.shape[0] >= _MANY  # by public numbers alone
+        chosen = {} if cells is not None else {"interactions": pays}
         # of this noise; not a clone, so that a transformer stays fitted
         spectrum = type(spectrum)(**settings | chosen | {"noise": noise}).fit(public)
         plan = cls.kind(

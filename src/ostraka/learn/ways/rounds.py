@@ -14,7 +14,6 @@ import numpy as np
 from ostraka.core.door import release
 from ostraka.learn.students.counts import GradientLogistic
 from ostraka.learn.ways.counts import Counts, CountsPlan, featured, least_table, require_heard
-from ostraka.voters.cells import numbers
 from ostraka.voters.rows import FeatureCells, own_features, residual_sums
 
 if TYPE_CHECKING:
@@ -187,26 +186,26 @@ class Rounds(Tables):
             raise ValueError(
                 "groups must be None for way='rounds': keep one row of each person, or pass way='counts'"
             )
-        if cells is None:
-            try:
-                numbers(public, "X_public")
-            except ValueError as error:
-                raise ValueError(
-                    f"{error} for way='rounds': pass way='counts', or cells=FeatureCells(encoder) with an "
-                    "encoder of columns that was fitted on public rows"
-                ) from None
-            cells = FeatureCells()
-        several = cells if isinstance(cells, list | tuple) else (cells,)
+        several = cells if isinstance(cells, list | tuple) else (FeatureCells() if cells is None else cells,)
         own = next(filter(own_features, several), None)
         if own is None:
             raise ValueError(
                 "cells must have features of each row's own for way='rounds': pass FeatureCells, got "
                 f"{cells!r}"
             )
-        cells = copy.deepcopy(own)
-        if hasattr(cells, "resolution"):
-            cells.resolution = min(cells.resolution, _RESOLUTION)
-        return cls.of_cells(cells.fit(public), facts)
+        own = copy.deepcopy(own)
+        if hasattr(own, "resolution"):
+            own.resolution = min(own.resolution, _RESOLUTION)
+        try:
+            own.fit(public)
+        except ValueError as error:
+            if cells is not None:
+                raise
+            raise ValueError(
+                f"X_public gives no features for way='rounds': {error}. Pass way='counts', or "
+                "cells=FeatureCells(encoder) with an encoder of columns that was fitted on public rows"
+            ) from None
+        return cls.of_cells(own, facts)
 
     @classmethod
     def of_cells(cls, cells: Any, facts: Facts) -> Rounds:
