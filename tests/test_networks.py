@@ -1,5 +1,7 @@
 """A network as a scikit-learn classifier: the contract, the errors, the same weights for the same seed."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from sklearn.model_selection import train_test_split
 from torch import nn
 
 from ostraka.core.check import TrainingDiverged
+from ostraka.nets.generative import convolutional, strided
 from ostraka.nets.training import device, threads
 from ostraka.networks import TorchClassifier
 from tests.students.conftest import checks_of_scikit_learn
@@ -32,6 +35,13 @@ def test_the_named_networks_learn_digits(module, least):
     network = TorchClassifier(module, **QUICK | {"epochs": epochs}).fit(X, Y)
     assert network.score(X_TEST, Y_TEST) > least
     assert network.losses_[-1] < network.losses_[0]
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 13, 18)])
+def test_convolutions_give_one_logit_a_class_whatever_the_sides_are(shape):
+    images = torch.zeros(2, math.prod(shape))
+    for made in (convolutional, strided):
+        assert made(images.shape[1], 5, shape=shape).eval()(images).shape == (2, 5)
 
 
 def test_probabilities_are_the_softmax_of_the_logits():

@@ -188,14 +188,17 @@ def test_kept_documents_are_served_over_http_and_what_is_refused_is_said_as_by_o
     assert (run / "documents" / saved.FILE).stat().st_mode & 0o077 == 0
     model = json.loads((run / "documents" / saved.FILE).read_text())["model"]
     assert model == str(run.resolve().with_name("tiny.gguf"))  # wherever the service is started
+    keys = (run / "service").rename(run / "keys")
     typed("serve", run, "--epsilon", "30", "--delta", "1e-5", "--check", "--json")
+    assert (run / "service").stat().st_mode & 0o777 == 0o700
+    for file in keys.iterdir():
+        file.rename(run / "service" / file.name)
     facts = json.loads(capsys.readouterr().out)
     assert (facts["documents"], facts["unit"], facts["left"]) == (len(NOTES), "document", 30.0)
     apps = []
     monkeypatch.setattr(server, "run", lambda app, **_: apps.append(app))
     typed("serve", run, "--pace", "0.05")
     said = capsys.readouterr().err
-    assert (run / "service").stat().st_mode & 0o777 == 0o700
     assert "epsilon 30 of 30 is left" in said
     assert "plot" not in said
     with running(apps[0]) as (url, *_), client(url, {"authorization": f"Bearer {key}"}) as http:

@@ -259,6 +259,13 @@ def test_each_method_has_a_copy_of_an_odd_table_or_refuses_before_the_charge(
         assert 0 < ledger.epsilon() <= 2.0
 
 
+@pytest.mark.parametrize(("n_columns", "method"), [(50, "particles"), (51, "forest")])
+def test_particles_are_the_default_up_to_50_columns(n_columns, method):
+    schema, _ = wide(n_columns, 1)
+    usual, same = (TableGenerator(schema, method=m).mechanism(persons=False) for m in ("auto", method))
+    assert usual == same
+
+
 @pytest.mark.slow  # 60 columns have a quick test above
 def test_a_table_of_200_columns_has_a_copy():
     schema, rows = wide(200, 50)
