@@ -10,11 +10,11 @@ import sys
 
 import numpy as np
 import pytest
-import skops.io
 from pyarrow import parquet
 
 import ostraka.cli
 from ostraka.accounting import propose
+from ostraka.core.imports import skops_io
 from ostraka.core.result import Result
 from ostraka.learn import cli as _show
 from ostraka.voters import SavedTeachers
@@ -134,7 +134,7 @@ def test_fixmatch_by_counts_leaves_plain_scikit_learn(tmp_path, monkeypatch):
     assert code == 0, err
     record = json.loads((tmp_path / "run" / "result.json").read_text())
     assert (record["settings"]["way"], record["settings"]["student"]) == ("counts", "FixMatch")
-    types = skops.io.get_untrusted_types(file=tmp_path / "run" / "student.skops")
+    types = skops_io().get_untrusted_types(file=tmp_path / "run" / "student.skops")
     assert all(name.startswith("sklearn.") for name in types)
 
 

@@ -6,8 +6,8 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-import skops.io
 
+from ostraka.core.imports import skops_io
 from ostraka.text.models import END, Token, greedy
 from tests.cli.learning import charges, learn
 from tests.voters.conftest import BAD, GOOD, PUBLIC
@@ -53,7 +53,7 @@ def test_prompts_vote_and_the_student_learns_from_the_columns(endpoint, tmp_path
     assert record["utility"]["answered"] == 4
     assert len(charges(tmp_path)) == 1
     assert "6 prompts show at most 3 private rows each." in record["upper"]["not_protected"]
-    assert skops.io.load("run/student.skops").predict(reviews(5, seed=2)).shape == (5,)
+    assert skops_io().load("run/student.skops").predict(reviews(5, seed=2)).shape == (5,)
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-import skops.io
 from pyarrow import parquet
 
 import ostraka
+from ostraka.core.imports import skops_io
 from tests.cli.learning import FILES, HAS_ONNX, charges, interrupt_at, learn
 
 BOUNDS = ("--target", "price", "--bounds", "0:20")
@@ -58,7 +58,7 @@ def test_a_number_is_learned_by_command_and_handed_over(here):
     assert "R², explained share" in (here / "run" / "report.html").read_text()
     assert "pipeline_tag: tabular-regression" in (here / "run" / "model-card.md").read_text()
     assert len(charges(here)) == 6
-    student = skops.io.load(here / "run" / "student.skops", trusted=[])
+    student = skops_io().load(here / "run" / "student.skops", trusted=[])
     rows = pd.read_csv("public.csv")
     said = parquet.read_table("run/labels.parquet").to_pydict()
     np.testing.assert_allclose(student.predict(rows.iloc[said["row"]]), said["number"])

@@ -3,9 +3,9 @@
 import numpy as np
 import pandas as pd
 import pytest
-import skops.io
 
 from ostraka import PATEClassifier
+from ostraka.core.imports import skops_io
 
 
 def visits(n: int, *, seed: int) -> tuple[pd.DataFrame, np.ndarray]:
@@ -37,8 +37,8 @@ def test_bins_of_a_data_frame_are_a_scikit_learn_model(of_frame):
     rows.loc[3, "ward"] = "unheard of"
     rows.loc[4, "ward"] = None
     content = of_frame.export("skops")
-    assert skops.io.get_untrusted_types(data=content) == ["numpy.dtype"]  # of scikit-learn's imputer
-    plain = skops.io.loads(content, trusted=["numpy.dtype"])
+    assert skops_io().get_untrusted_types(data=content) == ["numpy.dtype"]  # of scikit-learn's imputer
+    plain = skops_io().loads(content, trusted=["numpy.dtype"])
     np.testing.assert_array_equal(plain.predict(rows), of_frame.predict(rows))
     sure = plain.predict_proba(rows[["days", "ward", "age"]])  # columns are found by name
     np.testing.assert_allclose(sure, of_frame.predict_proba(rows), atol=0.05)

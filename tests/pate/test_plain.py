@@ -3,12 +3,12 @@
 import numpy as np
 import pandas as pd
 import pytest
-import skops.io
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
 from ostraka import ABSTAIN
+from ostraka.core.imports import skops_io
 from ostraka.learn.handover import by_name, plain, table_model
 from ostraka.learn.ways.filter import SpectrumRegressor, SpectrumStudent
 from ostraka.students import AugmentedSVM, Distilled
@@ -43,10 +43,10 @@ def test_a_plain_student_predicts_the_same_and_is_of_scikit_learn_alone(kind, n_
     np.testing.assert_array_equal(made.predict(X), student.predict(X))
     assert made.classes_.tolist() == NAMES[:n_classes].tolist()
     assert made.predict_proba(X[:5]).shape == (5, n_classes)
-    data = skops.io.dumps(made)
-    named = skops.io.get_untrusted_types(data=data)  # skops knows linear models, and asks about trees
+    data = skops_io().dumps(made)
+    named = skops_io().get_untrusted_types(data=data)  # skops knows linear models, and asks about trees
     assert all(name.startswith("sklearn.") for name in named)
-    np.testing.assert_array_equal(skops.io.loads(data, trusted=named).predict(X), made.predict(X))
+    np.testing.assert_array_equal(skops_io().loads(data, trusted=named).predict(X), made.predict(X))
 
 
 @pytest.mark.parametrize("n_classes", [2, 10])
@@ -58,10 +58,10 @@ def test_convolutions_are_a_plain_perceptron(n_classes):
     made = plain(student, X[:400], labels)
     np.testing.assert_array_equal(made.predict(X), student.predict(X))
     np.testing.assert_allclose(made.predict_proba(X), student.predict_proba(X), atol=1e-4)
-    data = skops.io.dumps(made)
-    named = skops.io.get_untrusted_types(data=data)
+    data = skops_io().dumps(made)
+    named = skops_io().get_untrusted_types(data=data)
     assert all(name.startswith("sklearn.") for name in named)
-    np.testing.assert_array_equal(skops.io.loads(data, trusted=named).predict(X), made.predict(X))
+    np.testing.assert_array_equal(skops_io().loads(data, trusted=named).predict(X), made.predict(X))
 
 
 def test_a_network_with_pooling_is_kept_as_it_is():
@@ -87,7 +87,7 @@ def test_the_support_vectors_of_a_student_of_counts_are_plain():
     assert type(made).__module__.startswith("sklearn.")
     np.testing.assert_array_equal(made.predict(X), student.predict(X))
     np.testing.assert_allclose(made.predict_proba(X), student.predict_proba(X), atol=1e-12)
-    assert not skops.io.get_untrusted_types(data=skops.io.dumps(made))
+    assert not skops_io().get_untrusted_types(data=skops_io().dumps(made))
 
 
 def test_columns_are_selected_by_name_whatever_their_order():
@@ -105,7 +105,7 @@ def test_columns_are_selected_by_name_whatever_their_order():
 def test_it_loads_where_this_library_is_not(tmp_path, without_the_library):
     labels = answers(10)
     student = Distilled("spreading").fit(X[:400], labels, classes=NAMES)
-    skops.io.dump(
+    skops_io().dump(
         by_name(plain(student, X[:400], labels), X[:400], columns=COLUMNS), tmp_path / "student.skops"
     )
     np.save(tmp_path / "X.npy", X)

@@ -12,7 +12,6 @@ from multiprocessing import Pipe
 
 import numpy as np
 import pytest
-import skops.io
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
@@ -23,6 +22,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from ostraka import GNMax, LNMax, TeacherEnsemble, Threshold
 from ostraka.consistent import Consistent
+from ostraka.core.imports import skops_io
 from ostraka.voters import SavedTeachers
 from ostraka.voters.saved import READY, VotersAwayError, _is_index, _Part
 
@@ -130,8 +130,8 @@ def test_a_changed_file_is_refused_before_it_is_parsed(folder, monkeypatch, name
     content[len(content) // 2] ^= 1
     (folder / name).write_bytes(content)
     read = []
-    parse = skops.io.loads
-    monkeypatch.setattr(skops.io, "loads", lambda data, **more: (read.append(data), parse(data, **more))[1])
+    parse = skops_io().loads
+    monkeypatch.setattr(skops_io(), "loads", lambda data, **more: (read.append(data), parse(data, **more))[1])
     with pytest.raises(ValueError, match=f"{name} is not the file that was saved"):
         SavedTeachers.load(folder)
     assert bytes(content) not in read
@@ -139,7 +139,7 @@ def test_a_changed_file_is_refused_before_it_is_parsed(folder, monkeypatch, name
 
 def planted(folder, model, name: str = "estimator.skops") -> None:
     """Put another model in place, with its right hash in the list."""
-    skops.io.dump(model, folder / name)
+    skops_io().dump(model, folder / name)
     listed_again(folder, name)
 
 
@@ -163,7 +163,7 @@ def test_a_type_that_nobody_trusts_is_refused_even_with_the_right_hash(folder):
 
 def test_a_type_is_trusted_by_name_on_request(folder):
     planted(folder, FunctionTransformer(os.getcwd))
-    strange = skops.io.get_untrusted_types(file=folder / "estimator.skops")
+    strange = skops_io().get_untrusted_types(file=folder / "estimator.skops")
     assert isinstance(SavedTeachers.load(folder, trusted=strange).ensemble.estimator, FunctionTransformer)
 
 
