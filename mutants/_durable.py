@@ -108,9 +108,9 @@ MUTANTS = [
     ),
     Mutant(
         "what a failed sync left in memory is not written again",
-        LOG,
-        "        sqlite.settle(self._db, self.path)",
-        "        sqlite.checkpoint(self._db)",
+        "core/ledger/sqlite.py",
+        "        settle(db, path)\n",
+        "        checkpoint(db)\n",
         BY_LOG + "test_what_a_failed_sync_left_in_memory_only_is_written_again_on_opening",
     ),
     Mutant(

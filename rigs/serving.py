@@ -83,7 +83,7 @@ def serve(folder: Path, port: int) -> None:
         shared=DATABASE in os.environ,
     )
     pair = [folder / name if (folder / name).exists() else None for name in ("cert.pem", "key.pem")]
-    _server.run(Application(there), host="127.0.0.1", port=port, cert=pair[0], key=pair[1])
+    _server.run(Application(there), host="127.0.0.1", port=port, certificate=pair[0], key=pair[1])
 
 
 def certify(folder: Path) -> ssl.SSLContext:

@@ -280,13 +280,13 @@ def test_an_answer_of_before_is_not_believed(served):
     _, url = served
     recorded = []
     witness = RemoteWitness(url, SECRET)
-    insist = witness._line.insist
+    ask = witness._line.ask
 
     def replay(*given, **how):
-        recorded.append(insist(*given, **how))
+        recorded.append(ask(*given, **how))
         return recorded[0]
 
-    witness._line.insist = replay
+    witness._line.ask = replay
     (one,) = heads(1)
     witness.tell("a", one, seconds=30.0)
     with pytest.raises(OSError, match="not under the secret"):

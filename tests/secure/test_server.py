@@ -37,6 +37,11 @@ class Echo:
     def __init__(self, *, go=None, **limits):
         self.limits, self.go, self.asked = Limits(**{"most_body": 2**20, **limits}), go, 0
 
+    async def start(self):
+        pass
+
+    close = start
+
     def admit(self, request):
         if request.path == "/none":
             request.refused = Refused(404, "not_found")
@@ -54,22 +59,15 @@ class Echo:
 @contextlib.contextmanager
 def served(application, **how):
     """Serve an application from a thread; the port, and the server."""
-    ready, loops, sock = threading.Event(), [], listening("127.0.0.1", 0)
-
-    async def run():
-        server = Server(application, sock, **how)
-        loops.append((asyncio.get_running_loop(), server))
-        ready.set()
-        await server.serve()
-
-    thread = threading.Thread(target=asyncio.run, args=(run(),))
+    ready, sock = threading.Event(), listening("127.0.0.1", 0)
+    server = Server(application, sock, **how)
+    thread = threading.Thread(target=asyncio.run, args=(server.serve(lambda _: ready.set()),))
     thread.start()
     assert ready.wait(PATIENCE)
-    ((loop, server),) = loops
     try:
-        yield sock.getsockname()[1], server, loop
+        yield sock.getsockname()[1], server, server.loop
     finally:
-        loop.call_soon_threadsafe(server.stop)
+        server.stop()
         thread.join(PATIENCE)
         assert not thread.is_alive()
 

@@ -186,7 +186,7 @@ def test_there_are_two_things_to_ask(server, verb, path, status):
 
 
 def test_a_long_body_is_refused_unread(server):
-    most = most_bytes(server._application.party.agreement)
+    most = most_bytes(server.server.application.party.agreement)
     for length, status in ((most + 1, 413), (10**11, 413), (10**40, 400)):
         head = f"POST /v1/vote HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n"
         assert raw(server, head.encode()).startswith(b"HTTP/1.1 %d" % status)
@@ -211,7 +211,7 @@ def test_what_goes_wrong_inside_stays_inside(server, caplog):
     def broken(_):
         raise RuntimeError("the private value 123.456")
 
-    server._application.party.join = broken
+    server.server.application.party.join = broken
     status, text = sent(server, "POST", "/v1/join", b"")
     assert status == 500
     assert "123.456" not in text + caplog.text
@@ -311,7 +311,7 @@ def test_addresses_of_another_form_are_refused(url):
 
 
 def test_a_server_can_be_closed_from_elsewhere_or_without_having_served(server):
-    party = server._application.party
+    party = server.server.application.party
     PartyServer(party).close()
     for _ in range(20):
         with PartyServer(party):
@@ -319,7 +319,7 @@ def test_a_server_can_be_closed_from_elsewhere_or_without_having_served(server):
     other = PartyServer(party)
     thread = threading.Thread(target=other.serve_forever)
     thread.start()
-    assert other._serving.wait(PATIENCE)
+    assert wire.Line(other.url).ask("GET", "/health", seconds=PATIENCE, most=100, fresh=True).status == 200
     other.close()
     thread.join(PATIENCE)
     assert not thread.is_alive()

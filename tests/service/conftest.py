@@ -17,8 +17,7 @@ from sklearn.linear_model import LogisticRegression
 
 from ostraka import Budget, GNMax, TeacherEnsemble
 from ostraka.consistent import Consistent
-from ostraka.secure.server import listening
-from ostraka.serve import server as _server
+from ostraka.secure.server import Server, listening
 from ostraka.serve.app import Application
 from ostraka.serve.deployment import Deployment, Settings
 from ostraka.serve.keys import Keyring
@@ -167,7 +166,7 @@ def running(app, **tls):
         made.extend([server, asyncio.get_running_loop()])
         ready.set()
 
-    coroutine = _server.serve(app, sock, started=started, **tls)
+    coroutine = Server(app, sock, **tls).serve(started)
     thread = threading.Thread(target=uvloop.run, args=(coroutine,), daemon=True)
     thread.start()
     assert ready.wait(PATIENCE), "the service did not start in time"
@@ -175,7 +174,7 @@ def running(app, **tls):
     try:
         yield f"http{'s' if tls else ''}://127.0.0.1:{sock.getsockname()[1]}", server, loop
     finally:
-        loop.call_soon_threadsafe(server.stop)
+        server.stop()
         thread.join(PATIENCE)
 
 

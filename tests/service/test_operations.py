@@ -28,7 +28,7 @@ import ostraka.cli
 from ostraka import Ledger, Result
 from ostraka.core.ledger.ledger import back_up, restore
 from ostraka.ledger import LedgerError
-from ostraka.secure.server import listening
+from ostraka.secure.server import Server, listening
 from ostraka.serve import cli as _operate
 from ostraka.serve import server as _notify
 from ostraka.serve import server as _server
@@ -284,8 +284,8 @@ def test_sighup_reads_the_certificate_again_and_sigterm_ends(tmp_path, saved, mo
         tasks.append(asyncio.ensure_future(told(server)))
 
     tasks, app = [], Application(deploy(tmp_path, saved).there)
-    how = {"cert": files["certificate"], "key": files["key"], "started": started}
-    asyncio.run(_server.serve(app, listening("127.0.0.1", 0), **how))
+    server = Server(app, listening("127.0.0.1", 0), certificate=files["certificate"], key=files["key"])
+    asyncio.run(server.serve(started))
     assert contexts[0] is not contexts[1] is contexts[2]
     assert "the certificate cannot be read (SSLError): the old one stays" in caplog.text
 

@@ -159,7 +159,9 @@ def certified(tmp_path_factory, saved):
     folder = tmp_path_factory.mktemp("certified")
     bank, other = Authority(folder, "bank"), Authority(folder, "other")
     cert, key = bank.issue("localhost")
-    with serving(deploy(folder, saved), tls={"cert": cert, "key": key, "authority": bank.file}) as service:
+    with serving(
+        deploy(folder, saved), tls={"certificate": cert, "key": key, "authority": bank.file}
+    ) as service:
         yield service, bank, other
 
 

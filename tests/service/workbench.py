@@ -9,8 +9,7 @@ import threading
 import time
 from urllib.parse import urlsplit
 
-from ostraka.secure.server import listening
-from ostraka.serve import server
+from ostraka.secure.server import Server, listening
 from ostraka.serve.ui import Workbench
 
 PATIENCE = 120.0
@@ -65,7 +64,7 @@ class Bench:
             self._server, self._loop = one, asyncio.get_running_loop()
             self._ready.set()
 
-        await server.serve(self.app, sock, started=started)
+        await Server(self.app, sock).serve(started)
 
     def ask(self, method, path, body=None, *, headers=None, without=()):
         """Status, headers and body of a reply to a request as the page sends it, but for ``headers``."""
@@ -124,7 +123,7 @@ class Bench:
         return [json.loads(line) for line in self.log.read_text().splitlines()]
 
     def close(self):
-        self._loop.call_soon_threadsafe(self._server.stop)
+        self._server.stop()
         self._thread.join(PATIENCE)
 
 

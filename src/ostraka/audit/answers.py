@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import math
 import secrets
 import time
 from collections import Counter
@@ -193,7 +194,7 @@ class Deployment:
         headers = {**self._headers, "idempotency-key": secrets.token_hex(16)}
         self._wait(0.0)
         try:
-            answer = self._line.insist(
+            answer = self._line.ask(
                 "POST",
                 self._target,
                 body,
@@ -201,6 +202,7 @@ class Deployment:
                 seconds=self._patience,
                 each=_TRY,
                 most=_MOST_BYTES,
+                tries=math.inf,
                 sleep=self._wait,
             )
         except Late:

@@ -96,36 +96,29 @@ class Log:
         if path is None:
             self._db = sqlite.connect(":memory:")
             self._release = weakref.finalize(self, self._db.close)
-            _fill(self._db)
+            self._db.execute(_TABLE)
             return
         with _explained(self.path), OPENING:
-            if not os.path.lexists(path):
-                Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                for old in Path(path).parent.glob(earlier) if earlier else ():
+            folder = Path(path).parent
+            if earlier and not os.path.lexists(path):
+                for old in folder.glob(earlier):
                     raise LogError(
                         f"{old} was written by an earlier ostraka: finish this round with that version, or "
                         "begin a new one in another folder"
                     )
-                sqlite.create(Path(path), _fill)
-            self._db, self._lock = sqlite.connect(self.path), FileLock(self.path)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._db, self._lock = sqlite.open_table(
+                self.path, _TABLE, APPLICATION, "log of ostraka", alone=alone
+            )
             self._release = weakref.finalize(self, _release, self._db, self._lock)  # also of a dropped log
         try:
             with _explained(self.path):
-                self._open(alone=alone)
+                self._open()
         except BaseException:
             self.close()
             raise
 
-    def _open(self, *, alone: bool) -> None:
-        assert self._lock is not None  # noqa: S101  (for the type checker)
-        if self._db.execute("PRAGMA application_id").fetchone() != (APPLICATION,):
-            raise LogError(f"{self.path} is no log of ostraka: move it away, or name another folder")
-        try:
-            self._lock.take(alone=alone)
-        except LedgerError:
-            raise LogError(f"{self.path} is open elsewhere: stop the other program first") from None
-        sqlite.make_durable(self._db, Path(self.path))
-        sqlite.settle(self._db, self.path)
+    def _open(self) -> None:
         anchor = self._anchor = Anchor(f"{self.path}.end", Seal(None))
         self._db.execute("BEGIN IMMEDIATE")  # so that no other process begins the log meanwhile
         end = anchor.read()
@@ -293,10 +286,6 @@ def _release(db: sqlite3.Connection, lock: FileLock) -> None:
     with OPENING:
         db.close()
         lock.close()
-
-
-def _fill(db: sqlite3.Connection) -> None:
-    db.executescript(f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = 1; {_TABLE}")
 
 
 @contextmanager

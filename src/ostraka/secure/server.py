@@ -23,12 +23,12 @@ from collections import Counter, OrderedDict, deque
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import httptools
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
 _LOG = logging.getLogger("ostraka.wire")
@@ -184,6 +184,14 @@ class Application(Protocol):
         """Return the reply to a complete request, or that of ``request.refused``. It raises nothing."""
         ...
 
+    async def start(self) -> None:
+        """Get ready; nobody is answered before."""
+        ...
+
+    async def close(self) -> None:
+        """End, when nobody is served any more."""
+        ...
+
 
 class Strangers:
     """Connections that have sent no complete request, or have been answered without a valid key.
@@ -309,7 +317,7 @@ def log_unexpected(error: BaseException, log: logging.Logger = _LOG) -> None:
 
 
 class Server:
-    """Serve an application on a listening socket, in a running event loop.
+    """Serve an application on a listening socket, from one event loop.
 
     Parameters
     ----------
@@ -358,7 +366,7 @@ class Server:
         self.tls: ssl.SSLContext | None = None
         self.reload()
         self._stopped = asyncio.Event()
-        self.stopping = False
+        self.stopping, self._wake = False, cast("Callable[[], object]", sock.close)
         application.server = self
 
     def reload(self) -> None:
@@ -372,31 +380,41 @@ class Server:
             self.tls = context
 
     def stop(self) -> None:
-        """Accept nothing more; :meth:`serve` returns when what is being answered was answered."""
-        self._stopped.set()
+        """Accept nothing more; :meth:`serve` returns when what is being answered was answered.
 
-    async def serve(self) -> None:
-        """Serve until :meth:`stop`."""
-        self.loop = asyncio.get_running_loop()
-        self.socket.setblocking(False)
-        self._listen()
-        watch = self.loop.create_task(self._watch())
-        try:
-            await self._stopped.wait()
-            self.stopping = True
-            self.loop.remove_reader(self.socket.fileno())
-            self.socket.close()
-            for connection in tuple(self.open):
-                connection.finish()
-            until = self.loop.time() + _GRACE
-            while self.open and self.loop.time() < until:  # noqa: ASYNC110  (once, at the end)
-                await asyncio.sleep(0.01)
-        finally:
-            watch.cancel()
-            for connection in tuple(self.open):
-                connection.drop()
-            self.socket.close()
-            await asyncio.sleep(0)  # the dropped ones end
+        Any thread may call it, also before :meth:`serve`, which then returns at once.
+        """
+        self.stopping = True
+        with contextlib.suppress(RuntimeError):  # its loop has ended
+            self._wake()
+
+    async def serve(self, started: Callable[[Server], object] = lambda _: None) -> None:
+        """Serve until :meth:`stop`; ``started`` gets the server when it answers."""
+        self.loop = loop = asyncio.get_running_loop()
+        self._wake = lambda: loop.call_soon_threadsafe(self._stopped.set)
+        with self.socket:
+            if self.stopping:  # looked at after its way to this loop was set
+                return
+            await self.application.start()
+            watch = loop.create_task(self._watch())
+            try:
+                self.socket.setblocking(False)
+                self._listen()
+                started(self)
+                await self._stopped.wait()
+                loop.remove_reader(self.socket.fileno())
+                self.socket.close()
+                for connection in tuple(self.open):
+                    connection.finish()
+                until = loop.time() + _GRACE
+                while self.open and loop.time() < until:  # noqa: ASYNC110  (once, at the end)
+                    await asyncio.sleep(0.01)
+            finally:
+                watch.cancel()
+                for connection in tuple(self.open):
+                    connection.drop()
+                await asyncio.sleep(0)  # the dropped ones end
+                await self.application.close()
 
     def gauges(self) -> list[tuple[str, str, float]]:
         """Gauges for monitoring."""

@@ -197,19 +197,71 @@ class Line:
         seconds: float,
         most: int,
         fresh: bool = False,
+        tries: float = 1,
+        each: float = math.inf,
+        sleep: Callable[[float], object] = time.sleep,
     ) -> Response:
-        """Send a request once, on a new connection if it is to be ``fresh``.
+        """Send a request; an idempotent one again, until an answer comes that another try would not change.
+
+        Parameters
+        ----------
+        method, path, body, headers
+            What is sent.
+        seconds : float
+            For all tries; each of them takes at most ``each``.
+        most : int
+            Bytes of the longest answer that is taken.
+        fresh : bool
+            On a new connection.
+        tries : float
+            How often at most.
+        sleep : function
+            Called with the seconds between two tries.
 
         Raises
         ------
         Late
-            No answer in time, or one of more than ``most`` bytes.
+            No answer in time, or one of more than ``most`` bytes. Whoever has an answer, whatever its status,
+            when tries or time are up, gets that.
         """
-        until, sent = time.monotonic() + seconds, False
+        until, wait, sent = time.monotonic() + seconds, 0.05, False
         headers = {**self._headers, **(headers or {}), **({"Connection": "close"} if fresh else {})}
-        if self._transport is not None:
-            return self._transport(method, path, body, headers)
-        connection = None if fresh else self._kept()
+        while True:
+            answer, kind = None, ""
+            try:
+                if self._transport is not None:
+                    answer = self._transport(method, path, body, headers)
+                else:
+                    now = time.monotonic()
+                    end = now + max(1e-3, min(each, until - now))
+                    answer = self._ask(method, path, body, headers, until=end, most=most, fresh=fresh)
+            except Late as error:
+                kind, sent = error.kind, sent or error.sent
+            tries -= 1
+            if answer is not None and answer.status not in AGAIN:
+                return answer
+            server_pause = 0.0 if answer is None else answer.pause
+            pause = max(server_pause, wait * (0.5 + random.random()))  # noqa: S311  (apart from others, not secret)
+            if tries < 1 or time.monotonic() + pause > until or kind == TooLong.__name__:
+                if answer is not None:
+                    return answer
+                raise Late(kind, sent=sent)
+            sleep(pause)
+            wait = min(2 * wait, _LONGEST_PAUSE)
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        *,
+        until: float,
+        most: int,
+        fresh: bool,
+    ) -> Response:
+        """Send a request once; Late: no answer in time, or one that is too long."""
+        connection, sent = None if fresh else self._kept(), False
         try:
             if connection is None:
                 connection = self._connected(until)
@@ -235,45 +287,6 @@ class Line:
         else:
             self._free.append(connection)
         return Response(response.status, response.headers, data)
-
-    def insist(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        *,
-        seconds: float,
-        most: int,
-        fresh: bool = False,
-        each: float = math.inf,
-        tries: float = math.inf,
-        sleep: Callable[[float], object] = time.sleep,
-    ) -> Response:
-        """Send an idempotent request until an answer comes that another try would not change.
-
-        A try takes at most ``each`` seconds. After so many tries, or when the time is up, the last answer is
-        returned, or Late is raised if there is none.
-        """
-        until, wait, sent = time.monotonic() + seconds, 0.05, False
-        while True:
-            answer, kind = None, ""
-            try:
-                now = max(1e-3, min(each, until - time.monotonic()))
-                answer = self.ask(method, path, body, headers, seconds=now, most=most, fresh=fresh)
-            except Late as error:
-                kind, sent = error.kind, sent or error.sent
-            tries -= 1
-            if answer is not None and answer.status not in AGAIN:
-                return answer
-            server_pause = 0.0 if answer is None else answer.pause
-            pause = max(server_pause, wait * (0.5 + random.random()))  # noqa: S311  (apart from others, not secret)
-            if tries < 1 or time.monotonic() + pause > until or kind == TooLong.__name__:
-                if answer is not None:
-                    return answer
-                raise Late(kind, sent=sent)
-            sleep(pause)
-            wait = min(2 * wait, _LONGEST_PAUSE)
 
     def close(self) -> None:
         """Close the connections that are kept."""
@@ -391,7 +404,7 @@ class Remote:
         how: dict[str, Any] = {"seconds": self._timeout, "most": max(most, 2048), "fresh": True}
         too_long = self._failed(f"{self._name} sent more than {most} bytes", "refused")
         try:
-            answer = self._line.insist(method, path, body, headers, tries=_TRIES if again else 1, **how)
+            answer = self._line.ask(method, path, body, headers, tries=_TRIES if again else 1, **how)
         except Late as late:
             if late.kind == TooLong.__name__:
                 raise too_long from None
@@ -499,6 +512,13 @@ class _Messages:
             request.refused = Refused(411, "no_length")
         return False
 
+    async def start(self) -> None:
+        """Nothing has to be started."""
+
+    async def close(self) -> None:
+        """Wait for no message: its sender has gone."""
+        self.pool.shutdown(wait=False, cancel_futures=True)
+
     async def reply(self, request: Request) -> Reply:
         """The page, or what the party answers."""
         if request.refused is not None:
@@ -570,45 +590,21 @@ class PartyServer:
         host: str = "127.0.0.1",
         pages: Mapping[str, tuple[str, bytes]] | None = None,
     ) -> None:
-        self._socket = listening(host, port)
-        name, number = self._socket.getsockname()[:2]
+        self.server = Server(_Messages(party, pages or {}), listening(host, port))
+        name, number = self.server.socket.getsockname()[:2]
         self.url = f"http://[{name}]:{number}" if ":" in name else f"http://{name}:{number}"
-        self._application = _Messages(party, pages or {})
-        self._stop: Callable[[], object] | None = None
-        self._lock = threading.Lock()  # of the two below
-        self._serving, self._closed = threading.Event(), False
 
     def serve_forever(self) -> None:
         """Answer until :meth:`close` is called in another thread, or an interrupt."""
-        try:
-            asyncio.run(self._serve())
-        finally:
-            self._application.pool.shutdown(wait=False, cancel_futures=True)
-            self._serving.set()  # whoever waits for it need not wait longer
-
-    async def _serve(self) -> None:
-        server, loop = Server(self._application, self._socket), asyncio.get_running_loop()
-        with self._lock:
-            self._stop = lambda: loop.call_soon_threadsafe(server.stop)
-            if self._closed:
-                server.stop()
-        self._serving.set()
-        await server.serve()
+        asyncio.run(self.server.serve())
 
     def close(self) -> None:
         """Stop listening."""
-        with self._lock:
-            self._closed = True
-            if self._stop is None:
-                self._socket.close()
-                return
-            with contextlib.suppress(RuntimeError):  # its loop has ended
-                self._stop()
+        self.server.stop()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Self:  # whoever connects before the thread runs waits in the socket's queue
         self._thread = threading.Thread(target=self.serve_forever, daemon=True)
         self._thread.start()
-        self._serving.wait()
         return self
 
     def __exit__(self, *_: object) -> None:

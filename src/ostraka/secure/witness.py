@@ -31,7 +31,6 @@ from ostraka.secure.rounds import PartyError
 from ostraka.secure.wire import Late, Line, is_loopback
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ostraka.core.ledger.witness import Witness
@@ -154,9 +153,7 @@ class Bucket:
         )
         target = f"{path}?{_encoded(query)}" if query else path
         body = content if method == "PUT" else None
-        answer = self._line.insist(
-            method, target, body, complete, seconds=seconds, most=_MOST_ANSWER, tries=2
-        )
+        answer = self._line.ask(method, target, body, complete, seconds=seconds, most=_MOST_ANSWER, tries=2)
         return answer.status, {name.lower(): value for name, value in answer.headers.items()}, answer.body
 
 
@@ -278,21 +275,10 @@ class Register:
         self.path, self._secret = os.fspath(path), secret
         self._mutex, self._trouble = threading.Lock(), ""
         with sqlite.explained(self.path), sqlite.OPENING:
-            if not os.path.lexists(path):
-                sqlite.create(Path(path), _fill)
-            self._db, self._lock = sqlite.connect(self.path), sqlite.FileLock(self.path)
-            try:
-                if self._db.execute("PRAGMA application_id").fetchone() != (APPLICATION,):
-                    raise LedgerError(  # noqa: TRY301  (its file is closed)
-                        f"{self.path} is no file of a witness: move it away, or name another folder"
-                    )
-                self._lock.take(alone=True)
-                sqlite.make_durable(self._db, Path(self.path))
-                sqlite.settle(self._db, self.path)
-                self._db.execute("PRAGMA wal_autocheckpoint = 1000")  # one connection: see sqlite.py
-            except BaseException:
-                self.close()
-                raise
+            self._db, self._lock = sqlite.open_table(
+                self.path, _TABLE, APPLICATION, "file of a witness", alone=True
+            )
+            self._db.execute("PRAGMA wal_autocheckpoint = 1000")  # one connection: see sqlite.py
 
     @property
     def answers(self) -> dict[str, Callable[[bytes], bytes]]:
@@ -342,10 +328,6 @@ class Register:
             self._lock.close()
 
 
-def _fill(db: sqlite3.Connection) -> None:
-    db.executescript(f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = 1; {_TABLE}")
-
-
 class RemoteWitness:
     """A witness process elsewhere (``ostraka ledger witness``), on one kept connection.
 
@@ -361,7 +343,7 @@ class RemoteWitness:
         message = {"ledger": ledger, "head": head, "instead": sorted(instead), "nonce": nonce}
         sealed = _sealed(self._secret, message)
         kind = {"Content-Type": "application/octet-stream"}
-        answer = self._line.insist("POST", PATH, sealed, kind, seconds=seconds, most=2 * _MOST, tries=2)
+        answer = self._line.ask("POST", PATH, sealed, kind, seconds=seconds, most=2 * _MOST, tries=2)
         if answer.status != 200:
             raise Late(f"status {answer.status}", sent=True)
         try:

@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import itertools
 import json
+import math
 import os
 import shlex
 import shutil
@@ -143,7 +144,7 @@ def ui(given: PageOptions) -> None:
     """
     import asyncio
 
-    from ostraka.secure.server import listening
+    from ostraka.secure.server import Server, listening
     from ostraka.serve import server
     from ostraka.serve.ui import Workbench
 
@@ -156,7 +157,7 @@ def ui(given: PageOptions) -> None:
     link = bench.opened(sock.getsockname()[1])
     click.echo("open this link; it works once, and on this machine only. Ctrl-C ends it.", err=True)
     console.say({"url": link}, link, as_json=given.as_json)
-    asyncio.run(server.serve(bench, sock, started=server.take_signals))
+    asyncio.run(Server(bench, sock).serve(server.take_signals))
 
 
 @verb()
@@ -203,7 +204,7 @@ def serve(wanted: ServeOptions) -> None:
     process: dict[str, Any] = {
         "host": wanted.host,
         "port": wanted.port,
-        "cert": wanted.tls_cert,
+        "certificate": wanted.tls_cert,
         "key": wanted.tls_key,
         "authority": wanted.owner_ca,
         "proxies": proxies,
@@ -539,7 +540,8 @@ def _show(name: str, key: str, *, as_json: bool) -> None:
 
 
 _PATIENCE = 120.0  # seconds until the service of the copy must be ready
-_TRY = 2.0  # seconds of asking between two looks whether it still runs
+# two seconds of asking between two looks whether it still runs
+_LOOK: dict[str, Any] = {"seconds": 2.0, "tries": math.inf, "most": 65_536, "fresh": True}
 _STAGES = {
     "backup": "ledgers backed up and verified",
     "restore": "copies restored and verified",
@@ -622,7 +624,7 @@ def drill(wanted: DrillOptions) -> None:
                 until, line, status = time.monotonic() + _PATIENCE, Line(f"http://127.0.0.1:{port}"), 0
                 while status != 200 and process.poll() is None and time.monotonic() < until:
                     with contextlib.suppress(Late):
-                        status = line.insist("GET", "/ready", seconds=_TRY, most=65_536, fresh=True).status
+                        status = line.ask("GET", "/ready", **_LOOK).status
                 if status != 200:
                     process.kill()
                     process.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import secrets
 import time
 from dataclasses import dataclass
@@ -174,9 +175,9 @@ class Client:
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> Response:
         """Send a request with retries; return the first reply that another try would not change."""
-        limits: dict[str, Any] = {"seconds": self._patience, "each": _TRY, "most": _MOST}
+        limits: dict[str, Any] = {"seconds": self._patience, "each": _TRY, "most": _MOST, "tries": math.inf}
         try:
-            reply = self._line.insist(method, path, body, headers, sleep=self._sleep, **limits)
+            reply = self._line.ask(method, path, body, headers, sleep=self._sleep, **limits)
         except Late as late:
             raise ServiceError(f"{self!r} got no reply ({late}): is 'ostraka serve' running there?") from None
         if reply.status == 200:

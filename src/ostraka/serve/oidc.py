@@ -138,7 +138,7 @@ def _document(url: str) -> dict[str, Any]:
         raise ValueError(f"the provider's keys must come from an https:// address, got {url!r}")
     line = Line(f"{parts.scheme}://{parts.netloc}", direct=False)
     path = f"{parts.path}?{parts.query}" if parts.query else parts.path
-    answer = line.insist("GET", path, seconds=_SECONDS, most=_MOST, fresh=True, tries=2)
+    answer = line.ask("GET", path, seconds=_SECONDS, most=_MOST, fresh=True, tries=2)
     if answer.status != 200:
         raise Late(f"status {answer.status} from {parts.netloc}", sent=False)
     content = json.loads(answer.body)

@@ -13,20 +13,14 @@ import logging
 import os
 import signal
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ostraka.core import check
 from ostraka.secure.server import REQUEST, Server, listening
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from ostraka.secure.server import Network
-    from ostraka.serve.app import Application
+    from ostraka.secure.server import Application
     from ostraka.serve.metrics import Readiness
-    from ostraka.serve.ui import Workbench
-    from ostraka.serve.writing import WritingApplication
 
 
 def notify(state: str) -> None:
@@ -55,48 +49,14 @@ async def keep_alive(readiness: Readiness) -> None:
 _LOG = logging.getLogger("ostraka.serve")
 
 
-def run(
-    app: Application | WritingApplication,
-    *,
-    host: str,
-    port: int,
-    cert: Path | None = None,
-    key: Path | None = None,
-    authority: Path | None = None,
-    proxies: Sequence[Network] = (),
-    log_json: bool = False,
-) -> None:
+def run(app: Application, *, host: str, port: int, log_json: bool = False, **tls: Any) -> None:
     """Serve until the process gets a signal to stop; then answer what was asked and return.
 
-    SIGHUP reads the certificates and the key again. ``authority``: of owners' certificates.
+    ``tls``: as of :class:`~ostraka.secure.server.Server`. SIGHUP reads the certificates and the key again.
     """
     uvloop = check.require("uvloop", extra="service")
     set_up(as_json=log_json)
-    sock = listening(host, port)
-    uvloop.run(
-        serve(app, sock, cert=cert, key=key, authority=authority, proxies=proxies, started=take_signals)
-    )
-
-
-async def serve(
-    app: Application | Workbench | WritingApplication,
-    sock: socket.socket,
-    *,
-    cert: Path | None = None,
-    key: Path | None = None,
-    authority: Path | None = None,
-    proxies: Sequence[Network] = (),
-    started: Callable[[Server], object],
-) -> None:
-    """Serve on a listening socket; ``started`` gets the server when it answers."""
-    with sock:
-        server = Server(app, sock, certificate=cert, key=key, authority=authority, proxies=proxies)
-        await app.start()
-        try:
-            started(server)
-            await server.serve()
-        finally:
-            await app.close()
+    uvloop.run(Server(app, listening(host, port), **tls).serve(take_signals))
 
 
 def take_signals(server: Server) -> None:

@@ -189,6 +189,33 @@ def create(path: Path, fill: Callable[[sqlite3.Connection], object]) -> None:
         Path(draft).unlink()
 
 
+def open_table(
+    path: str, table: str, application: int, kind: str, *, alone: bool
+) -> tuple[sqlite3.Connection, FileLock]:
+    """Open a durable file of one table of its own kind, which is created if it is missing, and lock it.
+
+    What may never have reached the disk is written again. Call it while holding ``OPENING``.
+    """
+    if not os.path.lexists(path):
+        marks = f"PRAGMA application_id = {application}; PRAGMA user_version = 1;"
+        create(Path(path), lambda db: db.executescript(f"{marks} {table}"))
+    db, lock = connect(path), FileLock(path)
+    try:
+        if _one(db, "PRAGMA application_id") != application:
+            raise LedgerError(f"{path} is no {kind}: move it away, or name another folder")  # noqa: TRY301  (it is closed)
+        try:
+            lock.take(alone=alone)
+        except LedgerError:
+            raise LedgerError(f"{path} is open elsewhere: stop the other program first") from None
+        make_durable(db, Path(path))
+        settle(db, path)
+    except BaseException:
+        db.close()
+        lock.close()
+        raise
+    return db, lock
+
+
 def _connect(path: Path) -> sqlite3.Connection:
     """Open an existing ledger for durable writing, after checking that it is one."""
     if not path.is_file():
