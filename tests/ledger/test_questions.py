@@ -215,8 +215,8 @@ class TestWrongArguments:
         ledger.charge_each([ask("q")])
         with pytest.raises(LedgerError, match="counts ballot curves that protect a row"):
             ledger.charge_each([ask("r"), ask("s")], unit="person")
-        good = [ledger._prices.priced(ask("t"), unit="row", simulation=False)]
-        bad = [ledger._prices.priced(ask("u"), unit="person", simulation=False)]
+        good = ledger._prices.priced([ask("t")], unit="row", simulation=False)
+        bad = ledger._prices.priced([ask("u")], unit="person", simulation=False)
         first, second = ledger._serve([bad, good])
         assert isinstance(first, LedgerError)
         assert [outcome.seq for outcome in second] == [4]

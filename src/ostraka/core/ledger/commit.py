@@ -180,51 +180,62 @@ class PriceList:
         orders, cost = price(curve)
         return name, curve.moves, orders, cost
 
-    def priced(self, request: ChargeRequest, *, unit: str, simulation: bool) -> PricedRequest:
-        """Check a request and look its prices up; raise ValueError for a wrong argument."""
-        check_text(account=request.account, key=request.key)
-        check.integer(least=-(2**31), answer=request.answer)
-        check.integer(least=1, times=request.times)
-        try:
-            asked = bytes.fromhex(request.digest)
-        except (TypeError, ValueError):
-            asked = b""
-        if not asked:
-            raise ValueError(f"digest must be hexadecimal and not empty, got {request.digest!r}")
-        try:
-            cost, reserve = self._pairs[request.cost, request.reserve]
-        except (KeyError, TypeError):  # new, or not hashable
-            with self._new:  # else every thread of a service would compute the first price
-                cost, reserve = self._fresh(request.cost, request.reserve)
-        return PricedRequest(
-            request.account,
-            request.key,
-            asked,
-            cost,
-            reserve,
-            int(request.answer),
-            int(request.times),
-            bool(request.follows),
-            protection(unit, cost[0]),
-            int(simulation),
-        )
+    def priced(
+        self, requests: Sequence[ChargeRequest], *, unit: str, simulation: bool
+    ) -> list[PricedRequest]:
+        """Check requests and look their prices up; raise ValueError for a wrong argument."""
+        # by identity: many requests share few objects, and to hash a mechanism takes longer than the rest
+        known: dict[tuple[int, int], tuple[Quote, Quote, str]] = {}
+        priced = []
+        for request in requests:
+            check_text(account=request.account, key=request.key)
+            check.integer(least=-(2**31), answer=request.answer)
+            check.integer(least=1, times=request.times)
+            try:
+                asked = bytes.fromhex(request.digest)
+            except (TypeError, ValueError):
+                asked = b""
+            if not asked:
+                raise ValueError(f"digest must be hexadecimal and not empty, got {request.digest!r}")
+            objects = id(request.cost), id(request.reserve)
+            if objects not in known:
+                cost, reserve = self._pair(request.cost, request.reserve)
+                known[objects] = cost, reserve, protection(unit, cost[0])
+            cost, reserve, protects = known[objects]
+            priced.append(
+                PricedRequest(
+                    request.account,
+                    request.key,
+                    asked,
+                    cost,
+                    reserve,
+                    int(request.answer),
+                    int(request.times),
+                    bool(request.follows),
+                    protects,
+                    int(simulation),
+                )
+            )
+        return priced
 
-    def _fresh(self, cost: Priced, reserve: Priced) -> tuple[Quote, Quote]:
-        with contextlib.suppress(KeyError, TypeError):
-            return self._pairs[cost, reserve]
-        pair = self.quote(cost), self.quote(reserve)
-        (_, *kind, low), (_, *reserve_kind, high) = pair
-        if kind != reserve_kind or not covers(high, low):
-            raise ValueError(f"reserve must cost at least {cost!r} at every order, got {reserve!r}")
-        high = comparable(high, low)
-        if self._adaptive:  # what is paid first decides the budget's rule, and answers must not
-            low, high = alike(low, high)
-        pair = (*pair[0][:-1], low), (*pair[1][:-1], high)
-        if len(self._pairs) >= _REMEMBERED:
-            self._pairs.clear()
-        with contextlib.suppress(TypeError):
-            self._pairs[cost, reserve] = pair
-        return pair
+    def _pair(self, cost: Priced, reserve: Priced) -> tuple[Quote, Quote]:
+        """The prices of a request, of which the second covers the first."""
+        with self._new:  # else every thread of a service would compute the first price
+            with contextlib.suppress(KeyError, TypeError):  # new, or not hashable
+                return self._pairs[cost, reserve]
+            pair = self.quote(cost), self.quote(reserve)
+            (_, *kind, low), (_, *reserve_kind, high) = pair
+            if kind != reserve_kind or not covers(high, low):
+                raise ValueError(f"reserve must cost at least {cost!r} at every order, got {reserve!r}")
+            high = comparable(high, low)
+            if self._adaptive:  # what is paid first decides the budget's rule, and answers must not
+                low, high = alike(low, high)
+            pair = (*pair[0][:-1], low), (*pair[1][:-1], high)
+            if len(self._pairs) >= _REMEMBERED:
+                self._pairs.clear()
+            with contextlib.suppress(TypeError):
+                self._pairs[cost, reserve] = pair
+            return pair
 
 
 def serve(

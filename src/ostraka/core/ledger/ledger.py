@@ -228,8 +228,7 @@ class Ledger(CommittedState):
             A wrong argument, or a cost computed from private data.
         """
         check_text(unit=unit)
-        priced = [self._prices.priced(request, unit=unit, simulation=simulation) for request in requests]
-        return self._group.submit(priced)
+        return self._group.submit(self._prices.priced(requests, unit=unit, simulation=simulation))
 
     def grant(self, account: str, *, budget_epsilon: float, by: str = "", key: str | None = None) -> int:
         """Set the cap of a client's account, which is created if it does not exist.
