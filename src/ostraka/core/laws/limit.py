@@ -18,7 +18,6 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-from ostraka.core.kernels.recursion import APART
 from ostraka.core.laws import stored
 from ostraka.core.laws.gaussian import gaussian_delta, mirrored
 from ostraka.core.laws.law import (
@@ -235,7 +234,8 @@ def _computed(law: Law, start: int) -> Part:
     stored_part = stored.load(name)
     if stored_part is not None:
         return Part(*map(float, stored_part))
-    from ostraka.core.laws import answers  # noqa: PLC0415  (compiled code, loaded when needed)
+    from ostraka.core.kernels.recursion import APART  # noqa: PLC0415  (compiled code, loaded when needed)
+    from ostraka.core.laws import answers  # noqa: PLC0415
 
     before, shift = start * law.mu_squared, math.sqrt(law.mu_squared)
     # one answer beside a Gaussian of this squared shift: bounds at 0, step, ...

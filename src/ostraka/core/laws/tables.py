@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from ostraka.core.kernels.recursion import advance_in_turn, packed
-from ostraka.core.laws import answers as fixed
 from ostraka.core.laws import equivalents, limit, losses, stored
 from ostraka.core.laws.cover import Pairs, stencils
 from ostraka.core.laws.gaussian import gaussian_delta, gaussian_pair, mirrored
@@ -22,6 +20,8 @@ from ostraka.core.laws.law import GAUSSIAN, Law, composes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from ostraka.core.laws.answers import Kernel
 
 # Answers that are followed one by one, if noise is as large as most, and if not; then a Gaussian bounds them.
 _MOST, _FEWER = 512, 64
@@ -161,6 +161,8 @@ def _beside(table: Table, gaussian: limit.Part, pairs: list[Law], room: float) -
     wide = 2 * (gaussian.mu_squared / 2 + _FURTHEST * math.sqrt(gaussian.mu_squared) + room)
     if wide > _MOST_POINTS * table.step:
         return None
+    from ostraka.core.laws import answers as fixed  # noqa: PLC0415  (compiled code, loaded when needed)
+
     kernels = [
         reduce(fixed.together, [fixed.kernel(losses.pure_pair(law, table.step), table.step)] * law.uses)
         for law in pairs
@@ -175,8 +177,10 @@ def _beside(table: Table, gaussian: limit.Part, pairs: list[Law], room: float) -
 
 
 @lru_cache(maxsize=16)
-def _of_gaussian(mu_squared: float, step: float) -> fixed.Kernel:
-    return fixed.kernel(gaussian_pair(mu_squared, step), step)
+def _of_gaussian(mu_squared: float, step: float) -> Kernel:
+    from ostraka.core.laws import answers  # noqa: PLC0415  (compiled code, loaded when needed)
+
+    return answers.kernel(gaussian_pair(mu_squared, step), step)
 
 
 def _as_gaussian(part: limit.Part, room: float) -> Table | None:
@@ -225,8 +229,10 @@ def followed_table(law: Law) -> Table | None:
         if stored_table is not None:
             pair = float(stored_table[0]), stored_table[1:]
         else:
+            from ostraka.core.laws import answers  # noqa: PLC0415  (compiled code, loaded when needed)
+
             start = time.process_time()
-            pair = fixed.table(law)
+            pair = answers.table(law)
             if pair is not None and time.process_time() - start > _WORTH_KEEPING:
                 stored.save(name, np.concatenate([[pair[0]], pair[1]]))
     if pair is None:
@@ -309,6 +315,8 @@ class Given:
 
     def tables(self, at: Iterable[int]) -> list[Table]:
         """Bounds after so many queries, which increase."""
+        from ostraka.core.kernels.recursion import advance_in_turn, packed  # noqa: PLC0415  (compiled code)
+
         step, n = self._step, self._points
         x = np.arange(-n, n + 1) * step
         w, done, tables = np.maximum(0.0, -np.expm1(x)), 0, []
