@@ -8,7 +8,7 @@ import pytest
 from sklearn.exceptions import DataConversionWarning
 from sklearn.neighbors import KNeighborsClassifier
 
-from ostraka.data.labels import CodedLabels, Labels
+from ostraka.data.labels import Coded, Labels
 from ostraka.learn.session import Data, labels_of
 from ostraka.learn.students.distil import coded
 from ostraka.networks import TorchClassifier
@@ -42,12 +42,12 @@ COLUMNS = {  # None: refused; else the classes, and the codes of the four rows
     "dates": ([dt.date(2020, 1, 1), dt.date(2020, 1, 2)] * 2, None, None),
     "one-hot rows": (np.eye(4), None, None),
     "codes": (
-        CodedLabels(np.array(["a", "b"]), np.array([1, 0, 1, 0], dtype=np.uint8)),
+        Coded(np.array(["a", "b"]), np.array([1, 0, 1, 0], dtype=np.uint8)),
         ["a", "b"],
         [1, 0, 1, 0],
     ),
     "codes of values": (
-        CodedLabels.joined(np.array([7, 3, 9, 3]), np.array([0, 1, 0, 3], dtype=np.uint8)),
+        Coded.joined(np.array([7, 3, 9, 3]), np.array([0, 1, 0, 3], dtype=np.uint8)),
         [3, 7],
         [1, 0, 1, 0],
     ),

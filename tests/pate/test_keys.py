@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 from ostraka import Budget, GNMax, Ledger
-from ostraka.data.labels import CodedLabels
+from ostraka.data.labels import Coded
 from ostraka.learn import session as _keys
 from ostraka.learn.session import Seeds
 from ostraka.students import Distilled
@@ -95,7 +95,7 @@ def test_codes_of_labels_have_the_digest_of_the_labels(monkeypatch):
     classes = np.array(["no", "yes", "maybe"])
     labels = np.sort(classes)[codes]
     monkeypatch.setattr(_keys, "_BLOCK", 100)
-    assert _keys.digest(CodedLabels(np.sort(classes), codes)) == _keys.digest(labels)
+    assert _keys.digest(Coded(np.sort(classes), codes)) == _keys.digest(labels)
 
 
 def test_a_digest_of_today_is_that_of_later():

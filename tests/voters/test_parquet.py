@@ -12,7 +12,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from ostraka import PATEClassifier, TeacherEnsemble
-from ostraka.data.labels import CodedLabels
+from ostraka.data.labels import Coded
 from ostraka.data.parquet import ParquetRows
 from ostraka.voters import QuantileCells, RowVoter, partition
 from ostraka.voters import rows as rows_module
@@ -210,7 +210,7 @@ def test_tables_are_those_of_the_rows_in_memory_to_the_bit(name, grouped, tmp_pa
     for rows, kept, labels in (
         (here, 0, y),
         (X, 10**9, y),
-        (X, 0, CodedLabels(np.arange(3), y.astype(np.uint8))),
+        (X, 0, Coded(np.arange(3), y.astype(np.uint8))),
     ):
         monkeypatch.setattr(rows_module, "_KEPT", kept)
         voter = RowVoter(cells=cells, person=person).fit(rows, labels, groups, classes=[0, 1, 2])

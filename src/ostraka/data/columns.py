@@ -330,16 +330,16 @@ def public_labels(
     return np.asarray(spelled(texts, like.dtype)[codes])
 
 
+NOBODY = "{}: column {!r} (--person) is empty in some rows: every row must name its person"
+
+
 def people(table: Table, person: str | None) -> np.ndarray | None:
     """Return the identifier of each row's person."""
     if person is None:
         return None
     codes, texts = table.kinds(person)
     if "" in texts:
-        raise ValueError(
-            f"{table.path}: column {person!r} (--person) is empty in some rows: every row must name its "
-            "person"
-        )
+        raise ValueError(NOBODY.format(table.path, person))
     return np.asarray(np.array(texts)[codes])
 
 

@@ -18,25 +18,25 @@ _AT_ONCE = 1 << 20  # labels that are read at a time
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class CodedLabels:
-    """Labels of many rows as places of their classes, in as few bytes as hold them. Private.
+class Coded:
+    """Labels of many rows as places of the different ones, in as few bytes as hold them. Private.
 
-    Wherever labels are taken, they are what ``classes[codes]`` is.
+    Wherever labels are taken, they are what ``values[codes]`` is.
 
     Attributes
     ----------
-    classes : array of shape (n_classes,)
+    values : array of shape (n_values,)
         The different labels, each of which some row has.
     codes : unsigned integer array, shape (n_rows,)
 
     Examples
     --------
-    >>> labels = CodedLabels(np.array(["no", "yes"]), np.array([1, 0, 1], dtype=np.uint8))
+    >>> labels = Coded(np.array(["no", "yes"]), np.array([1, 0, 1], dtype=np.uint8))
     >>> labels, np.asarray(labels).tolist()
-    (CodedLabels(shape=(3,)), ['yes', 'no', 'yes'])
+    (Coded(shape=(3,)), ['yes', 'no', 'yes'])
     """
 
-    classes: np.ndarray
+    values: np.ndarray
     codes: np.ndarray
 
     @classmethod
@@ -45,13 +45,13 @@ class CodedLabels:
         counts = np.zeros(len(values), dtype=np.int64)
         for start in range(0, len(codes), _AT_ONCE):
             counts += np.bincount(codes[start : start + _AT_ONCE], minlength=len(values))
-        classes = np.unique(values[counts > 0])
-        return cls(classes, _looked_up(np.searchsorted(classes, values), codes))
+        different = np.unique(values[counts > 0])
+        return cls(different, looked_up(np.searchsorted(different, values), codes))
 
     @property
     def dtype(self) -> Any:
-        """That of the classes."""
-        return self.classes.dtype
+        """That of the values."""
+        return self.values.dtype
 
     @property
     def shape(self) -> tuple[int]:
@@ -67,16 +67,16 @@ class CodedLabels:
         return len(self.codes)
 
     def __getitem__(self, rows: Any) -> np.ndarray:
-        return np.asarray(self.classes[self.codes[rows]])
+        return np.asarray(self.values[self.codes[rows]])
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        return np.array(self.classes[self.codes], dtype=dtype)
+        return np.array(self.values[self.codes], dtype=dtype)
 
     def __repr__(self) -> str:
-        return f"CodedLabels(shape={self.shape})"
+        return f"{type(self).__name__}(shape={self.shape})"
 
 
-def _looked_up(table: np.ndarray, codes: np.ndarray) -> np.ndarray:
+def looked_up(table: np.ndarray, codes: np.ndarray) -> np.ndarray:
     """``table[codes]`` in as few bytes as hold it."""
     narrow = table.astype(np.min_scalar_type(int(table.max(initial=0))))
     places = np.empty(len(codes), dtype=narrow.dtype)
@@ -126,7 +126,7 @@ class Labels:
         values = one_type(y, n_rows=n_rows)
         if declared is not None:
             values = one_type(declared)
-        labels = cls(values.classes if isinstance(values, CodedLabels) else np.unique(values))
+        labels = cls(values.values if isinstance(values, Coded) else np.unique(values))
         if len(labels.classes) < least:
             raise ValueError(
                 f"y must hold two classes or more, got {len(labels.classes)} class: is it the right column?"
@@ -136,8 +136,8 @@ class Labels:
     def places(self, y: Any) -> np.ndarray:
         """The code of each label, int64; -1 where it is none of the classes."""
         values = one_type(y)
-        if isinstance(values, CodedLabels):
-            return np.asarray(self.places(values.classes)[values.codes])
+        if isinstance(values, Coded):
+            return np.asarray(self.places(values.values)[values.codes])
         if not len(self.classes) or (values.dtype.kind == "U") != (self.classes.dtype.kind == "U"):
             return np.full(len(values), -1)  # text never equals a number
         order = np.argsort(self.classes)
@@ -145,17 +145,17 @@ class Labels:
         return np.where(self.classes[codes] == values, codes, -1)
 
     def encode(self, y: Any) -> np.ndarray:
-        """The code of each label, int64; of :class:`CodedLabels`, in as few bytes as hold it.
+        """The code of each label, int64; of :class:`Coded`, in as few bytes as hold it.
 
         Raises
         ------
         ValueError
             A label is none of the classes; or as for :meth:`of`.
         """
-        if isinstance(y, CodedLabels):
-            places = self.encode(y.classes)
+        if isinstance(y, Coded):
+            places = self.encode(y.values)
             same = np.array_equal(places, np.arange(len(places)))
-            return y.codes if same else _looked_up(places, y.codes)
+            return y.codes if same else looked_up(places, y.codes)
         codes = self.places(y)
         if (codes < 0).any():
             raise ValueError(
@@ -193,8 +193,8 @@ def column(y: Any, *, n_rows: int | None = None) -> np.ndarray:
 
 def one_type(y: Any, *, n_rows: int | None = None) -> Any:
     """Labels in one dimension: whole numbers, truth values or text, all of one type and none missing."""
-    if isinstance(y, CodedLabels) and n_rows in {None, len(y)}:
-        one_type(y.classes)
+    if isinstance(y, Coded) and n_rows in {None, len(y)}:
+        one_type(y.values)
         return y
     array = column(y, n_rows=n_rows)
     if array.dtype == object:

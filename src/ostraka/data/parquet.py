@@ -94,6 +94,29 @@ class TextParts:
             yield piece._replace(n_rows=frame.num_rows), frame.select(list(columns))
 
 
+class Places(dict[Any, int]):
+    """The different values of a column by their place, which is that of their first appearance; and codes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._codes: list[np.ndarray] = []
+
+    def add(self, values: Sequence[Any], codes: np.ndarray) -> None:
+        """One more part of the column, as codes of its own values."""
+        places = np.array([self.setdefault(value, len(self)) for value in values], dtype=np.int64)
+        self._codes.append(places.astype(np.min_scalar_type(len(self)))[codes])
+
+    def codes(self) -> np.ndarray:
+        """The place of each row's value, in as few bytes as hold it; parts are free again once joined."""
+        joined = np.empty(sum(map(len, self._codes)), dtype=np.min_scalar_type(len(self)))
+        end = len(joined)
+        while self._codes:
+            part = self._codes.pop()
+            joined[end - len(part) : end] = part
+            end -= len(part)
+        return joined
+
+
 Reader = Callable[[Iterable[Piece], Sequence[str]], Iterator[tuple[Piece, Any]]]
 
 
@@ -298,7 +321,7 @@ def column_of(path: Path, name: str) -> np.ndarray:
 
 
 def opened(path: Path, label: Any, person: Any) -> tuple[ParquetRows, Any, np.ndarray | None]:
-    """Rows of a Parquet file or a folder of them, which stay there; their labels, texts as codes; and people.
+    """Rows of a Parquet file or a folder of them, which stay there; their labels and people as codes.
 
     Raises
     ------
@@ -307,25 +330,36 @@ def opened(path: Path, label: Any, person: Any) -> tuple[ParquetRows, Any, np.nd
     """
     import pyarrow as pa
 
-    from ostraka.data.labels import CodedLabels
+    from ostraka.data.labels import Coded
+    from ostraka.data.units import People
 
     for name, column in (("y", label), ("groups", person)):
         if not isinstance(column, str) and (column is not None or name == "y"):
             raise ValueError(f"{name} must name a column of {path}, got {type(column).__name__}")
-    people = None if person is None else column_of(path, person)
     rows = ParquetRows.numbers(path, aside=[label] if person is None else [label, person])
-    kind = schema_of(rows.files).field(label).type
-    if not pa.types.is_string(kind.value_type if pa.types.is_dictionary(kind) else kind):
-        return rows, column_of(path, label), people
-    places: dict[str, int] = {}
-    codes: list[np.ndarray] = []
-    for _, frame in row_groups(rows.pieces, [label]):
-        column = frame[label].unify_dictionaries().combine_chunks()
-        if column.null_count:
-            raise ValueError(_EMPTY.format(label, path))
-        some = np.array([places.setdefault(text, len(places)) for text in column.dictionary.to_pylist()])
-        codes.append(some.astype(np.min_scalar_type(len(places)))[column.indices.to_numpy()])
-    return rows, CodedLabels.joined(np.array(list(places)), np.concatenate(codes)), people
+    schema = schema_of(rows.files)
+
+    def values_of(name: str) -> Any:
+        """A column; texts, and numbers of people, as codes of the different ones."""
+        kind = schema.field(name).type
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if not (pa.types.is_string(kind) or (name == person and pa.types.is_integer(kind))):
+            return column_of(path, name)
+        places = Places()
+        for _, frame in row_groups(rows.pieces, [name]):
+            if frame[name].null_count:
+                raise ValueError(_EMPTY.format(name, path))
+            column = frame[name].unify_dictionaries().combine_chunks()
+            column = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+            places.add(column.dictionary.to_pylist(), column.indices.to_numpy())
+        if name == label:
+            return Coded.joined(np.array(list(places)), places.codes())
+        different = np.array(
+            list(places), dtype=object if pa.types.is_string(kind) else kind.to_pandas_dtype()
+        )
+        return People.joined(different, places.codes())
+
+    return rows, values_of(label), None if person is None else values_of(person)
 
 
 def _numbers(table: Any, _piece: Piece) -> np.ndarray:

@@ -25,11 +25,12 @@ from ostraka.data.findings import (
     require_settled,
     target_findings,
 )
-from ostraka.data.labels import CodedLabels, Labels
+from ostraka.data.labels import Coded, Labels
 from ostraka.data.parquet import (
     ENDINGS,
     ParquetRows,
     Piece,
+    Places,
     Reader,
     TextParts,
     files_of,
@@ -54,7 +55,7 @@ from ostraka.data.table import (
     titles_of,
     word,
 )
-from ostraka.data.units import count, numbered
+from ostraka.data.units import People, count, numbered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -212,7 +213,7 @@ class Task:
     name: str
     X_private: Any
     y_private: np.ndarray
-    groups: np.ndarray | None
+    groups: np.ndarray | People | None
     X_public: np.ndarray
     public_rows: np.ndarray
     X_test: np.ndarray | None
@@ -402,6 +403,8 @@ class Store:
     form : Format
     missing : tuple of str
     notes : tuple of str
+    people : list of People
+        Whom each row belongs to, once :meth:`table` has read a column of people.
     """
 
     path: Path
@@ -412,6 +415,7 @@ class Store:
     form: Format
     missing: tuple[str, ...]
     notes: tuple[str, ...]
+    people: list[People] = field(default_factory=list)
 
     @classmethod
     def of(cls, path: Path, columns: Columns, *, like: Table, numbers: Sequence[str]) -> Store:
@@ -458,31 +462,31 @@ class Store:
         )
 
     def table(self, columns: Columns) -> Table:
-        """Labels and people of all rows, as codes of their texts; other columns are there by name alone."""
+        """Labels of all rows, as codes of their texts; other columns are there by name alone."""
         import pyarrow as pa
 
         wanted = [name for name in dict.fromkeys((columns.label, columns.person)) if name in self.names]
-        places: dict[str, dict[str, int]] = {name: {} for name in wanted}
-        codes: dict[str, list[np.ndarray]] = {name: [] for name in wanted}
+        places = {name: Places() for name in wanted}
         pieces, first = list[Piece](), 0
         for piece, frame in self.read(self.pieces, wanted):
             part = Table(self.path, frame, np.arange(0), self.missing, form=self.form)
             for name in wanted:
                 some, texts = part.kinds(name)
-                known = places[name]
-                new = np.array([known.setdefault(text, len(known)) for text in texts], dtype=np.int64)
-                codes[name].append(new.astype(np.min_scalar_type(len(known)))[some])
+                places[name].add(texts, some)
             pieces.append(piece._replace(first=first, first_in_file=first))
             first += len(frame)
         if not first:
             raise ValueError(f"{self.path} has column names but no rows")
         if self.pieces[0].n_rows < 0:
             self.pieces[:] = [piece for piece in pieces if piece.n_rows]
+        for name in {columns.person} & {*wanted} - {columns.label}:
+            named = places.pop(name)
+            if "" in named:
+                raise ValueError(encoding.NOBODY.format(self.path, name))
+            self.people[:] = [People.joined(np.array(list(named)), named.codes())]
         cells = {
-            name: pa.DictionaryArray.from_arrays(
-                np.concatenate(codes.pop(name)), pa.array(list(places[name]))
-            )
-            if name in wanted
+            name: pa.DictionaryArray.from_arrays(places[name].codes(), pa.array(list(places[name])))
+            if name in places
             else pa.nulls(first)
             for name in self.names
         }
@@ -540,7 +544,7 @@ def of_tables(
     features, type_notes = encoding.understood(questions, names, as_text=columns.as_text, fill=columns.fill)
     encoder = encoding.encoder(questions.split(test)[0], features)
     X = encoding.matrix(questions, features, encoder)
-    groups = encoding.people(table, columns.person)
+    groups = store.people[0] if store is not None and store.people else encoding.people(table, columns.person)
     notes = (*table.said, *questions.said, *unknown, *type_notes)
     shown = (_written(table, names), _written(questions.split(~test)[1], names)) if texts else None
     held_table = [table]
@@ -700,7 +704,7 @@ def _learned(
     codes, texts = table.kinds(name)
     where, same = f"{table.path}: column {name!r} (--label)", dict(columns.same)
     classes, unread = encoding.labels(where, texts, columns.classes, same=same, missing=columns.missing)
-    labels: Any = CodedLabels.joined(classes, codes) if coded else classes[codes]
+    labels: Any = Coded.joined(classes, codes) if coded else classes[codes]
     if questions is None:
         return labels, unread[codes], None
     y = encoding.public_labels(questions, name, like=labels, same=same, missing=columns.missing)

@@ -9,25 +9,46 @@ import base64
 import datetime as dt
 import hashlib
 import json
+import math
 import os
 import re
 import unicodedata
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, InvalidOperation
-from math import isnan
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ostraka.core import check
+from ostraka.data.labels import Coded, looked_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
 LATEST = 4  # version of the spelling of identifiers, which is that of 3, and of how a manifest is written
 _STATED = 4  # version from which rows are stated by a seed, and people by their places alone
 _DIGITS = 400  # of an identifier that is written out; a larger number is written with an exponent
 _LARGEST = 2.0**53  # of floats: above, whole numbers that differ are one float
 _TIME = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?([+-]\d\d:?\d\d|Z)?)?", re.ASCII)
+
+
+class People(Coded):
+    """Whom each of many rows belongs to, as places of the different identifiers. Private.
+
+    Examples
+    --------
+    >>> people = People(np.array(["7", "007", "ann"]), np.array([2, 0, 1, 0], dtype=np.uint8))
+    >>> codes, names = people.named
+    >>> codes.tolist(), names
+    ([1, 0, 0, 0], ['7', 'ann'])
+    """
+
+    @cached_property
+    def named(self) -> tuple[np.ndarray, list[str]]:
+        """The number of each row's person in few bytes, and the persons' names; worked out once."""
+        places, names = named(self.values, version=LATEST)
+        same = np.array_equal(places, np.arange(len(places)))
+        return self.codes if same else looked_up(places, self.codes), names
 
 
 def numbered(units: Any) -> tuple[np.ndarray, int, str]:
@@ -60,6 +81,8 @@ def named(units: Any, *, version: int) -> tuple[np.ndarray, list[str]]:
         A row names nobody; or it names a person by a truth value or by a float above 2**53, in which several
         people would be one, and one person two.
     """
+    if isinstance(units, People) and version == LATEST:
+        return units.named
     if isinstance(units, list | tuple) and not any(isinstance(cell, list | tuple) for cell in units):
         # each cell keeps its type, where an array would make all of them text
         array = np.fromiter(units, dtype=object, count=len(units))
@@ -124,7 +147,7 @@ def _spelled(value: Any) -> str:
     if (
         value is None
         or type(value).__name__ in {"NAType", "NaTType"}
-        or (isinstance(value, float) and isnan(value))
+        or (isinstance(value, float) and math.isnan(value))
         or (isinstance(value, np.datetime64) and np.isnat(value))
     ):
         return ""
@@ -133,7 +156,10 @@ def _spelled(value: Any) -> str:
 
 _VERSIONS = range(1, LATEST + 1)  # of the order in partition, of the spelling of identifiers and of JSON
 _SEED_BYTES = 32
-_BLOCK = 1 << 20  # rows that are hashed at a time
+_BLOCK = (
+    3 << 18
+)  # rows that are hashed, checked and written at a time; their bytes in base 64 have no padding
+_UNITS, _END = ', "units": "', '"}'  # around the units of people, which end the JSON
 _KEY_BYTES = (16, 64)  # a shorter key can be guessed from its commitment; BLAKE2b takes no longer one
 
 
@@ -250,8 +276,8 @@ class Manifest:
         if self._seed is not None:
             digest.update(self._seed)
         else:
-            digest.update(self.shards.astype("<i4").tobytes())
-            digest.update(self.units.astype("<i4").tobytes())
+            digest.update(self.shards.astype("<i4", copy=False))
+            digest.update(self.units.astype("<i4", copy=False))
         return digest.hexdigest()
 
     def rows(self) -> list[np.ndarray]:
@@ -290,9 +316,12 @@ class Manifest:
             )
         if unit == "row":
             return
+        places = self.units
         first = np.full(int(codes.max()) + 1, -1, dtype=np.int32)
-        first[codes] = self.units
-        if len(first) != self.n_units or (first[codes] != self.units).any():
+        for some in blocks(len(codes)):
+            first[codes[some]] = places[some]
+        same = len(first) == self.n_units
+        if not same or any((first[codes[some]] != places[some]).any() for some in blocks(len(codes))):
             raise ValueError(
                 "the manifest groups the rows into other people than the data does: it belongs to other data"
             )
@@ -300,13 +329,15 @@ class Manifest:
     def _check_arrays(self) -> None:
         if self.shards.ndim != 1 or self.shards.shape != self.units.shape or not len(self.shards):
             raise ValueError(f"a manifest must hold one shard and one unit a row, got {self.shards.shape}")
-        if self.units.min() < 0 or (np.bincount(self.units) == 0).any():
-            raise ValueError("the units of a manifest must be numbered from 0 without gaps")
         if self.shards.min() < 0 or self.shards.max() >= self.n_teachers:
             raise ValueError(f"every row must belong to one of {self.n_teachers} shards")
-        shard_of = np.empty(self.n_units, dtype=np.int32)
-        shard_of[self.units] = self.shards
-        if (shard_of[self.units] != self.shards).any():
+        n_rows, gaps = self.n_rows, self.units.min() < 0 or self.n_units > self.n_rows
+        shard_of = np.full(0 if gaps else self.n_units, -1, dtype=np.int32)
+        for some in () if gaps else blocks(n_rows):
+            shard_of[self.units[some]] = self.shards[some]
+        if gaps or (shard_of < 0).any():
+            raise ValueError("the units of a manifest must be numbered from 0 without gaps")
+        if any((shard_of[self.units[some]] != self.shards[some]).any() for some in blocks(n_rows)):
             raise ValueError(f"a {self.unit} must lie in one shard, but one lies in two")
         sizes = np.bincount(shard_of, minlength=self.n_teachers)
         if sizes.min() == 0 or sizes.max() - sizes.min() > 1:
@@ -314,16 +345,20 @@ class Manifest:
 
     def to_json(self) -> str:
         """The manifest with its hash, as JSON."""
+        stated: dict[str, Any] = {}
         if self._seed is not None:
-            stated: dict[str, Any] = {"seed": self._seed.hex()}
+            stated = {"seed": self._seed.hex()}
         elif self.version < _STATED:
             stated = {"shards": self.shards.tolist(), "units": self.units.tolist()}
-        else:
-            stated = {"units": base64.b64encode(self.units.astype("<i4").tobytes()).decode()}
-        return json.dumps({**self._header(), "sha256": self.sha256, **stated})
+        record = json.dumps({**self._header(), "sha256": self.sha256, **stated})
+        if stated:
+            return record
+        units = self.units.astype("<i4", copy=False)  # part by part: they may be many
+        written = (base64.b64encode(units[some]).decode() for some in blocks(self.n_rows))
+        return "".join([record[:-1], _UNITS, *written, _END])
 
     @classmethod
-    def from_json(cls, text: str) -> Manifest:
+    def from_json(cls, text: str | bytes) -> Manifest:
         """The inverse of :meth:`to_json`, checked; also of what earlier versions wrote.
 
         Raises
@@ -332,15 +367,29 @@ class Manifest:
             ``text`` is not a manifest, or was changed since it was written.
         """
         try:
-            record = json.loads(text)
+            content = text.encode() if isinstance(text, str) else text
+            begun = content.find(_UNITS.encode())
+            if begun > 0 and content.endswith(
+                _END.encode()
+            ):  # as it was written: units are read part by part
+                record = json.loads(content[:begun] + b"}")
+                coded = memoryview(content)[begun + len(_UNITS) : -len(_END)]
+            else:
+                record = json.loads(content)
+                coded = memoryview(str(record.get("units")).encode())
             stated: dict[str, Any] = {}
             if "seed" in record:
                 stated = {"seed": bytes.fromhex(record["seed"]), "n_rows": record["n_rows"]}
             elif record["version"] < _STATED:
                 stated = {"shards": record["shards"], "units": record["units"]}
             else:
-                units = np.frombuffer(base64.b64decode(record["units"], validate=True), dtype="<i4")
-                stated = {"shards": units % record["n_teachers"], "units": units}
+                units = np.empty(3 * len(coded) // 16, dtype="<i4")
+                for some in blocks(len(units)):
+                    part = coded[16 * some.start // 3 : -(-16 * some.stop // 12) * 4]
+                    units[some] = np.frombuffer(base64.b64decode(part, validate=True), dtype="<i4")
+                units.setflags(write=False)
+                alone = record["n_teachers"] == record["n_units"]  # each unit in a shard of its own
+                stated = {"shards": units if alone else units % record["n_teachers"], "units": units}
             names = ("n_teachers", "unit", "commitment", "version")
             manifest = cls(**{name: record[name] for name in names}, **stated)
             facts = {**manifest._header(), "sha256": manifest.sha256}
@@ -432,8 +481,13 @@ def partition(units: Any, *, n_teachers: int, key: bytes | None = None, version:
         rank = np.empty(n_units, dtype=np.int32)
         named_units = map(str, range(n_units)) if rows else names
         rank[_order(_name_hashes(named_units, unit, key))] = np.arange(n_units, dtype=np.int32)
-        places = rank if rows else rank[codes]
-    return Manifest(**facts, shards=places % n_teachers, units=places)
+        places = rank
+        if not rows:
+            places = np.empty(len(codes), dtype=np.int32)
+            for some in blocks(len(codes)):
+                places[some] = rank[codes[some]]
+    places.setflags(write=False)
+    return Manifest(**facts, shards=places if n_teachers == n_units else places % n_teachers, units=places)
 
 
 def deal(
@@ -450,8 +504,16 @@ def deal(
     return manifest
 
 
+def blocks(n_rows: int) -> Iterator[slice]:
+    """Rows in order, some at a time: what is computed of them takes little room."""
+    for start in range(0, n_rows, _BLOCK):
+        yield slice(start, min(n_rows, start + _BLOCK))
+
+
 def _fixed(values: Any) -> np.ndarray:
     """An array of int32 that cannot be written to."""
+    if isinstance(values, np.ndarray) and values.dtype == np.int32 and not values.flags.writeable:
+        return values
     array = np.array(values, dtype=np.int32)
     array.setflags(write=False)
     return array

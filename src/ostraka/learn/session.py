@@ -38,7 +38,7 @@ from ostraka.core.ledger.budget import Budget
 from ostraka.core.ledger.ledger import Ledger
 from ostraka.data.budgets import TableLedger, Tables
 from ostraka.data.guards import warn_of_refits
-from ostraka.data.labels import CodedLabels, Labels, one_type
+from ostraka.data.labels import Coded, Labels, one_type
 from ostraka.data.parquet import ParquetRows
 from ostraka.data.units import Manifest, count, numbered, partition
 
@@ -103,7 +103,8 @@ def begin(model: PATEClassifier | PATEFM, data: Data, plan: Planned, *, digests:
             else:
                 new = partition(data.units, n_teachers=plan.n_teachers)
                 text = files.create(path, new.to_json())
-            manifest = Manifest.from_json(text.decode())
+            manifest = Manifest.from_json(text)
+            del text  # which is long where people have many rows
         manifest.check(data.units)
     ledger, secret = model.ledger, _PROCESS_SECRET
     if not isinstance(ledger, Ledger):
@@ -135,7 +136,7 @@ def _content(part: Any) -> Any:
     """The part of the data that is hashed; of rows in files, their hash."""
     if isinstance(part, ParquetRows):
         return part.sha256
-    return part if part is None or isinstance(part, CodedLabels) else np.asarray(part)
+    return part if part is None or isinstance(part, Coded) else np.asarray(part)
 
 
 _MOST_GIGABYTES = 2.0
@@ -145,8 +146,8 @@ class Data(NamedTuple):
     """Private rows, labels and units; public rows, and which rows of the private table these are, if any."""
 
     X: Any
-    y: np.ndarray | CodedLabels
-    groups: np.ndarray | None
+    y: np.ndarray | Coded
+    groups: np.ndarray | Coded | None
     public: Any
     held_out: np.ndarray | None
 
@@ -209,11 +210,11 @@ def dense(X: Any) -> Any:
 
 
 def split(
-    X: Any, y: np.ndarray | CodedLabels, groups: Any, *, X_public: Any, holdout: float | None, seed: int
+    X: Any, y: np.ndarray | Coded, groups: Any, *, X_public: Any, holdout: float | None, seed: int
 ) -> Data:
     """Take the public rows given, or hold out the rows of a share of the units."""
     if groups is not None:
-        groups = np.asarray(groups)
+        groups = groups if isinstance(groups, Coded) else np.asarray(groups)
         if groups.shape != (len(y),):
             raise ValueError(
                 f"groups must name one person for each of {len(y)} rows, got shape {groups.shape}"
@@ -243,13 +244,14 @@ def split(
     )
 
 
-def labels_of(y: Any, *, n_rows: int, declared: Any = None) -> np.ndarray | CodedLabels:
+def labels_of(y: Any, *, n_rows: int, declared: Any = None) -> np.ndarray | Coded:
     """The private labels, checked: one for each row, and two classes or more unless classes are declared."""
-    labels: np.ndarray | CodedLabels = one_type(y, n_rows=n_rows)
+    labels: np.ndarray | Coded = one_type(y, n_rows=n_rows)
     Labels.of(labels, declared, least=2)
     return labels
 
 
+_ROWS = 1 << 16  # texts that are written at a time
 _BLOCK = 1 << 24  # bytes that are copied at a time where an array is not contiguous
 _CANNOT = (pickle.PicklingError, TypeError, AttributeError, RecursionError)
 
@@ -319,11 +321,26 @@ def digest(*parts: Any) -> str:
     Settings that cannot be described (a class defined inside a function) get a random hash each time, so
     their answers are paid for each time.
     """
+    mark, coded = os.urandom(32).hex(), list[Coded]()
+
+    def later(values: Coded) -> str:
+        """Stands for a list of as many texts as there are rows, which is written part by part below."""
+        coded.append(values)
+        return mark
+
     try:
-        text = json.dumps(_described(parts), separators=(",", ":"))
+        text = json.dumps(_described(parts), separators=(",", ":"), default=later)
     except _CANNOT:
         return os.urandom(32).hex()
-    return hashlib.sha256(text.encode()).hexdigest()
+    first, *others = text.split(json.dumps(mark))
+    content = hashlib.sha256(first.encode())
+    for values, rest in zip(coded, others, strict=True):
+        words = [json.dumps(_described(value), separators=(",", ":")) for value in values.values.tolist()]
+        for start in range(0, len(values), _ROWS):
+            some = map(words.__getitem__, values.codes[start : start + _ROWS].tolist())
+            content.update(("," if start else "[").encode() + ",".join(some).encode())
+        content.update(b"]" + rest.encode())
+    return content.hexdigest()
 
 
 def _described(value: Any) -> Any:  # noqa: PLR0911  (some lines for each kind)
@@ -333,7 +350,7 @@ def _described(value: Any) -> Any:  # noqa: PLR0911  (some lines for each kind)
         return value
     if isinstance(value, np.generic | np.ndarray) and not isinstance(value, np.ma.MaskedArray):
         return {"array": _array(np.asarray(value))}
-    if isinstance(value, CodedLabels):
+    if isinstance(value, Coded):
         return {"array": _array(value)}
     if kind in {list, tuple}:
         return {kind.__name__: [_described(item) for item in value]}
@@ -370,13 +387,15 @@ def _items(items: dict[Any, Any]) -> list[Any]:
     return sorted(described, key=lambda item: json.dumps(item[0]))
 
 
-def _array(values: np.ndarray | CodedLabels) -> list[Any]:
+def _array(values: np.ndarray | Coded) -> list[Any]:
     """Type, shape and a hash of the bytes in the order of rows, however they lie in memory."""
     dtype = values.dtype
     if isinstance(values, np.ndarray) and (dtype.hasobject or dtype.kind == "T"):
         return [dtype.kind, list(values.shape), [_described(item) for item in values.ravel().tolist()]]
+    if isinstance(values, Coded) and dtype.hasobject:
+        return [dtype.kind, list(values.shape), values]  # written where the whole is
     name = str(dtype.descr) if dtype.names else dtype.str
-    rows: Any = values if isinstance(values, CodedLabels) or values.ndim else values.reshape(1)
+    rows: Any = values if isinstance(values, Coded) or values.ndim else values.reshape(1)
     content = hashlib.sha256()
     step = max(1, _BLOCK // max(1, rows[:1].nbytes))
     for start in range(0, len(rows), step):

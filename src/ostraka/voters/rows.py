@@ -20,7 +20,7 @@ from ostraka.core.private import Adjacency, Private
 from ostraka.core.randomness import os_keyed
 from ostraka.data.labels import CLASSES_FROM_Y, Labels
 from ostraka.data.parquet import ParquetRows
-from ostraka.data.units import Manifest, count, numbered, partition
+from ostraka.data.units import Manifest, blocks, count, numbered, partition
 from ostraka.voters.cells import FINEST
 from ostraka.voters.spectrum import FeatureCells as FeatureCells  # noqa: PLC0414  (read from here)
 from ostraka.voters.spectrum import Spectrum, shortened
@@ -298,7 +298,7 @@ class RowVoter(BaseEstimator):
         sizes = [self._codes.shape[1]] if own else [len(book) for book in self.cells.codebooks_]
         tables = [np.zeros((size, n_classes), dtype=np.int64) for size in sizes]
         for some, codes in blocks_of(self._codes):
-            labels, parts = self._labels[some], None if weights is None else weights[some]
+            labels, parts = self._labels[some], weights(some)
             if own:  # products of whole numbers below 2^53 are exact
                 ballots = np.eye(n_classes)[labels] * (1 if parts is None else parts[:, None])
                 tables[0] += (codes.T.astype(np.float64) @ ballots).astype(np.int64)
@@ -405,19 +405,37 @@ class RowVoter(BaseEstimator):
             people=people,
         )
 
-    def _weights(self) -> np.ndarray | None:
-        """Each row's share of its person's ballot, which sum to ``ballot_``; None where a row is a unit."""
-        if self._people is None:
-            return None
-        parts = np.empty(len(self._people), dtype=np.int64)
-        # no other person's rows decide them: the operating system's generator draws which rows are kept
-        draw = os_keyed().random(len(parts)) if self.person == "sampled" else np.zeros(len(parts))
-        order = np.lexsort((draw, self._people))  # stable: shared remainders go to a person's first rows
-        sizes = np.bincount(self._people)
-        within = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        size = sizes[self._people[order]]
-        parts[order] = self.ballot_ // size + (within < self.ballot_ % size)
-        return parts
+    def _weights(self) -> Callable[[slice], np.ndarray | None]:
+        """Shares of the ballots of persons by rows, asked for in order; None where a row is a unit.
+
+        Those of a person sum to ``ballot_``, and remainders go to the person's first rows.
+        """
+        people = self._people
+        if people is None:
+            return lambda _some: None
+        sizes, before = np.zeros((2, self.n_units_), dtype=np.int64)  # rows of each person: all, and so far
+        for some in blocks(len(people)):
+            np.add.at(sizes, people[some], 1)
+        if self.person == "sampled":  # no other person's rows decide which are kept: they are drawn
+            order = np.lexsort((os_keyed().random(len(people)), people))
+            drawn = np.empty(len(people), dtype=np.int64)
+            drawn[order] = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+
+        def shares(some: slice) -> np.ndarray:
+            owners = people[some]
+            if self.person == "sampled":
+                within = drawn[some]
+            else:
+                order = np.argsort(owners, kind="stable")
+                firsts = np.flatnonzero(np.diff(owners[order].astype(np.int64), prepend=-1))
+                n_rows = np.diff(firsts, append=len(order))
+                within = np.empty(len(order), dtype=np.int64)
+                within[order] = np.arange(len(order)) - np.repeat(firsts, n_rows)
+                within += before[owners]
+                before[owners[order[firsts]]] += n_rows
+            return np.asarray(self.ballot_ // sizes[owners] + (within < self.ballot_ % sizes[owners]))
+
+        return shares
 
 
 ROWS = 8192  # at a time
