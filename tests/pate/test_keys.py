@@ -19,6 +19,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from ostraka import Budget, GNMax, Ledger
 from ostraka.data.labels import Coded
+from ostraka.data.units import People
 from ostraka.learn import session as _keys
 from ostraka.learn.session import Seeds
 from ostraka.students import Distilled
@@ -96,6 +97,14 @@ def test_codes_of_labels_have_the_digest_of_the_labels(monkeypatch):
     labels = np.sort(classes)[codes]
     monkeypatch.setattr(_keys, "_BLOCK", 100)
     assert _keys.digest(Coded(np.sort(classes), codes)) == _keys.digest(labels)
+
+
+def test_codes_of_texts_have_the_digest_of_an_array_of_objects(monkeypatch):
+    codes, names = np.array([2, 0, 1, 0, 2, 1, 1], dtype=np.uint8), np.array(['"a"', "b", "ü"], dtype=object)
+    monkeypatch.setattr(_keys, "_ROWS", 3)
+    assert _keys.digest(1, People(names, codes), "x") == _keys.digest(1, names[codes], "x")
+    assert _keys.digest(People(names, codes), People(names, codes)) == _keys.digest(*[names[codes]] * 2)
+    assert _keys.digest(People(names, codes[::-1])) != _keys.digest(People(names, codes))
 
 
 def test_a_digest_of_today_is_that_of_later():

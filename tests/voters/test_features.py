@@ -141,14 +141,14 @@ class TestSensitivity:
         voter = RowVoter(cells=cells, relation="zero-out").fit(rows, labels, classes=classes)
         table, moved = voter.vote().open(), []
         for row in range(20):  # others stay in their places
-            voter._weights = lambda row=row: np.where(np.arange(20) == row, 0, 1)
+            voter._weights = lambda row=row: np.where(np.arange(20) == row, 0, 1).__getitem__
             moved.append(np.linalg.norm(voter.vote().open() - table))
         assert voter.adjacency_.relation == "zero-out"
         assert voter.adjacency_.l2 == (1024 * np.sqrt(2) if n_classes == 2 else 1024)
         assert 0.99 * voter.adjacency_.l2 < max(moved) <= voter.adjacency_.l2
-        voter._weights = lambda: np.where(np.arange(20) == 0, 2, 1)
+        voter._weights = lambda: np.where(np.arange(20) == 0, 2, 1).__getitem__
         doubled = voter.vote().open()
-        voter._weights = lambda: np.where(np.arange(20) == 0, 0, 1)
+        voter._weights = lambda: np.where(np.arange(20) == 0, 0, 1).__getitem__
         assert np.linalg.norm(doubled - voter.vote().open()) > voter.adjacency_.l2
 
     def test_persons_with_several_rows_are_refused(self, cells):
@@ -156,7 +156,7 @@ class TestSensitivity:
             counted(cells, PRIVATE[:40], LABELS[:40], np.repeat(np.arange(10), 4))
 
     def test_a_planted_second_ballot_is_seen(self, cells, monkeypatch):
-        monkeypatch.setattr(RowVoter, "_weights", lambda self: np.full(len(self._labels), 2))
+        monkeypatch.setattr(RowVoter, "_weights", lambda self: np.full(len(self._labels), 2).__getitem__)
         base = counted(cells, PRIVATE[:20], LABELS[:20])
         others = (DIGITS[:10] + 1) % 10
         moved = [

@@ -13,7 +13,9 @@ from sklearn.tree import DecisionTreeClassifier
 
 from ostraka import PATEClassifier, TeacherEnsemble
 from ostraka.data.labels import Coded
-from ostraka.data.parquet import ParquetRows
+from ostraka.data.parquet import ParquetRows, column_of, opened
+from ostraka.data.units import numbered
+from ostraka.learn.session import digest
 from ostraka.voters import QuantileCells, RowVoter, partition
 from ostraka.voters import rows as rows_module
 from ostraka.voters import voting as _voting
@@ -166,6 +168,22 @@ def on_cluster(engine, table, folder):
 @pytest.mark.cluster
 def test_workers_of_a_cluster_read_the_files_themselves(engine, table, folder):
     on_cluster(engine, table, folder)
+
+
+@pytest.mark.parametrize(
+    "spelled", [np.asarray, np.int32, np.int64, pa.array], ids=["text", "int32", "int64", "codes"]
+)
+def test_people_in_files_are_codes_of_what_the_column_holds(spelled, folder, tmp_path):
+    numbers = np.random.default_rng(3).integers(0, 40, 500)
+    who = spelled(numbers) if isinstance(spelled, type) else spelled(numbers.astype(str))
+    column = who.dictionary_encode() if isinstance(who, pa.Array) else pa.array(who)
+    table = pa.table({"x": numbers / 7, "ill": numbers % 2, "who": column})
+    parquet.write_table(table, tmp_path / "rows.parquet", row_group_size=90)
+    _, _, people = opened(tmp_path / "rows.parquet", "ill", "who")
+    before = column_of(tmp_path / "rows.parquet", "who")  # as arrays, by which fits of before were named
+    assert people.codes.dtype == np.uint8
+    assert digest(people) == digest(before)
+    np.testing.assert_array_equal(numbered(people)[0], numbered(before)[0])
 
 
 def stored(folder, n_rows=9_000):

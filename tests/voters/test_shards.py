@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ostraka.data import units
 from ostraka.data.units import Manifest, _order
 from ostraka.voters import partition
 
@@ -117,6 +118,29 @@ def test_a_key_that_cannot_be_secret_is_refused_without_showing_it(key):
     with pytest.raises(ValueError, match=r"key must be 16 to 64 bytes") as caught:
         partition(10, n_teachers=2, key=key)
     assert "short" not in str(caught.value)
+
+
+@pytest.mark.parametrize("n_teachers", [3, 7, 51])
+def test_people_as_codes_in_parts_have_the_manifest_of_their_names(n_teachers, monkeypatch):
+    names = np.array(["ann", "007", "7", "Zoë", "Zoe\u0308", *(f"p{k}" for k in range(48))])
+    codes = np.random.default_rng(0).permutation(np.arange(500) % len(names)).astype(np.uint16)
+    whole = partition(names[codes], n_teachers=n_teachers, key=KEY)
+    monkeypatch.setattr(units, "_BLOCK", 33)  # a multiple of 3, as of the numbers in one part of base 64
+    people = units.People(names, codes)
+    parts = partition(people, n_teachers=n_teachers, key=KEY)
+    assert parts.n_units == 51  # two persons are spelled in two ways
+    assert parts.to_json() == whole.to_json()
+    np.testing.assert_array_equal(people.named[0], units.named(names[codes], version=units.LATEST)[0])
+    for text in (
+        whole.to_json(),
+        whole.to_json().encode(),
+        json.dumps(json.loads(whole.to_json()), indent=1),
+    ):
+        back = Manifest.from_json(text)
+        back.check(people)
+        np.testing.assert_array_equal(back.shards, whole.shards)
+    with pytest.raises(ValueError, match="into other people"):
+        parts.check(units.People(names, np.roll(codes, 1)))
 
 
 def test_json_and_back_is_the_same_manifest():

@@ -479,10 +479,10 @@ class Store:
             raise ValueError(f"{self.path} has column names but no rows")
         if self.pieces[0].n_rows < 0:
             self.pieces[:] = [piece for piece in pieces if piece.n_rows]
-        for name in {columns.person} & {*wanted} - {columns.label}:
-            named = places.pop(name)
+        if columns.person in places and columns.person != columns.label:
+            named = places.pop(columns.person)
             if "" in named:
-                raise ValueError(encoding.NOBODY.format(self.path, name))
+                raise ValueError(encoding.NOBODY.format(self.path, columns.person))
             self.people[:] = [People.joined(np.array(list(named)), named.codes())]
         cells = {
             name: pa.DictionaryArray.from_arrays(places[name].codes(), pa.array(list(places[name])))

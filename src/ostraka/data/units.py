@@ -276,8 +276,8 @@ class Manifest:
         if self._seed is not None:
             digest.update(self._seed)
         else:
-            digest.update(self.shards.astype("<i4", copy=False))
-            digest.update(self.units.astype("<i4", copy=False))
+            digest.update(self.shards.astype("<i4", copy=False).data)
+            digest.update(self.units.astype("<i4", copy=False).data)
         return digest.hexdigest()
 
     def rows(self) -> list[np.ndarray]:
@@ -354,7 +354,7 @@ class Manifest:
         if stated:
             return record
         units = self.units.astype("<i4", copy=False)  # part by part: they may be many
-        written = (base64.b64encode(units[some]).decode() for some in blocks(self.n_rows))
+        written = (base64.b64encode(units[some].data).decode() for some in blocks(self.n_rows))
         return "".join([record[:-1], _UNITS, *written, _END])
 
     @classmethod
@@ -369,20 +369,16 @@ class Manifest:
         try:
             content = text.encode() if isinstance(text, str) else text
             begun = content.find(_UNITS.encode())
-            if begun > 0 and content.endswith(
-                _END.encode()
-            ):  # as it was written: units are read part by part
-                record = json.loads(content[:begun] + b"}")
-                coded = memoryview(content)[begun + len(_UNITS) : -len(_END)]
-            else:
-                record = json.loads(content)
-                coded = memoryview(str(record.get("units")).encode())
+            written = begun > 0 and content.endswith(_END.encode())  # so that units are read part by part
+            record = json.loads(content[:begun] + b"}" if written else content)
             stated: dict[str, Any] = {}
             if "seed" in record:
                 stated = {"seed": bytes.fromhex(record["seed"]), "n_rows": record["n_rows"]}
             elif record["version"] < _STATED:
                 stated = {"shards": record["shards"], "units": record["units"]}
             else:
+                coded = memoryview(content if written else str(record["units"]).encode())
+                coded = coded[begun + len(_UNITS) : -len(_END)] if written else coded
                 units = np.empty(3 * len(coded) // 16, dtype="<i4")
                 for some in blocks(len(units)):
                     part = coded[16 * some.start // 3 : -(-16 * some.stop // 12) * 4]
