@@ -44,9 +44,23 @@ MUTANTS = [
     Mutant(
         "codes of labels are those of values that do not occur",
         "data/labels.py",
-        "return cls(classes, _looked_up(np.searchsorted(classes, values), codes))",
-        "return cls(classes, _looked_up(np.minimum(np.arange(len(values)), len(classes) - 1), codes))",
+        "return cls(different, looked_up(np.searchsorted(different, values), codes))",
+        "return cls(different, looked_up(np.minimum(np.arange(len(values)), len(different) - 1), codes))",
         "contracts/test_label_contract.py::test_all_who_take_labels_agree",
+    ),
+    Mutant(
+        "each block of rows begins a person's ballot anew",
+        "voters/rows.py",
+        "before[owners[order[firsts]]] += n_rows",
+        "before[owners[order[firsts]]] += 0",
+        _ROWS + "test_a_persons_parts_do_not_depend_on_other_people",
+    ),
+    Mutant(
+        "two spellings of a person in files are two people",
+        "data/units.py",
+        "return self.codes if same else looked_up(places, self.codes), names",
+        "return self.codes, names",
+        "voters/test_shards.py::test_people_as_codes_in_parts_have_the_manifest_of_their_names",
     ),
     Mutant(
         "blocks of rows in files begin where row groups do",
@@ -86,8 +100,8 @@ MUTANTS = [
     Mutant(
         "every row of a person casts a ballot",
         "voters/rows.py",
-        "parts[order] = self.ballot_ // size + (within < self.ballot_ % size)",
-        "parts[order] = self.ballot_",
+        "self.ballot_ // sizes[owners] + (within < self.ballot_ % sizes[owners])",
+        "np.full(len(owners), self.ballot_)",
         _ROWS + "test_shared_parts_sum_to_the_ballot_for_everybody",
     ),
     Mutant(
