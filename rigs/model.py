@@ -249,7 +249,7 @@ def main(given: list[str]) -> None:
     options.add_argument("--steps", type=int, default=100_000)
     options.add_argument("--doubling", action="store_true")
     chosen = options.parse_args(given)
-    each = 50
+    each = min(50, max(20, chosen.steps // 6))
     how = settings(
         max_examples=max(6, chosen.steps // each),  # fewer may all be empty walks, and are so each time
         stateful_step_count=each,

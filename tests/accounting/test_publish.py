@@ -87,17 +87,17 @@ def test_many_classes_have_a_valid_route(data_dir):
         (LNMax(scale=40.0), 2, {}),
         pytest.param(LNMax(scale=40.0), 5, {}, marks=pytest.mark.slow),
         (Threshold(at=200, sigma=20.0), 5, {}),
-        (PAIR, 5, {"answered": np.arange(400) % 3 > 0}),
+        (PAIR, 5, {"answered": np.arange(250) % 3 > 0}),
         pytest.param(GNMAX, 5, {"method": "smooth"}, marks=pytest.mark.slow),
         pytest.param(
-            PAIR, 5, {"method": "smooth", "answered": np.arange(400) % 3 > 0}, marks=pytest.mark.slow
+            PAIR, 5, {"method": "smooth", "answered": np.arange(250) % 3 > 0}, marks=pytest.mark.slow
         ),
-        (PAIR, 5, {"answered": np.zeros(400, dtype=bool)}),
-        (PAIR, 5, {"method": "smooth", "answered": np.zeros(400, dtype=bool)}),
+        (PAIR, 5, {"answered": np.zeros(250, dtype=bool)}),
+        (PAIR, 5, {"method": "smooth", "answered": np.zeros(250, dtype=bool)}),
     ],
 )
 def test_the_record_holds_together_and_can_be_computed_again(mechanism, n_classes, options):
-    votes = private(agreeing(400, n_classes), unit="person")
+    votes = private(agreeing(250, n_classes), unit="person")
     told = release_epsilon(mechanism, votes, delta=1e-5, rng=np.random.default_rng(3), **options)
     plan = eval(told.release)
     assert isinstance(plan, SmoothBound if options.get("method") == "smooth" else Certificate)

@@ -1,6 +1,7 @@
 """Property inference: found where it is, not found where it is not, and what is refused."""
 
 import dataclasses
+import functools
 import stat
 
 import numpy as np
@@ -26,12 +27,13 @@ def rows(rng, n, *, effect):
     return np.c_[2 * y + rng.normal(size=n), effect * has + 0.3 * rng.normal(size=n)], y, has
 
 
+@functools.cache
 def world(*, effect, seed=0, n_others=0, schedule=None, observer=0, **settings):
-    """A run, and the attack on it; the target is party 1."""
+    """A run, and the attack on it; the target is party 1. The same for all tests, which do not change it."""
     rng = np.random.default_rng(seed)
     X, y, has = rows(rng, 240, effect=effect)
     own, labels, mine = rows(rng, 240, effect=effect)
-    schedule = rng.permutation(np.arange(ROUNDS) % 2) if schedule is None else schedule
+    schedule = rng.permutation(np.arange(ROUNDS) % 2) if schedule is None else np.array(schedule)
     target = PartyRows(X=X, y=y, has_property=has, schedule=schedule)
     others = [rows(rng, 60, effect=0.0)[:2] for _ in range(n_others)]
     network = TorchClassifier(
@@ -84,7 +86,7 @@ def test_a_property_that_changes_nothing_is_not_found(n_others):
 
 
 def test_statistics_say_when_and_in_which_party():
-    schedule = np.where(np.arange(ROUNDS) >= 40, 1.0, 0.0)
+    schedule = 40 * (0.0,) + (ROUNDS - 40) * (1.0,)
     run, attack = world(effect=1.0, n_others=1, schedule=schedule, observer="server")
     found = attack.statistics(run)
     assert found.shape == (ROUNDS, 3)
@@ -96,7 +98,7 @@ def test_statistics_say_when_and_in_which_party():
 
 def test_larger_shares_score_higher():
     shares = np.tile([0.0, 0.25, 0.5, 1.0], ROUNDS // 4)
-    run, attack = world(effect=1.0, schedule=shares)
+    run, attack = world(effect=1.0, schedule=tuple(shares))
     means = [attack.statistics(run)[shares == share].mean() for share in (0.0, 0.25, 0.5, 1.0)]
     assert means == sorted(means)
 

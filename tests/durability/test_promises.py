@@ -15,8 +15,9 @@ def test_callers_who_want_more_than_there_is_get_exactly_what_there_is(mode, bud
     assert found.passed, found
 
 
-def test_random_walks_of_the_ledger_and_of_a_plain_model_agree():
-    found = model.find(steps=300)
+@pytest.mark.parametrize("steps", [120, pytest.param(300, marks=pytest.mark.slow)])
+def test_random_walks_of_the_ledger_and_of_a_plain_model_agree(steps):
+    found = model.find(steps=steps)
     assert found.passed, found
 
 

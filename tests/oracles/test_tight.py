@@ -41,14 +41,15 @@ def log_pdf(kind, x):
 
 
 def log_wins(kind, a, b):
-    """Log P(A > B, A > 0): Gauss-Legendre between all the places where the integrand may bend."""
+    """Log P(A > B, A > 0) and log P(B > A, B > 0): Gauss-Legendre between all places of a bend."""
     top = max(a, b, 0.0)
     spread = 37 if kind == "laplace" else 12
     edges = sorted({0.0, max(a, 0.0), max(b, 0.0), max((a + b) / 2, 0.0), top + spread / 3, top + spread})
     low, high = (np.array(side)[:, None] for side in (edges[:-1], edges[1:]))
     x = low + (high - low) / 2 * (1 + NODES)
-    logs = log_pdf(kind, x - a) + log_cdf(kind, x - b) + np.log(WEIGHTS * (high - low) / 2)
-    return logs.max() + math.log(np.exp(logs - logs.max()).sum())
+    weights = np.log(WEIGHTS * (high - low) / 2)
+    both = [log_pdf(kind, x - i) + log_cdf(kind, x - j) + weights for i, j in ((a, b), (b, a))]
+    return [logs.max() + math.log(np.exp(logs - logs.max()).sum()) for logs in both]
 
 
 def log_law(kind, a, b):
@@ -56,7 +57,7 @@ def log_law(kind, a, b):
     none = float(log_cdf(kind, -np.float64(a)) + log_cdf(kind, -np.float64(b)))
     if kind == "every":  # a screen says only whether any reaches the bar
         return np.array([math.log(-math.expm1(min(none, -1e-300))), none])
-    return np.array([log_wins(kind, a, b), log_wins(kind, b, a), none])
+    return np.array([*log_wins(kind, a, b), none])
 
 
 def divergence(kind, a, b, shift, order):

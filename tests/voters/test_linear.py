@@ -1,5 +1,7 @@
 """One matrix votes as its teachers do, one by one: ties, failures and one-class teachers included."""
 
+import copy
+import functools
 import warnings
 
 import numpy as np
@@ -28,12 +30,14 @@ BY_SCORES = [  # whose scores are products of terms of a row
 ]
 
 
-def fitted(n_classes: int, n_features: int, *, n_teachers: int = 30, seed: int = 0) -> TeacherEnsemble:
-    rng = np.random.default_rng(seed)
-    n = 6 * n_teachers * n_classes
+@functools.cache
+def fitted(n_classes: int, n_features: int) -> TeacherEnsemble:
+    """The same for all tests: whoever changes a teacher takes a copy."""
+    rng = np.random.default_rng(0)
+    n = 180 * n_classes
     y = rng.integers(0, n_classes, n)
     X = rng.normal(size=(n_classes, n_features))[y] + rng.normal(size=(n, n_features))
-    ensemble = TeacherEnsemble(LogisticRegression(), n_teachers=n_teachers, n_jobs=1, random_state=0)
+    ensemble = TeacherEnsemble(LogisticRegression(), n_teachers=30, n_jobs=1, random_state=0)
     return ensemble.fit(X, y, classes=range(n_classes))
 
 
@@ -79,13 +83,14 @@ def test_votes_are_those_of_the_ensemble(n_classes, n_features, size):
     ensemble = fitted(n_classes, n_features)
     X = np.random.default_rng(1).normal(size=(12, n_features)) * size
     X = np.concatenate([X, np.zeros((1, n_features))])
-    np.testing.assert_array_equal(linear(ensemble).counts(X), one_by_one(ensemble, X))
-    np.testing.assert_array_equal(ensemble.vote(X).open(), one_by_one(ensemble, X))
+    expected = one_by_one(ensemble, X)
+    np.testing.assert_array_equal(linear(ensemble).counts(X), expected)
+    np.testing.assert_array_equal(ensemble.vote(X).open(), expected)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_ties_and_near_ties_go_where_the_teacher_itself_puts_them(n_classes):
-    ensemble = fitted(n_classes, 2)
+    ensemble = copy.deepcopy(fitted(n_classes, 2))
     rng = np.random.default_rng(2)
     for teacher in ensemble.teachers_:
         if teacher.model is not None:
@@ -217,7 +222,7 @@ def test_one_row_moves_the_ballot_of_its_own_teacher_only(estimator):
 
 
 def test_teachers_that_failed_or_know_one_class_cast_the_ballot_they_always_cast():
-    ensemble = fitted(3, 4)
+    ensemble = copy.deepcopy(fitted(3, 4))
     ensemble.teachers_[0] = ensemble.teachers_[0]._replace(model=None)
     ensemble.teachers_[1] = ensemble.teachers_[1]._replace(model=None, present=np.array([2]))
     ensemble._failed[0] = True  # it is known to have failed: no warning
