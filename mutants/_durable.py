@@ -270,6 +270,13 @@ MUTANTS = [
         "secure/test_server.py::test_a_greeting_in_pieces_costs_no_handshake_until_it_is_whole",
     ),
     Mutant(
+        "a server that was stopped before it served serves",
+        "secure/server.py",
+        "            if self.stopping:  # looked at",
+        "            if not self.limits:  # looked at",
+        "secure/test_wire.py::test_a_server_can_be_closed_from_elsewhere_or_without_having_served",
+    ),
+    Mutant(
         "an approval counts as often as it is sent",
         "serve/deployment.py",
         'and {who.actor}", key=name)',

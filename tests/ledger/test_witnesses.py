@@ -265,7 +265,7 @@ def test_a_process_keeps_what_it_was_told_and_believes_its_owner_alone(tmp_path,
     for body in (b"", b"x" * 40, b"[]" * 40):
         with pytest.raises(PartyError):
             register.answer(body)
-    with pytest.raises(LedgerError, match="open for writing elsewhere"):
+    with pytest.raises(LedgerError, match="is open elsewhere: stop the other"):
         Register(register.path, SECRET)
     register.close()
     again = Register(register.path, SECRET)

@@ -312,7 +312,9 @@ def test_addresses_of_another_form_are_refused(url):
 
 def test_a_server_can_be_closed_from_elsewhere_or_without_having_served(server):
     party = server.server.application.party
-    PartyServer(party).close()
+    closed = PartyServer(party)
+    closed.close()
+    closed.serve_forever()  # returns at once
     for _ in range(20):
         with PartyServer(party):
             pass

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import functools
 import ipaddress
 import json
 import logging
@@ -269,13 +270,10 @@ class Strangers:
         return _grouped(address)
 
     def _is_proxy(self, address: str) -> bool:
-        if not self._proxies:
-            return False
-        try:
+        with contextlib.suppress(ValueError):
             place = ipaddress.ip_address(address)
-        except ValueError:
-            return False
-        return any(place in network for network in self._proxies)
+            return any(place in network for network in self._proxies)
+        return False
 
 
 def networks(names: Sequence[str]) -> list[Network]:
@@ -286,6 +284,7 @@ def networks(names: Sequence[str]) -> list[Network]:
         raise ValueError(f"proxy must be an address or a network such as 10.0.0.0/8: {error}") from None
 
 
+@functools.lru_cache(maxsize=4096)  # strangers come often, and many of one address
 def _grouped(address: str) -> str:
     """One customer's IPv6 addresses are one address."""
     try:
@@ -588,22 +587,18 @@ class _Conversation(asyncio.Protocol):
         self.deadline = server.loop.time() + self._limits.head_seconds
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        self._ending = True
-        self._clear()
+        self._end()
         self._server.strangers.left(self)
         self._server.open.discard(self)
 
     def drop(self) -> None:
         """End the connection now; the reply to a request in progress is discarded."""
-        self._ending = True
-        self._clear()
+        self._end()
         self.transport.abort()
 
     def finish(self) -> None:
         """End the connection after the present answer."""
-        self._ending = True
-        while self._queue:
-            self._give_back(self._queue.pop())
+        self._end()
         if self._clogged:
             self.drop()
         elif self._task is None:
@@ -810,8 +805,9 @@ class _Conversation(asyncio.Protocol):
         """Whether a body has begun to arrive and is not complete."""
         return self._in_message and self._size > 0
 
-    def _clear(self) -> None:
-        """Forget the unfinished body and what waits for its turn."""
+    def _end(self) -> None:
+        """Read nothing more; forget the unfinished body and what waits for its turn."""
+        self._ending = True
         while self._queue:
             self._give_back(self._queue.pop())
         self._release()

@@ -18,7 +18,6 @@ import secrets
 import threading
 import time
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
@@ -39,7 +38,7 @@ _FORM = "s3://BUCKET/PREFIX?region=REGION&endpoint=https://…&days=N"
 _PLACE = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._/-]*)?")
 _KEY = re.compile(rb"<Key>([^<>&]+)</Key>")  # names that this class has made need no entities
 _MOST_ANSWER = 2**16  # bytes of an answer
-_EXISTS = {409, 412}  # another writer is at it, or was first
+_EXISTS, _ABSENT = {409, 412}, {404}  # another writer is at it, or was first; there is no such object
 _LOCK = "x-amz-object-lock-mode"
 
 
@@ -96,18 +95,14 @@ class Bucket:
             _LOCK: "COMPLIANCE",
             "x-amz-object-lock-retain-until-date": until.strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
-        status, *_ = self._asked("PUT", self._path(name), seconds, headers=lock, content=content)
-        if status not in {200, *_EXISTS}:
-            raise Late(f"status {status}", sent=True)
+        status, *_ = self._asked("PUT", self._path(name), seconds, _EXISTS, headers=lock, content=content)
         return status == 200
 
     def get(self, name: str, *, seconds: float) -> bytes | None:
         """An object, or None. ValueError: it is not locked."""
-        status, headers, content = self._asked("GET", self._path(name), seconds)
-        if status == 404:
+        status, headers, content = self._asked("GET", self._path(name), seconds, _ABSENT)
+        if status in _ABSENT:
             return None
-        if status != 200:
-            raise Late(f"status {status}", sent=False)
         if headers.get(_LOCK) != "COMPLIANCE":
             raise ValueError(f"{self.name} does not lock what is written: make a bucket with object lock")
         return content
@@ -116,9 +111,7 @@ class Bucket:
         """The name that comes first of those that begin with ``folder``, or None."""
         start = f"{self._prefix}/" if self._prefix else ""
         query = [("list-type", "2"), ("max-keys", "1"), ("prefix", start + folder)]
-        status, _, content = self._asked("GET", self._root, seconds, query=query)
-        if status != 200:
-            raise Late(f"status {status}", sent=False)
+        *_, content = self._asked("GET", self._root, seconds, query=query)
         key = _KEY.search(content)
         return key[1].decode("ascii").removeprefix(start) if key else None
 
@@ -134,26 +127,23 @@ class Bucket:
         method: str,
         path: str,
         seconds: float,
+        expected: Collection[int] = (),
         *,
         query: Sequence[tuple[str, str]] = (),
-        headers: Mapping[str, str] = MappingProxyType({}),
+        headers: Mapping[str, str] | None = None,
         content: bytes = b"",
     ) -> tuple[int, Mapping[str, str], bytes]:
-        """Send a signed request; status, headers and content of the answer."""
-        session = {"x-amz-security-token": self._session} if self._session else {}
-        complete = signed(
-            method,
-            path,
-            query,
-            {"host": self._host, **headers, **session},
-            content,
-            who=self._who,
-            region=self._region,
-            now=dt.datetime.now(dt.UTC),
-        )
+        """Send a signed request; status (200, or an expected one), headers and content of the answer."""
+        lines = {"host": self._host, **(headers or {})}
+        if self._session:
+            lines["x-amz-security-token"] = self._session
+        who: dict[str, Any] = {"who": self._who, "region": self._region, "now": dt.datetime.now(dt.UTC)}
+        complete = signed(method, path, query, lines, content, **who)
         target = f"{path}?{_encoded(query)}" if query else path
         body = content if method == "PUT" else None
         answer = self._line.ask(method, target, body, complete, seconds=seconds, most=_MOST_ANSWER, tries=2)
+        if answer.status not in {200, *expected}:
+            raise Late(f"status {answer.status}", sent=method == "PUT")
         return answer.status, {name.lower(): value for name, value in answer.headers.items()}, answer.body
 
 
@@ -297,14 +287,7 @@ class Register:
         heads = self.tell(ledger, head, instead=instead)
         return _sealed(self._secret, {"heads": heads}, sealed[:_MAC])
 
-    def tell(
-        self,
-        ledger: str,
-        head: Head,
-        *,
-        instead: Collection[str] = (),
-        seconds: float = 0.0,  # noqa: ARG002
-    ) -> list[Head]:
+    def tell(self, ledger: str, head: Head, *, instead: Collection[str] = (), **_: float) -> list[Head]:
         """As a witness in the process of the ledger, which is for tests and evidence."""
         with self._mutex:
             if self._trouble:
@@ -482,14 +465,7 @@ class FolderWitness:
     def __init__(self, folder: str | os.PathLike[str], secret: bytes) -> None:
         self._folder, self._secret, self.name = Path(folder), secret, os.fspath(folder)
 
-    def tell(
-        self,
-        ledger: str,
-        head: Head,
-        *,
-        instead: Collection[str] = (),
-        seconds: float,  # noqa: ARG002
-    ) -> list[Head]:
+    def tell(self, ledger: str, head: Head, *, instead: Collection[str] = (), **_: float) -> list[Head]:
         """Replace the file durably; see :class:`~ostraka.core.ledger.witness.Witness`."""
         path = self._folder / f"{ledger}.head"
         handle = os.open(self._folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)

@@ -299,13 +299,15 @@ def decide(
     written = {}
     if drafts:
         written = {row.seq: row for row in history.write(drafts, store)}
+    remainders: dict[str, float] = {}  # near its cap, each look at an account converts its total
     answered: list[Outcome] = []
     for row in outcomes:
         if isinstance(row, Row):
-            balance, entry = history.accounts[row.account], written.get(row.seq, row)
-            remainder = max(0.0, balance.budget.epsilon - balance.at_most)
-            digest = entry.digest.hex()
-            answered.append(Receipt(seq=row.seq, head=digest, answer=row.answer or 0, left=remainder))
+            if row.account not in remainders:
+                balance = history.accounts[row.account]
+                remainders[row.account] = max(0.0, balance.budget.epsilon - balance.at_most)
+            head, left = written.get(row.seq, row).digest.hex(), remainders[row.account]
+            answered.append(Receipt(seq=row.seq, head=head, answer=row.answer or 0, left=left))
         else:
             answered.append(row)
     return answered

@@ -74,8 +74,8 @@ class Quorum:
         self._asked, self._closed = 0, False
         self._waiting: dict[int, tuple[Head, Collection[str]]] = {}  # questions without a majority yet
         self._unchecked: set[Head] = set()  # what witnesses knew, until it was seen on record
-        self._answered = dict.fromkeys(self._witnesses, 0)  # the newest question that each has answered
-        self._failed = dict.fromkeys(self._witnesses, 0)
+        self._tried = dict.fromkeys(self._witnesses, 0)  # the newest question that each was asked,
+        self._answered = dict.fromkeys(self._witnesses, 0)  # and the newest that it has answered
         for witness in self._witnesses:
             threading.Thread(target=self._serve, args=(witness,), name="witness", daemon=True).start()
 
@@ -132,13 +132,8 @@ class Quorum:
             self._changed.notify_all()
             while True:
                 answered = [witness for witness in self._witnesses if self._answered[witness] >= mine]
-                failed = [
-                    witness
-                    for witness in self._witnesses
-                    if self._failed[witness] >= mine > self._answered[witness]
-                ]
                 enough = len(answered) >= (n // 2 + 1 if least is None else least)
-                if len(answered) + len(failed) == n or (enough and not everyone):
+                if min(self._tried.values()) >= mine or (enough and not everyone):
                     break
                 if not self._changed.wait(until - time.monotonic()):
                     break
@@ -167,7 +162,7 @@ class Quorum:
         warned = False  # that it does not answer
         while True:
             with self._changed:
-                while not self._closed and max(self._answered[witness], self._failed[witness]) >= self._asked:
+                while not self._closed and self._tried[witness] >= self._asked:
                     self._changed.wait()
                 if self._closed:
                     break
@@ -188,9 +183,8 @@ class Quorum:
                 )
             warned = bool(failure)
             with self._changed:
-                if failure:
-                    self._failed[witness] = number
-                else:
+                self._tried[witness] = number
+                if not failure:
                     self._answered[witness] = number
                     self._unchecked.update(heads)
                 self._changed.notify_all()
