@@ -183,11 +183,11 @@ def test_compiled_code_that_learns_something_else_is_not_used(monkeypatch, defec
 def test_memory_that_is_short_for_one_halves_the_group(monkeypatch):
     real, groups = vectorised.train_perceptrons, []
 
-    def short(plan, training_sets, **options):
-        groups.append(len(training_sets))
-        if len(training_sets) > 3:
+    def short(plan, batches, **options):
+        groups.append(len(batches.seeds))
+        if len(batches.seeds) > 3:
             raise MemoryError("Unable to allocate")
-        return real(plan, training_sets, **options)
+        return real(plan, batches, **options)
 
     monkeypatch.setattr(vectorised, "train_perceptrons", short)
     network = TorchClassifier(layers(), epochs=1, batch_size=SIZE, device="cpu")

@@ -319,6 +319,12 @@ class TrainingSet:
     codes: np.ndarray
     seed: int
 
+    @classmethod
+    def of(cls, rows: np.ndarray, codes: np.ndarray, *, random_state: int) -> TrainingSet:
+        """The set of a network with this ``random_state``: its seed is the one with which it trains alone."""
+        seed = int(np.random.SeedSequence(random_state).generate_state(1)[0])
+        return cls(rows=rows, codes=codes.astype(np.int64), seed=seed)
+
 
 class StackBatches:
     """The training sets of a stack on its device. A row's number is its place among the rows of all sets.

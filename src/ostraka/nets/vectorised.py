@@ -14,6 +14,7 @@ import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from ostraka.nets import compiled
 from ostraka.nets.stacks import (
     NetworkStack,
     Targets,
+    TrainedNetwork,
     TrainingPlan,
     backpropagate,
     is_out_of_memory,
@@ -93,25 +95,70 @@ def train_stack(
         how = (plan.together, plan.compiled, plan.orders)
         text = f"{settings}, {plan.module}, {how}, {[member.seed for member in training_sets]}"
         fingerprint = digest(text, *(part for one in training_sets for part in (one.rows, one.codes)))
-    if plan.compiled:
-        return train_perceptrons(
-            plan, training_sets, checkpoint=checkpoint, fingerprint=fingerprint, on_progress=on_progress
-        )
-    with threads(plan.network.n_threads), preserve_generators():
-        trainer = _StackTrainer(plan, training_sets)
+    network = plan.network
+    batches = StackBatches(
+        training_sets,
+        n_classes=plan.n_classes,
+        batch_size=network.batch_size,
+        hold_out=network.patience is not None,
+        where=device(network.device),
+    )
+    with threads(network.n_threads) as n_threads, preserve_generators():
+        how = {"seed": batches.seeds[0], "checkpoint": checkpoint, "fingerprint": fingerprint}
+        if plan.compiled:
+            return train_perceptrons(plan, batches, n_threads=n_threads, on_progress=on_progress, how=how)
+        trainer = _StackTrainer(plan, batches)
         losses = train(
             [Objective(optimizer=plan.optimizer(trainer.stack.trained.parameters()), loss=trainer.loss)],
             trainer.next_batches,
-            steps=int(trainer.batches.steps.max()),
-            epochs=plan.network.epochs,
-            seed=training_sets[0].seed,
+            steps=int(batches.steps.max()),
+            epochs=network.epochs,
             state={"trainer": trainer},
             after_step=trainer.after_step,
-            checkpoint=checkpoint,
-            fingerprint=fingerprint,
             on_epoch=on_progress,
+            **how,
         )
         return *trainer.results(), losses
+
+
+def train_networks(
+    plan: TrainingPlan,
+    training_sets: Sequence[TrainingSet],
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    first: int = 0,
+    on_progress: Callable[[int, int], object] = lambda _done, _total: None,
+) -> list[TrainedNetwork | None]:
+    """Train a stack, or its networks one after another if the module cannot be trained in stacks.
+
+    Parameters
+    ----------
+    folder : path, optional
+        Gets checkpoints, named by the numbers of their networks, from ``first`` on.
+
+    Returns
+    -------
+    list of TrainedNetwork or None
+        Private. None where a network failed.
+    """
+    checkpoint = None
+    if folder is not None:  # only its owner can read it
+        Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+        checkpoint = Path(folder) / f"teachers-{first:05}-{first + len(training_sets) - 1:05}.pt"
+    try:
+        networks, failures, _ = train_stack(
+            plan, training_sets, checkpoint=checkpoint, on_progress=on_progress
+        )
+    except CannotVectoriseError:
+        return [
+            network
+            for number, member in enumerate(training_sets, start=first)
+            for network in train_networks(plan.alone(), [member], folder=folder, first=number)
+        ]
+    return [
+        None if failed else TrainedNetwork(plan=plan, weights=weights, present=np.unique(member.codes))
+        for member, weights, failed in zip(training_sets, networks, failures, strict=True)
+    ]
 
 
 class _StackTrainer(nn.Module):
@@ -123,19 +170,12 @@ class _StackTrainer(nn.Module):
     stopped: torch.Tensor
     failed: torch.Tensor
 
-    def __init__(self, plan: TrainingPlan, training_sets: Sequence[TrainingSet]) -> None:
+    def __init__(self, plan: TrainingPlan, batches: StackBatches) -> None:
         super().__init__()
-        self.plan, self.network, self.seed = plan, plan.network, training_sets[0].seed
-        where, many = device(self.network.device), len(training_sets)
-        self.batches = StackBatches(
-            training_sets,
-            n_classes=plan.n_classes,
-            batch_size=self.network.batch_size,
-            hold_out=self.network.patience is not None,
-            where=where,
-        )
-        self.n_steps = self.batches.steps * self.network.epochs
-        self.stack = plan.new_stack([member.seed for member in training_sets])
+        self.plan, self.network, self.batches, self.seed = plan, plan.network, batches, batches.seeds[0]
+        where, many = batches.rows.device, len(batches.seeds)
+        self.n_steps = batches.steps * self.network.epochs
+        self.stack = plan.new_stack(batches.seeds)
         # networks that have stopped keep their weights while the others go on
         keeping = self.network.patience is not None or len(set(self.n_steps)) > 1
         self.kept = nn.ParameterList(
@@ -501,28 +541,19 @@ def is_compilable(network: TorchClassifier, module: nn.Module) -> bool:
 
 def train_perceptrons(
     plan: TrainingPlan,
-    training_sets: Sequence[TrainingSet],
+    batches: StackBatches,
     *,
-    checkpoint: str | os.PathLike[str] | None,
-    fingerprint: str,
+    n_threads: int,
     on_progress: Callable[[int, int], object],
+    how: dict[str, Any],
 ) -> tuple[list[Weights], np.ndarray, list[float]]:
-    """As :func:`train_stack`."""
+    """As :func:`train_stack`, in compiled code; ``how`` is what the training loop gets beside."""
     network = plan.network
-    batches = StackBatches(
-        training_sets,
-        n_classes=plan.n_classes,
-        batch_size=network.batch_size,
-        hold_out=network.patience is not None,
-        where=torch.device("cpu"),
-    )
     with (
-        threads(network.n_threads) as n_threads,
-        preserve_generators(),
         threadpoolctl.threadpool_limits(1, user_api="blas"),  # otherwise every thread starts more threads
         ThreadPoolExecutor(n_threads) as pool,
     ):
-        learners = [_Learner(plan, batches, number) for number in range(len(training_sets))]
+        learners = [_Learner(plan, batches, number) for number in range(len(batches.seeds))]
         rows = int(batches.steps.max()) * network.batch_size
         epochs_at_once = max(1, _WORK // (max(learners[0].weights.numel(), _LEAST) * rows))
         train(  # its "epoch" is a round over all networks; it stores checkpoints of the learners
@@ -530,10 +561,8 @@ def train_perceptrons(
             lambda _generator: [epochs_at_once],
             steps=1,
             epochs=-(-network.epochs // epochs_at_once),
-            seed=training_sets[0].seed,
-            state={} if checkpoint is None else {"learners": nn.ModuleList(learners)},
-            checkpoint=checkpoint,
-            fingerprint=fingerprint,
+            state={} if how["checkpoint"] is None else {"learners": nn.ModuleList(learners)},
+            **how,
         )
     networks, failed = zip(*[learner.result() for learner in learners], strict=True)
     losses = torch.stack([learner.losses for learner in learners]).sum(dim=0)

@@ -38,7 +38,6 @@ from ostraka.voters.voting import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ostraka.nets.stacks import TrainingPlan
     from ostraka.networks import TorchClassifier
 
 
@@ -327,10 +326,11 @@ def train_networks(
     on_progress: Callable[[int, int], object],
 ) -> list[Teacher]:
     """Train a network on each shard, one stack after another."""
+    from ostraka.nets import vectorised  # noqa: PLC0415
     from ostraka.nets.stacks import retry_with_half  # noqa: PLC0415
-    from ostraka.nets.vectorised import plan  # noqa: PLC0415
+    from ostraka.nets.training import TrainingSet  # noqa: PLC0415
 
-    training = plan(network, n_features=shards[0].X.shape[1], n_classes=n_classes)
+    plan = vectorised.plan(network, n_features=shards[0].X.shape[1], n_classes=n_classes)
     teachers: list[Teacher] = []
 
     def continue_with(size: int) -> None:
@@ -341,12 +341,26 @@ def train_networks(
             def as_teachers(epoch: int, epochs: int, begin: int = begin, many: int = len(part)) -> None:
                 on_progress(begin + many * epoch // epochs, len(shards))
 
-            teachers.extend(_of_stack(training, part, begin, as_teachers))
+            training_sets = [
+                # the random_state that a clone of the network gets if it is trained separately
+                TrainingSet.of(
+                    _dense(shard.X), shard.codes, random_state=int(shard.seed.generate_state(1)[0] >> 1)
+                )
+                for shard in part
+            ]
+            models = vectorised.train_networks(
+                plan, training_sets, folder=network.checkpoint, first=begin, on_progress=as_teachers
+            )
+            for shard, model in zip(part, models, strict=True):
+                present = np.unique(shard.codes)  # one class needs no network
+                teachers.append(
+                    Teacher(model if len(present) > 1 else None, present, shard.seed, shard.fallback)
+                )
             on_progress(len(teachers), len(shards))
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        largest = min(training.size, len(shards))
+        largest = min(plan.size, len(shards))
         retry_with_half(continue_with, -(-len(shards) // -(-len(shards) // largest)))  # as equal as possible
     return teachers
 
@@ -373,44 +387,6 @@ def predict(
         cast.append(Predictions(codes.astype(np.min_scalar_type(n_classes)), failed))
     on_progress(len(teachers), len(teachers))
     return cast
-
-
-def _of_stack(
-    plan: TrainingPlan, shards: Sequence[Shard], begin: int, on_progress: Callable[[int, int], object]
-) -> list[Teacher]:
-    """Train one stack, or its networks one after another if the module cannot be trained in stacks."""
-    from ostraka.nets import vectorised  # noqa: PLC0415
-    from ostraka.nets.stacks import TrainedNetwork  # noqa: PLC0415
-    from ostraka.nets.training import TrainingSet  # noqa: PLC0415
-
-    training_sets = []
-    for shard in shards:
-        # the seed that a clone of the network gets if it is trained separately
-        random_state = int(shard.seed.generate_state(1)[0] >> 1)
-        seed = int(np.random.SeedSequence(random_state).generate_state(1)[0])
-        rows, codes = _dense(shard.X), shard.codes.astype(np.int64)
-        training_sets.append(TrainingSet(rows=rows, codes=codes, seed=seed))
-    checkpoint, folder = None, plan.network.checkpoint
-    if folder is not None:  # only its owner can read it
-        Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
-        checkpoint = Path(folder) / f"teachers-{begin:05}-{begin + len(shards) - 1:05}.pt"
-    try:
-        networks, failures, _ = vectorised.train_stack(
-            plan, training_sets, checkpoint=checkpoint, on_progress=on_progress
-        )
-    except vectorised.CannotVectoriseError:
-        return [
-            teacher
-            for number, shard in enumerate(shards)
-            for teacher in _of_stack(plan.alone(), [shard], begin + number, lambda _done, _total: None)
-        ]
-    teachers = []
-    for shard, weights, failed in zip(shards, networks, failures, strict=True):
-        present = np.unique(shard.codes)
-        without = failed or len(present) == 1  # one class needs no network
-        model = None if without else TrainedNetwork(plan=plan, weights=weights, present=present)
-        teachers.append(Teacher(model, present, shard.seed, shard.fallback))
-    return teachers
 
 
 def _dense(X: Any) -> np.ndarray:

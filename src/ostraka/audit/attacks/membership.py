@@ -23,9 +23,8 @@ from ostraka.core.scores import Scores
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from ostraka.nets.stacks import TrainingPlan
     from ostraka.networks import TorchClassifier
 
 _WITHOUT_ROWS = ("lira", "lira-fixed", "rmia")  # which have a form for rows that no model has
@@ -705,12 +704,17 @@ def train_references(
         if estimator.checkpoint is not None:
             raise ValueError("estimator must have checkpoint=None: give the checkpoint to ReferenceModels")
         network = cast("TorchClassifier", estimator)
+        import torch  # noqa: PLC0415
+
         from ostraka.nets import vectorised  # noqa: PLC0415  (needs torch)
+        from ostraka.nets.training import TrainingSet, device, threads  # noqa: PLC0415
 
         X = np.asarray(X, dtype=np.float32)
         if X.ndim != 2 or not np.isfinite(X).all():
             raise ValueError(f"X must be finite numbers of shape (n_rows, n_features), got shape {X.shape}")
-        plan = vectorised.plan(network, n_features=X.shape[1], n_classes=len(np.unique(labels)))
+        classes, codes = np.unique(labels, return_inverse=True)
+        plan = vectorised.plan(network, n_features=X.shape[1], n_classes=len(classes))
+        alone, where = plan.alone(), device(network.device)
         largest = min(plan.size, _SAVED_TOGETHER if saved else plan.size, len(included))
         step = -(-len(included) // -(-len(included) // largest))  # parts as equal as possible
     confidences = np.empty(included.shape)
@@ -727,57 +731,33 @@ def train_references(
                 rows = X.iloc[chosen] if hasattr(X, "iloc") else np.asarray(X)[chosen]
                 block = true_label_column(model.fit(rows, labels[chosen]), X, labels)[None]
             else:
-                block = np.concatenate(list(_of_stack(plan, X, labels, included[part], seeds[part])))
+                training_sets = [
+                    TrainingSet.of(X[chosen], codes[chosen], random_state=int(seed))
+                    for chosen, seed in zip(included[part], seeds[part], strict=True)
+                ]
+                networks = vectorised.train_networks(plan, training_sets)
+                block = np.empty((len(networks), len(X)))
+                for chances, trained in zip(block, networks, strict=True):
+                    if trained is None:
+                        raise TrainingDiverged(
+                            f"{networks.count(None)} of {len(networks)} references diverged: try a smaller "
+                            "learning_rate"
+                        )
+                    # the softmax of the true label's logit, for each row
+                    stack = alone.stack_of([trained.weights])
+                    with torch.inference_mode(), threads(network.n_threads):
+                        for start in range(0, len(X), _AT_ONCE):
+                            rows = torch.as_tensor(X[start : start + _AT_ONCE], device=where)
+                            logits = stack.logits(rows, training=False)[0].double().cpu()
+                            true_codes = torch.as_tensor(codes[start : start + _AT_ONCE])
+                            own = logits.softmax(dim=1)[torch.arange(len(true_codes)), true_codes]
+                            chances[start : start + _AT_ONCE] = own.numpy()
             if saved is not None:
                 saved.write(first, block)
         confidences[part] = block
         if progress is not None:
             progress("references", part.stop, len(included))
     return confidences
-
-
-def _of_stack(
-    plan: TrainingPlan, X: np.ndarray, labels: np.ndarray, included: np.ndarray, seeds: np.ndarray
-) -> Iterator[np.ndarray]:
-    """Train networks together, or one after another if the module cannot be trained in stacks."""
-    from ostraka.nets import vectorised  # noqa: PLC0415
-    from ostraka.nets.training import TrainingSet  # noqa: PLC0415
-
-    codes = np.unique(labels, return_inverse=True)[1].astype(np.int64)
-    training_sets = [
-        # the seed that a network with this random_state draws from if it is trained alone
-        TrainingSet(
-            rows=X[chosen],
-            codes=codes[chosen],
-            seed=int(np.random.SeedSequence(int(seed)).generate_state(1)[0]),
-        )
-        for chosen, seed in zip(included, seeds, strict=True)
-    ]
-    try:
-        networks, failed, _ = vectorised.train_stack(plan, training_sets)
-    except vectorised.CannotVectoriseError:
-        for chosen, seed in zip(included, seeds, strict=True):
-            yield from _of_stack(plan.alone(), X, labels, chosen[None], np.array([seed]))
-        return
-    if failed.any():
-        raise TrainingDiverged(
-            f"{int(failed.sum())} of {len(failed)} references diverged: try a smaller learning_rate"
-        )
-    for weights in networks:
-        # the softmax of the true label's logit, for each row
-        alone = plan.alone()
-        import torch  # noqa: PLC0415
-
-        from ostraka.nets.training import device, threads  # noqa: PLC0415
-
-        stack, where, chances = alone.stack_of([weights]), device(alone.network.device), []
-        with torch.inference_mode(), threads(alone.network.n_threads):
-            for start in range(0, len(X), _AT_ONCE):
-                rows = torch.as_tensor(X[start : start + _AT_ONCE], device=where)
-                logits = stack.logits(rows, training=False)[0].double().cpu()
-                true_codes = torch.as_tensor(codes[start : start + _AT_ONCE])
-                chances.append(logits.softmax(dim=1)[torch.arange(len(true_codes)), true_codes])
-        yield np.asarray(torch.cat(chances).numpy())[None]
 
 
 _SUMS_TO_ONE = 1e-2  # half precision over a hundred classes
