@@ -96,17 +96,8 @@ _FORMAT = 2  # of plan.json: 1 had digests of the tables without a key
 _NOT_SETTINGS = ("private", "public", "out", "as_json", "owner", "yes", "ledger")
 # options that runs of before have not in their settings
 _LATER = {
-    *(
-        "encoding",
-        "delimiter",
-        "decimal",
-        "skip_lines",
-        "sheet",
-        "same",
-        "rows_are_people",
-        "drop_unlabelled",
-    ),
-    *("target", "bounds", "model", "key_env", "shots", "dictionary"),
+    *("encoding", "delimiter", "decimal", "skip_lines", "sheet", "same", "rows_are_people"),
+    *("drop_unlabelled", "target", "bounds", "model", "key_env", "shots", "dictionary"),
 }
 _UNREAD = (
     "for the owner: {0:,} cells of column {1!r} could not be read, and count as missing (as the first "

@@ -233,19 +233,9 @@ def _of_frame(
         if kind == "edges":
             inner = np.append(np.nextafter(bounds, np.inf), _LARGEST)
             numbers = public[[name]].astype(np.float64)
-            step = Pipeline(
-                [
-                    (
-                        "numbers",
-                        StandardScaler(with_mean=False, with_std=False).fit(numbers),
-                    ),  # whole ones, too
-                    (
-                        "present",
-                        SimpleImputer(strategy="constant", fill_value=_LARGEST).fit(numbers.to_numpy()),
-                    ),
-                    ("bins", _discretiser([inner])),
-                ]
-            )
+            doubles = StandardScaler(with_mean=False, with_std=False).fit(numbers)  # of whole numbers, too
+            present = SimpleImputer(strategy="constant", fill_value=_LARGEST).fit(numbers.to_numpy())
+            step = Pipeline([("numbers", doubles), ("present", present), ("bins", _discretiser([inner]))])
             parts.append(weight)
         elif len(bounds):
             listed = [np.asarray(bounds.tolist(), dtype=object)]

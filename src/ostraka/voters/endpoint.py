@@ -25,7 +25,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from ostraka.core import check, files
@@ -34,7 +34,6 @@ from ostraka.secure.wire import Late, Line, is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from types import TracebackType
 
 _PATHS = {"chat": "/chat/completions", "text": "/completions"}
 _RESERVED = {"messages", "model", "n", "prompt", "stream"}
@@ -146,27 +145,25 @@ class Failure(NamedTuple):
     wait: float | None = None  # seconds that the server asks for
 
 
-class Client(Protocol):
-    """Access to a language model."""
+class Client:
+    """Access to a language model: so many requests at a time, of so many prompts each."""
 
-    concurrency: int
-    batch: int
+    concurrency = 1
+    batch = 1
 
     def ask(self, prompts: Sequence[str], stop: threading.Event) -> list[str] | Failure:
         """The answers in order. Once ``stop`` is set, start no new request."""
-        ...
+        raise NotImplementedError
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None:
+        """Nothing is open."""
 
 
-class HTTPClient:
+class HTTPClient(Client):
     """Client of an endpoint, with retries. No error quotes a prompt."""
-
-    batch = 1
 
     def __init__(
         self, endpoint: Endpoint, model: str, *, read: Callable[[bytes, str], str | Failure] | None = None
@@ -190,9 +187,6 @@ class HTTPClient:
             headers["Authorization"] = f"Bearer {key}"
         # a proxy must not see local requests
         self._line = Line(endpoint.url, headers=headers, direct=endpoint.loopback)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._line.close()
@@ -249,20 +243,13 @@ class HTTPClient:
         return self._read(got.body, self._endpoint.api)
 
 
-class FunctionClient:
+class FunctionClient(Client):
     """Client of the caller's function."""
 
     batch = _BATCH
-    concurrency = 1
 
     def __init__(self, function: Callable[[list[str]], list[str]]) -> None:
         self._function = function
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
     def ask(self, prompts: Sequence[str], stop: threading.Event) -> list[str] | Failure:
         """The function's answers, if it returns one text for each prompt."""
@@ -277,9 +264,7 @@ class FunctionClient:
         return answers
 
 
-def new_client(
-    endpoint: Endpoint | Callable[[list[str]], list[str]], model: str
-) -> HTTPClient | FunctionClient:
+def new_client(endpoint: Endpoint | Callable[[list[str]], list[str]], model: str) -> Client:
     """Return the client of an endpoint or of a function."""
     return HTTPClient(endpoint, model) if isinstance(endpoint, Endpoint) else FunctionClient(endpoint)
 

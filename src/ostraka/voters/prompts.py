@@ -221,22 +221,6 @@ class PromptBatch:
         """The prompts without an answer."""
         return (self._request(text, examples) for text, examples in self.waiting.values())
 
-    def estimate(
-        self,
-        *,
-        tokenizer: Callable[[str], int] | None,
-        answer_tokens: int | None,
-        prices: tuple[float, float] | None,
-    ) -> CostEstimate:
-        """The cost of the prompts without an answer; ``answer_tokens`` is the bound for one answer."""
-        calls = len(self.waiting)
-        prompts = sum(count(request.prompt, tokenizer) + _TOKENS_A_REQUEST for request in self.requests())
-        answers = None if answer_tokens is None else calls * answer_tokens
-        price = None
-        if prices is not None and answers is not None:
-            price = (prompts * prices[0] + answers * prices[1]) / _MILLION
-        return CostEstimate(calls=calls, prompt_tokens=prompts, answer_tokens=answers, price=price)
-
     def _request(self, text: str, examples: Shots) -> Request:
         prompt = self._render(text, examples)
         return Request(self._responses.name(self._settings, prompt), prompt)
@@ -640,7 +624,15 @@ class PromptEnsemble(BaseEstimator):
         answer_tokens: int | None = max(count(word, self.tokenizer) for word in self._words)
         if isinstance(self._endpoint, Endpoint):
             answer_tokens = self._endpoint.answer_tokens
-        return batch.estimate(tokenizer=self.tokenizer, answer_tokens=answer_tokens, prices=self.prices)
+        calls = len(batch.waiting)
+        prompts = sum(
+            count(request.prompt, self.tokenizer) + _TOKENS_A_REQUEST for request in batch.requests()
+        )
+        answers = None if answer_tokens is None else calls * answer_tokens
+        price = None
+        if self.prices is not None and answers is not None:
+            price = (prompts * self.prices[0] + answers * self.prices[1]) / _MILLION
+        return CostEstimate(calls=calls, prompt_tokens=prompts, answer_tokens=answers, price=price)
 
     def _tell(self, done: int, *, total: int) -> None:
         if self.progress is not None:

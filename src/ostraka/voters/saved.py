@@ -26,7 +26,7 @@ import zipfile
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
@@ -299,54 +299,28 @@ _A_FILE = 25  # teachers
 _CLASSES = 1 << 16  # of rows that vote with their labels, which are stored as uint16
 
 
-class Kind(Protocol):
-    """One kind of voter: what is public about it, and its files."""
-
-    name: str
-
-    def width(self, voter: Any) -> int | None:
-        """Numbers in a question; 0: a question is one text; None: not known."""
-        ...
-
-    def adjacency(self, voter: Any) -> Adjacency:
-        """What one unit can do to the votes."""
-        ...
-
-    def ballots(self, voter: Any) -> int:
-        """The largest number of ballots in a query."""
-        ...
-
-    def check(self, voter: Any) -> None:
-        """Raise ValueError unless the voter can be saved."""
-        ...
-
-    def write(self, voter: Any, folder: Path) -> dict[str, Any]:
-        """Write the files of a voter, and return what the list says about it."""
-        ...
-
-    def read(self, listed: dict[str, Any], files: SavedFiles) -> Any:
-        """The voter of a list and its files."""
-        ...
-
-
 class _Teachers:
-    """Scikit-learn teachers, as skops files."""
+    """Scikit-learn teachers, as skops files. Every kind says the same of its voters."""
 
     name = "teachers"
 
     def width(self, voter: TeacherEnsemble) -> int:
+        """Numbers in a question; 0: a question is one text; None: not known."""
         return int(voter.n_features_in_)
 
     def adjacency(self, voter: TeacherEnsemble) -> Adjacency:
+        """What one unit can do to the votes."""
         return Adjacency.one_ballot(unit=voter.unit_)
 
     def ballots(self, voter: TeacherEnsemble) -> int:
+        """The largest number of ballots in a query."""
         return len(voter.teachers_)
 
     def check(self, voter: TeacherEnsemble) -> None:
-        """Any can be saved."""
+        """Raise ValueError unless the voter can be saved: here any can."""
 
     def write(self, voter: TeacherEnsemble, folder: Path) -> dict[str, Any]:
+        """Write the files of a voter, and return what the list says about it."""
         teachers = [
             {  # types that skops can store; large numbers become text
                 "model": teacher.model,
@@ -363,6 +337,7 @@ class _Teachers:
         return {"unit": voter.unit_, "n_teachers": len(teachers), "n_features": self.width(voter)}
 
     def read(self, listed: dict[str, Any], files: SavedFiles) -> TeacherEnsemble:
+        """The voter of a list and its files."""
         n_features = listed["n_features"]
         estimator = files.model("estimator.skops", n_features=n_features)
         teachers = []
@@ -612,6 +587,7 @@ class _RestoredPrompts(PromptEnsemble):
         return Private(counts, Adjacency.one_ballot(unit=self.manifest_.unit))
 
 
+Kind = _Teachers | _Neighbours | _Parties | _Prompts
 KINDS: dict[str, Kind] = {
     kind.name: kind for kind in (_Teachers(), _Networks(), _Neighbours(), _Parties(), _Prompts())
 }

@@ -21,7 +21,7 @@ import threading
 import time
 import warnings
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import joblib
 import numpy as np
@@ -310,7 +310,7 @@ def n_workers(engine: str, n_jobs: int | None) -> int:
         return int(joblib.effective_n_jobs(_jobs(n_jobs)))
 
 
-def _n_workers(cluster: Cluster, n_jobs: int | None) -> int:
+def _n_workers(cluster: _Ray | _Dask, n_jobs: int | None) -> int:
     jobs, workers = _jobs(n_jobs), cluster.count_workers()
     if jobs is None or jobs == -1:
         return workers
@@ -433,39 +433,13 @@ class LostError(Exception):
     """What ran a batch is gone, or its answer is."""
 
 
-class Cluster(Protocol):
-    """A cluster that runs batches. Its handles are its own; ``pickler`` names the module it pickles with."""
-
-    pickler: str
-
-    def count_workers(self) -> int:
-        """How many batches it runs at a time."""
-        ...
-
-    def submit(self, batch: bytes) -> Any:
-        """Begin a batch; return a handle of it."""
-        ...
-
-    def finished(self, handles: Sequence[Any]) -> list[Any]:
-        """Those that have ended in one way or another, after a second at the latest."""
-        ...
-
-    def answer(self, handle: Any) -> tuple[bytes, bytes]:
-        """What :func:`done` returned, or raise what the work raised, or LostError."""
-        ...
-
-    def cancel(self, handles: Sequence[Any]) -> None:
-        """Give up what has not ended."""
-        ...
-
-
-def open_cluster(engine: str) -> Cluster:
+def open_cluster(engine: str) -> _Ray | _Dask:
     """The cluster of this session, which is started if there is none."""
     return _Ray() if engine == "ray" else _Dask()
 
 
 def answers_of(
-    cluster: Cluster,
+    cluster: _Ray | _Dask,
     work: Callable[[Sequence[Any]], list[Any]],
     batches: Sequence[Sequence[Any]],
     *,
@@ -523,7 +497,8 @@ class _Ray:
     """The Ray of this session; else that of RAY_ADDRESS; else one on this machine, of its own.
 
     A cluster that somebody else runs on this machine is not joined unless RAY_ADDRESS names it: rows are
-    private, and its workers are not known.
+    private, and its workers are not known. Handles of batches are its own; ``pickler`` names the module that
+    it pickles with.
     """
 
     pickler = "ray.cloudpickle"
@@ -542,16 +517,20 @@ class _Ray:
         self._task = ray.remote(done).options(max_retries=_RETRIES)
 
     def count_workers(self) -> int:
+        """How many batches it runs at a time."""
         return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
 
     def submit(self, batch: bytes) -> Any:
+        """Begin a batch; return a handle of it."""
         return self._task.remote(batch, self.pickler)
 
     def finished(self, handles: Sequence[Any]) -> list[Any]:
+        """Those that have ended in one way or another, after a second at the latest."""
         ready, _ = self._ray.wait(list(handles), timeout=_LOOK, fetch_local=False)
         return list(ready)
 
     def answer(self, handle: Any) -> tuple[bytes, bytes]:
+        """What :func:`done` returned, or raise what the work raised, or LostError."""
         errors = self._ray.exceptions
         try:
             sealed, answers = self._ray.get(handle)
@@ -562,12 +541,13 @@ class _Ray:
         return sealed, answers
 
     def cancel(self, handles: Sequence[Any]) -> None:
+        """Give up what has not ended."""
         for handle in handles:
             self._ray.cancel(handle, force=True)
 
 
 class _Dask:
-    """The Dask client of this session; else a local cluster, for the session."""
+    """The Dask client of this session; else a local cluster, for the session. As :class:`_Ray`."""
 
     pickler = "cloudpickle"
 

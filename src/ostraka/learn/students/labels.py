@@ -419,9 +419,8 @@ class MultiStage(LabelStudent):
         )
         self.answers_ = self._released(mechanism, X, codes)
         answers, last = self.answers_, int(self.stage_.max())
-        if (
-            self.filtered and last
-        ):  # without those of earlier stages that the last prior's model finds unlikely
+        if self.filtered and last:
+            # without those of earlier stages that the last prior's model finds unlikely
             prior = priors(last, np.where(self.stage_ < last, answers, NOT_YET))
             k = int(PriorResponse(prior=prior, epsilon=self.epsilon).kept.mean())
             ranks = np.argsort(np.argsort(-priors.models[last].logits(X), axis=1), axis=1)
