@@ -141,11 +141,7 @@ class Check:
 
     def groups(self) -> list[tuple[str, list[Finding]]]:
         """The findings under their headings."""
-        headings = {
-            REFUSED: "To settle before anything is spent",
-            DOUBT: "To look at",
-            NOTE: "Good to know",
-        }
+        headings = {REFUSED: "To settle before anything is spent", DOUBT: "To look at", NOTE: "Good to know"}
         groups = [
             (heading, [finding for finding in self.findings if finding.weight == weight])
             for weight, heading in headings.items()

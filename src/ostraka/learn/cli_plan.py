@@ -215,11 +215,7 @@ def _print(choices: dict[str, _Choice], best: str, given: PlanOptions, basis: st
 
 
 def _choices(
-    given: PlanOptions,
-    facts: Facts,
-    worlds: Sequence[World],
-    *,
-    curves: Sequence[LearningCurve] | None,
+    given: PlanOptions, facts: Facts, worlds: Sequence[World], *, curves: Sequence[LearningCurve] | None
 ) -> dict[str, _Choice]:
     """Each way with its forecast. Teachers, noise, screen and questions are those that learn most."""
     from ostraka.core.accounting.plan import propose

@@ -691,13 +691,7 @@ def exported(model: Any, form: str, path: Path | None, *, rows: Any) -> Any:
 _COMMAS = r'.str.replace(r"\.(?=\d{3}(?:\.\d{3})*,\d+$)", "", regex=True).str.replace(",", ".")'
 
 
-def write_student(
-    student: Any,
-    folder: Path,
-    *,
-    shown: Shown | None = None,
-    array: str = "",
-) -> str:
+def write_student(student: Any, folder: Path, *, shown: Shown | None = None, array: str = "") -> str:
     """Write the student, and return the lines of Python that load it and predict. All of it is public."""
     from ostraka.core.imports import model_bytes, skops_io
 

@@ -274,12 +274,7 @@ def sides(shape: tuple[int, int, int]) -> tuple[int, ...]:
 
 
 def convolutions(
-    shape: tuple[int, int, int],
-    n_out: int,
-    *,
-    width: int,
-    dropout: float = 0.0,
-    norm: str | None = "batch",
+    shape: tuple[int, int, int], n_out: int, *, width: int, dropout: float = 0.0, norm: str | None = "batch"
 ) -> nn.Sequential:
     """Strided convolutions of flat rows in [0, 1] to ``n_out`` numbers: a DCGAN's discriminator.
 
@@ -440,10 +435,7 @@ def downsampling(shape: tuple[int, int, int], n_out: int, *, width: int) -> nn.S
 def upsampling(n_noise: int, shape: tuple[int, int, int], *, width: int) -> nn.Sequential:
     """The generator of a BEGAN, and its decoder: the side is doubled by repeating pixels."""
     n, inner = halvings(shape[1], until=_INNER)
-    layers: list[nn.Module] = [
-        nn.Linear(n_noise, width * inner**2),
-        nn.Unflatten(1, (width, inner, inner)),
-    ]
+    layers: list[nn.Module] = [nn.Linear(n_noise, width * inner**2), nn.Unflatten(1, (width, inner, inner))]
     for number in range(n + 1):
         layers += [*_elu(width, width), *_elu(width, width)]
         if number < n:

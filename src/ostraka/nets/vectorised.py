@@ -104,9 +104,9 @@ def train_stack(
         where=device(network.device),
     )
     with threads(network.n_threads) as n_threads, preserve_generators():
-        how = {"seed": batches.seeds[0], "checkpoint": checkpoint, "fingerprint": fingerprint}
+        run: dict[str, Any] = {"seed": batches.seeds[0], "checkpoint": checkpoint, "fingerprint": fingerprint}
         if plan.compiled:
-            return train_perceptrons(plan, batches, n_threads=n_threads, on_progress=on_progress, how=how)
+            return train_perceptrons(plan, batches, n_threads=n_threads, on_progress=on_progress, run=run)
         trainer = _StackTrainer(plan, batches)
         losses = train(
             [Objective(optimizer=plan.optimizer(trainer.stack.trained.parameters()), loss=trainer.loss)],
@@ -116,7 +116,7 @@ def train_stack(
             state={"trainer": trainer},
             after_step=trainer.after_step,
             on_epoch=on_progress,
-            **how,
+            **run,
         )
         return *trainer.results(), losses
 
@@ -545,9 +545,9 @@ def train_perceptrons(
     *,
     n_threads: int,
     on_progress: Callable[[int, int], object],
-    how: dict[str, Any],
+    run: dict[str, Any],
 ) -> tuple[list[Weights], np.ndarray, list[float]]:
-    """As :func:`train_stack`, in compiled code; ``how`` is what the training loop gets beside."""
+    """As :func:`train_stack`, in compiled code; ``run`` is what the training loop gets beside."""
     network = plan.network
     with (
         threadpoolctl.threadpool_limits(1, user_api="blas"),  # otherwise every thread starts more threads
@@ -561,8 +561,8 @@ def train_perceptrons(
             lambda _generator: [epochs_at_once],
             steps=1,
             epochs=-(-network.epochs // epochs_at_once),
-            state={} if how["checkpoint"] is None else {"learners": nn.ModuleList(learners)},
-            **how,
+            state={} if run["checkpoint"] is None else {"learners": nn.ModuleList(learners)},
+            **run,
         )
     networks, failed = zip(*[learner.result() for learner in learners], strict=True)
     losses = torch.stack([learner.losses for learner in learners]).sum(dim=0)

@@ -160,11 +160,7 @@ def _solved(problem: _Problem, tolerance: float, n_steps: int) -> tuple[np.ndarr
             trial[worse] = np.nan
             theta[chosen[going]] = trial[going]
             steps[chosen[going]] += 1
-    return (
-        theta.reshape(n_shards, n_outputs, n_columns),
-        ~running & np.isfinite(theta).all(axis=1),
-        steps,
-    )
+    return (theta.reshape(n_shards, n_outputs, n_columns), ~running & np.isfinite(theta).all(axis=1), steps)
 
 
 def _derivatives(problem: _Problem, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

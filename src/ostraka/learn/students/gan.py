@@ -164,10 +164,7 @@ class FeatureMatchingGAN(ClassifierMixin, BaseEstimator):
                 made = generative.deconvolutions(self.n_noise, shape, width=_CHANNELS)
             self.generator_ = made.to(rows.device)
         losses = generative.AdversarialLosses(
-            classifier=module,
-            generator=self.generator_,
-            n_noise=self.n_noise,
-            weight=self.unanswered_weight,
+            classifier=module, generator=self.generator_, n_noise=self.n_noise, weight=self.unanswered_weight
         )
         # both train alternately; the averaged weights of the classifier are kept
         average = AveragedModel(module, avg_fn=_averaged)

@@ -247,10 +247,7 @@ class Argmax(Way):
             "teacher": repr(getattr(teachers, "estimator", teachers)),
             "asks": model.asks,
             "noise": f"ChaCha20 keyed by {noise}",
-            "notes": (
-                *teachers.notes_,
-                f"{data.public_numbers}, and the partition, are treated as public.",
-            ),
+            "notes": (*teachers.notes_, f"{data.public_numbers}, and the partition, are treated as public."),
             "predicted": student.predict(data.public),
             "public": data.public,
         }
