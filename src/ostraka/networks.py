@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ostraka.core import check as _check
 from ostraka.core.check import TrainingDiverged
+from ostraka.core.randomness import seed_of
 from ostraka.data.labels import Labels
 
 if TYPE_CHECKING:
@@ -276,9 +277,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
 
     def seed(self) -> int:
         """The seed of all random numbers in a training."""
-        state = self.random_state
-        entropy = state if state is None or isinstance(state, int | np.integer) else state.randint(2**31 - 1)
-        return int(np.random.SeedSequence(entropy).generate_state(1)[0])
+        return int(np.random.SeedSequence(seed_of(self.random_state)).generate_state(1)[0])
 
     def rate_schedule(self) -> Callable[[float], float] | None:
         """The share of the learning rate as a function of progress in [0, 1); None: constant."""

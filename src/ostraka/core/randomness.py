@@ -37,6 +37,13 @@ def os_keyed() -> np.random.Generator:
     return np.random.Generator(ChaCha(key=int.from_bytes(os.urandom(32), "little"), rounds=20))
 
 
+def seed_of(random_state: int | np.random.RandomState | None) -> int | None:
+    """The seed in scikit-learn's ``random_state``: a number as it is, of a generator its next number."""
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31 - 1))
+    return random_state
+
+
 class KeyedNoise(np.random.Generator):
     """A ChaCha20 stream under a key.
 

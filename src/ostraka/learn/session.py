@@ -36,6 +36,7 @@ from sklearn.utils import _safe_indexing
 from ostraka.core import check, files
 from ostraka.core.ledger.budget import Budget
 from ostraka.core.ledger.ledger import Ledger
+from ostraka.core.randomness import seed_of
 from ostraka.data.budgets import TableLedger, Tables
 from ostraka.data.guards import warn_of_refits
 from ostraka.data.labels import Coded, Labels, one_type
@@ -182,12 +183,7 @@ class Seeds(NamedTuple):
     @classmethod
     def of(cls, random_state: int | np.random.RandomState | None) -> Seeds:
         """Seeds drawn from scikit-learn's ``random_state``."""
-        seed = (
-            random_state.randint(2**31 - 1)
-            if isinstance(random_state, np.random.RandomState)
-            else random_state
-        )
-        return cls(*(np.random.SeedSequence(seed).generate_state(4) >> 1).tolist())
+        return cls(*(np.random.SeedSequence(seed_of(random_state)).generate_state(4) >> 1).tolist())
 
 
 def dense(X: Any) -> Any:

@@ -19,6 +19,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from ostraka.core.private import Adjacency, Private
+from ostraka.core.randomness import seed_of
 from ostraka.data.labels import CLASSES_FROM_Y, Labels
 from ostraka.data.parquet import ParquetRows, opened
 from ostraka.data.table import rows, selected
@@ -148,9 +149,8 @@ class TeacherEnsemble(BaseEstimator):
         self.manifest_ = deal(units, n_rows=len(codes), n_teachers=self.n_teachers, manifest=manifest)
         self.unit_ = self.manifest_.unit
         self._report("shards", 1, 1)
-        stored, state = isinstance(X, ParquetRows), self.random_state
-        entropy = state if state is None or isinstance(state, int | np.integer) else state.randint(2**31 - 1)
-        seeds = np.random.SeedSequence(entropy).spawn(self.n_teachers)
+        stored = isinstance(X, ParquetRows)
+        seeds = np.random.SeedSequence(seed_of(self.random_state)).spawn(self.n_teachers)
         shards = [
             Shard(
                 rows.astype(np.min_scalar_type(len(codes))) if stored else selected(X, rows),

@@ -25,6 +25,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ostraka.core import check
 from ostraka.core.mechanisms.law import ABSTAIN
 from ostraka.core.numeric import one_thread
+from ostraka.core.randomness import seed_of
 from ostraka.data.labels import Labels, column, one_type
 from ostraka.learn.students.counts import Spreading, fit_graph
 
@@ -142,7 +143,7 @@ class Distilled(ClassifierMixin, BaseEstimator):
             answered, right = np.flatnonzero(codes != ABSTAIN), {"spreading": 0.0, "boosting": 0.0}
             for name in right:
                 predicted = np.full(len(codes), ABSTAIN)
-                folds = KFold(_FOLDS, shuffle=True, random_state=_integer(self.random_state))
+                folds = KFold(_FOLDS, shuffle=True, random_state=seed_of(self.random_state))
                 for _, fold in folds.split(answered):
                     rows, others = answered[fold], codes.copy()
                     others[rows] = ABSTAIN
@@ -189,7 +190,7 @@ class Distilled(ClassifierMixin, BaseEstimator):
 
     def _named(self, name: str) -> Any:
         """A new classifier, seeded unless it has its own seed."""
-        seed = _integer(self.random_state)
+        seed = seed_of(self.random_state)
         if not isinstance(self.estimator, str):
             model = clone(self.estimator)
             unseeded = [
@@ -217,13 +218,6 @@ def _fitted(model: Any, X: Any, codes: np.ndarray) -> Any:
         if isinstance(model, SelfTrainingClassifier) or getattr(model, "learns_from_unanswered", False):
             return model.fit(X, codes)
         return model.fit(_safe_indexing(X, np.flatnonzero(answered)), codes[answered])
-
-
-def _integer(random_state: int | np.random.RandomState | None) -> int | None:
-    """One seed for several uses, so that two students are compared on the same folds."""
-    if random_state is None or isinstance(random_state, int | np.integer):
-        return random_state
-    return int(random_state.randint(2**31 - 1))
 
 
 _NEAR = 10
