@@ -233,6 +233,11 @@ class Task:
     texts: tuple[list[str], list[str]] | None = None
 
     @property
+    def sizes(self) -> dict[str, Any]:
+        """Numbers of units, classes and public rows, by which a run is planned."""
+        return {"n_units": self.n_units, "n_classes": self.n_classes, "n_public": len(self.X_public)}
+
+    @property
     def shape(self) -> Shape:
         """Return the facts that may be printed about a task."""
         return Shape(

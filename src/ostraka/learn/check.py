@@ -368,11 +368,6 @@ def _plan(
         remarks.append(Finding(kind="copies", weight=REFUSED, text=str(error)))
     epsilon = TABLES.epsilon if epsilon is None else epsilon
     settings: dict[str, Any] = {"epsilon": epsilon, "delta": delta}
-    sizes: dict[str, Any] = {
-        "n_units": task.n_units,
-        "n_classes": task.n_classes,
-        "n_public": len(task.X_public),
-    }
     rows: dict[str, Any] = {"X_public": task.X_public, "grouped": task.groups is not None}
     unit = task.shape.unit
     plan: Planned
@@ -381,12 +376,12 @@ def _plan(
             plan = PATERegressor(bounds=task.bounds, **settings).plan(n_units=task.n_units, **rows)
         else:
             cells = cells_of(task.image_shape)
-            plan = PATEClassifier(cells=cells, **settings).plan(**sizes, **rows)
+            plan = PATEClassifier(cells=cells, **settings).plan(**task.sizes, **rows)
         way = way_of(plan)
-        way.require_hope(**sizes, unit=unit, epsilon=epsilon)
+        way.require_hope(**task.sizes, unit=unit, epsilon=epsilon)
     except (ValueError, BudgetExceeded) as error:
         return (), [*remarks, Finding(kind="too few rows", weight=REFUSED, text=str(error))]
-    lines = way.words(n_units=task.n_units, n_public=sizes["n_public"], unit=unit, teacher="")
+    lines = way.words(n_units=task.n_units, n_public=len(task.X_public), unit=unit, teacher="")
     expected = f"epsilon at most {at_most(plan.epsilon)} at delta {plan.delta:g}"
     protected = f"one {unit}, of {task.n_units:,}"
     return (("protected", protected), *lines.items(), ("expected", expected)), remarks

@@ -148,16 +148,9 @@ def learn(given: LearnOptions) -> None:
             cells = cells_of(task.image_shape)
             way = given.chosen_way() or Way(way_of_rows(task.X_public, cells))
             model = _model(given, task, way)
-            n_public = len(task.X_public)
-            plan = model.plan(n_units=task.n_units, n_classes=task.n_classes, n_public=n_public, **rows)
+            plan = model.plan(**task.sizes, **rows)
     if given.answers is None:
-        way_of(plan).require_hope(
-            n_units=task.n_units,
-            n_classes=task.n_classes,
-            n_public=len(task.X_public),
-            unit=task.shape.unit,
-            epsilon=model.epsilon or 0.0,
-        )
+        way_of(plan).require_hope(**task.sizes, unit=task.shape.unit, epsilon=model.epsilon or 0.0)
     spend(
         given,
         task,
