@@ -17,7 +17,7 @@ from ostraka.core.mechanisms.skellam import skellam
 from ostraka.secure.keys import Identity
 from ostraka.secure.masks import mask, pair_mask
 from ostraka.secure.rounds import PartyError
-from tests.false_alarm import FALSE_ALARM
+from tests.false_alarm import FALSE_ALARM, looks_uniform
 
 
 class Office:
@@ -132,13 +132,6 @@ def test_a_client_that_is_called_missing_after_it_sent_stays_unreadable():
     # every share of the victim that was told is one of its mask secret
     assert {told[place][0] for told in inner._answers.values() if place in told} == {0}
     assert not looks_uniform(left - mask(victim._masking._seed, size=len(left)))
-
-
-def looks_uniform(words: np.ndarray) -> bool:
-    octets = np.ascontiguousarray(words).view(np.uint8).reshape(-1, 4)
-    seen = np.stack([np.bincount(octets[:, place], minlength=256) for place in range(4)])
-    expected = len(octets) / 256
-    return bool((((seen - expected) ** 2).sum(axis=1) / expected < chi2.isf(FALSE_ALARM / 4, 255)).all())
 
 
 def survivors(one, alive, *, n=None) -> bytes:

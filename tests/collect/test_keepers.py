@@ -22,7 +22,7 @@ from ostraka.core.mechanisms.skellam import skellam
 from ostraka.secure.keys import Identity, exchange_key, new_secret
 from ostraka.secure.log import LogError
 from ostraka.secure.rounds import PartyError
-from tests.false_alarm import FALSE_ALARM
+from tests.false_alarm import FALSE_ALARM, looks_uniform
 
 
 @pytest.mark.statistical
@@ -355,13 +355,6 @@ def test_a_report_alone_and_with_all_keepers_but_one_is_uniform(kept):
         transcript=one.task.transcript("report", round=0),
     )
     assert not looks_uniform(report.vector - known - last)
-
-
-def looks_uniform(words: np.ndarray) -> bool:
-    octets = np.ascontiguousarray(words).view(np.uint8).reshape(-1, 4)
-    seen = np.stack([np.bincount(octets[:, place], minlength=256) for place in range(4)])
-    expected = len(octets) / 256
-    return bool((((seen - expected) ** 2).sum(axis=1) / expected < chi2.isf(FALSE_ALARM / 4, 255)).all())
 
 
 def test_nothing_of_it_travels_or_prints_a_secret(kept):

@@ -7,6 +7,8 @@ import pytest
 
 from ostraka.core.laws import stored
 
+pytestmark = pytest.mark.usefixtures("monkeypatch")  # each has a folder of its own: tmp_path
+
 
 def test_a_table_comes_back_from_disk_and_only_its_owner_may_read_it(tmp_path):
     stored.save("name", np.arange(5.0))

@@ -2,14 +2,13 @@
 
 import numpy as np
 import pytest
-from scipy.stats import chi2
 
 from ostraka.parties.parties import PartyEnsemble
 from ostraka.secure import rounds
 from ostraka.secure.keys import exchange_key, new_secret
 from ostraka.secure.masks import pair_mask
 from ostraka.secure.rounds import AGGREGATOR, Call, Round
-from tests.false_alarm import FALSE_ALARM
+from tests.false_alarm import looks_uniform
 
 
 def masked(tap, parties: PartyEnsemble, rows) -> np.ndarray:
@@ -19,14 +18,6 @@ def masked(tap, parties: PartyEnsemble, rows) -> np.ndarray:
     parties._links["party-1"] = wire.link
     body = wire.log["vote answer"][64 + 32 :]
     return np.frombuffer(body, dtype="<u4").reshape(len(rows), -1)
-
-
-def looks_uniform(words: np.ndarray) -> bool:
-    """Chi-squared of each of the four bytes, at FALSE_ALARM together."""
-    octets = np.ascontiguousarray(words).view(np.uint8).reshape(-1, 4)
-    seen = np.stack([np.bincount(octets[:, place], minlength=256) for place in range(4)])
-    expected = len(octets) / 256
-    return bool((((seen - expected) ** 2).sum(axis=1) / expected < chi2.isf(FALSE_ALARM / 4, 255)).all())
 
 
 def test_masks_of_all_participants_cancel_exactly():

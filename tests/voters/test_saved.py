@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import stat
 import zipfile
 from multiprocessing import Pipe
@@ -42,10 +43,17 @@ def saved(estimator=LOGISTIC, **changes) -> SavedTeachers:
     return SavedTeachers(ensemble=ensemble, **{**known, "grid": Consistent.grid_of(ASKED), **changes})
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    place = tmp_path_factory.mktemp("written") / "teachers"
+    saved().save(place)
+    return place
+
+
 @pytest.fixture
-def folder(tmp_path):
-    saved().save(tmp_path / "teachers")
-    return tmp_path / "teachers"
+def folder(written, tmp_path):
+    """A copy of a test's own."""
+    return shutil.copytree(written, tmp_path / "teachers")
 
 
 @pytest.mark.parametrize(
