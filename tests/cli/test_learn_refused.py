@@ -1,6 +1,7 @@
 """Bad options and tables, which ostraka learn refuses in one sentence before anything is paid."""
 
 import ast
+import gzip
 import json
 import subprocess
 import sys
@@ -157,15 +158,24 @@ finally:
     assert not {"numpy", "scipy", "sklearn", "jinja2", "pyarrow", "numba", "matplotlib"} & loaded
 
 
+@pytest.mark.parametrize("ending", ["parquet", "csv", "csv.gz"])
 @pytest.mark.parametrize(
     ("more", "n_units"),
     [(("--public", "labelled.parquet"), 600), (("--holdout", "0.5"), 300)],
 )
 def test_a_delta_that_no_table_of_this_size_allows_is_refused_before_a_row_is_read(
-    folder, monkeypatch, more, n_units
+    folder, monkeypatch, more, n_units, ending
 ):
-    parquet.write_table(pa.table(rows(600, seed=0)).drop_columns("who"), folder / "private.parquet")
+    table = rows(600, seed=0)
+    table.pop("who")
+    if ending == "parquet":
+        parquet.write_table(pa.table(table), folder / "private.parquet")
+    else:  # a title, blank lines and no end of the last line
+        lines = csv(table).replace("\n", "\n\n", 3).replace("\n", "\r\n").rstrip()
+        more = (*more, "--skip-lines", "1")
+        content = f"made in 2026\n{lines}".encode()
+        (folder / f"private.{ending}").write_bytes(gzip.compress(content) if ending == "csv.gz" else content)
     monkeypatch.setattr("ostraka.data.task.tables", lambda *_, **__: pytest.fail("the rows were read"))
-    code, out, err = learn("private.parquet", *COMMON, *more, "--delta", "0.01")
+    code, out, err = learn(f"private.{ending}", *COMMON, *more, "--delta", "0.01")
     assert (code, out) == (2, "")
     assert f"delta must be below 1 / {n_units} units" in err

@@ -6,6 +6,7 @@ of rows (numbers, images or sparse), labels, and optionally people.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -47,6 +48,7 @@ from ostraka.data.table import (
     is_utf8,
     look,
     mark_of,
+    opened,
     read,
     read_arrays,
     sheets,
@@ -367,6 +369,29 @@ def tables(
         texts=texts,
         store=store,
     )
+
+
+def n_rows_of(path: Path, form: Format) -> int | None:
+    """The number of rows, before one is read: as Parquet files state it, or of the lines of a text; or None.
+
+    Each line of a private text is a row, but for blank ones and the header.
+    """
+    ending = path.suffix.lower()
+    if ending in {*EXCEL, ".npz"}:
+        return None
+    if path.is_dir() or ending in ENDINGS:
+        try:
+            last = pieces_of(files_of(path))[-1]
+        except (ValueError, OSError):
+            return None  # who reads it says what is wrong with it
+        return last.first + last.n_rows
+    with opened(path) as file:
+        code = form.encoding or mark_of(file.read(4)) or ""
+        if code.lower().startswith(("utf-16", "utf_16", "utf16", "utf-32", "utf_32", "utf32")):
+            return None
+        file.seek(0)
+        lines = (bool(line.strip()) for line in file)
+        return max(0, sum(itertools.islice(lines, form.skip or 0, None)) - 1)
 
 
 def _is_large(path: Path, columns: Columns) -> bool:

@@ -283,20 +283,14 @@ def _begun_in_memory(out: Path) -> bool:
 
 
 def _require_delta(given: LearnOptions, private: Path) -> None:
-    """Refuse a delta that no table of this size allows, before a row of a Parquet file is read."""
+    """Refuse a delta that no table of this size allows, before its rows are read."""
     if given.delta is None or given.person is not None or given.drop_unlabelled:
         return  # units are counted when they are read
-    from ostraka.data import parquet
+    from ostraka.data import task as data
     from ostraka.learn.ways.plan import require_delta
 
-    if not (private.is_dir() or private.suffix.lower() in parquet.ENDINGS):
-        return
-    try:
-        last = parquet.pieces_of(parquet.files_of(private))[-1]
-    except (ValueError, OSError):
-        return  # who reads the table says what is wrong with it
-    n_rows = last.first + last.n_rows
-    require_delta(given.delta, n_units=n_rows - round((given.holdout or 0.0) * n_rows))
+    if n_rows := data.n_rows_of(private, given.columns().form):
+        require_delta(given.delta, n_units=n_rows - round((given.holdout or 0.0) * n_rows))
 
 
 def _model(given: LearnOptions, task: Task, way: Way) -> PATEClassifier:
