@@ -56,6 +56,13 @@ MUTANTS = [
         _ROWS + "test_a_persons_parts_do_not_depend_on_other_people",
     ),
     Mutant(
+        "titles above the header of a text count as rows",
+        "data/task.py",
+        "sum(itertools.islice(lines, form.skip or 0, None)) - 1",
+        "sum(lines) - 1",
+        "cli/test_learn_refused.py::test_a_delta_that_no_table_of_this_size_allows_is_refused_before_a_row_is_read",
+    ),
+    Mutant(
         "two spellings of a person in files are two people",
         "data/units.py",
         "return self.codes if same else looked_up(places, self.codes), names",

@@ -12,7 +12,7 @@ import numpy as np
 from ostraka.core import check
 from ostraka.synth.evolution import Evolution
 from ostraka.text.models import END, Token, text_of
-from ostraka.text.writer import hashed_words, unit
+from ostraka.text.writer import N_FEATURES, unit, word_counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -20,12 +20,18 @@ if TYPE_CHECKING:
     from ostraka.text.models import LanguageModel
 
 _SHOWN = 40  # likeliest next tokens that one is drawn from
+_AT_ONCE = 512  # texts whose words are counted
 _LINE_ENDS = b"\r\n"
 
 
 def features(texts: Iterable[str]) -> np.ndarray:
     """One row of length 1 for each text, by its words alone; float32 of shape (n_texts, 4096)."""
-    return np.stack([unit(hashed_words(str(text))) for text in texts]).astype(np.float32)
+    documents = [str(text) for text in texts]
+    rows = np.empty((len(documents), N_FEATURES), dtype=np.float32)
+    for first in range(0, len(documents), _AT_ONCE):  # in 64 bits, all of them would take thrice the room
+        some = documents[first : first + _AT_ONCE]
+        rows[first : first + _AT_ONCE] = [unit(counts) for counts in word_counts(some)]
+    return rows
 
 
 def continued(

@@ -853,16 +853,24 @@ class Writer:
         return tokens
 
 
+N_FEATURES = 4096  # of a text by its words
+
+
 def hashed_words(text: str) -> np.ndarray:
     """Features of one text by its words alone, shape (4096,): each is counted in the place of its hash."""
-    return np.asarray(_hashing().transform([text]).toarray()[0])
+    return np.asarray(word_counts([text])[0])
+
+
+def word_counts(texts: Sequence[str]) -> np.ndarray:
+    """The same of several texts, each by itself, shape (n_texts, 4096)."""
+    return np.asarray(_hashing().transform(texts).toarray())
 
 
 @lru_cache(maxsize=1)
 def _hashing() -> Any:
     from sklearn.feature_extraction.text import HashingVectorizer  # noqa: PLC0415
 
-    return HashingVectorizer(n_features=4096, alternate_sign=False, norm=None)
+    return HashingVectorizer(n_features=N_FEATURES, alternate_sign=False, norm=None)
 
 
 def unit(features: np.ndarray) -> np.ndarray:
