@@ -2,6 +2,7 @@
 
 import re
 import sys
+from collections import Counter
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -158,6 +159,10 @@ def test_one_audit_is_drawn_at_each_order_and_several_side_by_side(exact):
     assert (one.title, one.owner_only) == ("What leaks, at each order", True)
     assert "At order 2 at least 0.02 nats were seen of 0.2 promised" in one.alt
     assert "at order 32, 0.32 of 3.2" in one.alt
+    drawing = ET.fromstring(one.svg)
+    marks = Counter(mark.get("x") for mark in drawing.iter(f"{SVG}use"))
+    places = {text.text: text.get("x") for text in drawing.iter(f"{SVG}text")}
+    assert all(marks[places[order]] >= 3 for order in ("2", "8", "32"))  # of the axis and of each line
     (several,) = plots.figures(audited(3, exact=exact))
     assert "PATE × 1 0.25 of inf" in several.alt
     assert plots.figures(audited(3).public()) == ()

@@ -281,6 +281,19 @@ def test_only_the_first_participant_holds_and_it_gives_no_votes():
     assert any(verb == "hold" for verb, *_ in wires[OTHER].log)
 
 
+def test_a_server_lets_the_longest_message_through():
+    """Twice as many rows of many parties: the limit grows by no less than what the holder is sent."""
+    longest, limits = [], []
+    for n_rows in (100, 200):
+        parties = parties_of(20, max_rows=n_rows, n_classes=2, n_features=1)
+        wire = tapped(parties)
+        parties.vote(np.linspace(0, 1, n_rows)[:, None])
+        longest.append(max(len(data) for _, direction, data in wire.log if direction == "sent"))
+        limits.append(parties.parties[FIRST].most_bytes)
+    assert longest[0] <= limits[0]
+    assert np.diff(longest) <= np.diff(limits) <= 1.1 * np.diff(longest)
+
+
 # somebody dies, or changes a message
 
 ENDS = [(FIRST, "hold"), (FIRST, "argmax"), (OTHER, "vote"), (FIRST, "ask"), (DEALER, "material")]
