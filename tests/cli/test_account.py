@@ -68,6 +68,7 @@ def test_numbers_are_those_of_the_library(file):
         (3 * papernot2018_curve(mechanism, COUNTS)).epsilon(delta=1e-4)
     )
     assert told["settings"]["n_answers"] == 9
+    assert told["upper"]["horizon"] == "9 answers and nothing else"
     assert told["settings"]["n_teachers"] == 5
     assert len(told["owner"]["cost"]) == 3
     assert max(told["owner"]["cost"]) <= told["owner"]["price"] * 3
@@ -125,7 +126,9 @@ def test_every_mechanism_is_accounted_for(file, tmp_path):
             any("even if the screen lets every question through" in note for note in told["notes"])
             is screened
         )
-        assert (" after " in account(file, "--mechanism", *options)[1].splitlines()[0]) is screened
+        head, *lines = account(file, "--mechanism", *options)[1].splitlines()
+        assert (" after " in head) is screened
+        assert {f"note: {note}" for note in told["notes"]} <= set(lines)
     assert "moments2017" in record(file, "--mechanism", "lnmax", "--scale", 5)["owner"]["bounds"]
 
 

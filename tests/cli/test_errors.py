@@ -1,6 +1,8 @@
 """Errors: one sentence and an exit code, and never a message that this package did not write itself."""
 
+import sys
 import warnings
+from contextlib import nullcontext
 
 import click
 import numpy as np
@@ -135,3 +137,17 @@ def test_what_a_command_returns_by_exit_is_its_code(monkeypatch):
         raise click.exceptions.Exit(3)
 
     assert run(monkeypatch, probe) == 3
+
+
+def test_pandas_is_hidden_from_verbs_that_do_without_it_where_the_process_ends_with_them(monkeypatch):
+    names = []
+    monkeypatch.setattr(ostraka.cli._imports, "hidden", lambda *hidden: names.append(hidden) or nullcontext())
+    monkeypatch.setattr(ostraka.cli._verbs, "command", lambda _: _errors.Group("No verbs."))
+    monkeypatch.setattr(sys, "argv", ["ostraka", "learn"])
+    for arguments in (None, ["learn"]):
+        with pytest.raises(SystemExit):
+            ostraka.cli.main(arguments)
+    monkeypatch.setattr(sys, "argv", ["ostraka", "account"])
+    with pytest.raises(SystemExit):
+        ostraka.cli.main()
+    assert names == [("pandas",), (), ()]

@@ -162,6 +162,7 @@ def test_show_prints_what_clients_may_spend(clients):
     assert code == 0
     assert "may spend 2" in out
     assert "ann" in out
+    assert [line.split() for line in out.splitlines() if line.startswith("bob")] == [["bob", "1", "0", "1"]]
     accounts = json.loads(ostraka_ledger("show", file, "--secret", secret, "--json")[1])["accounts"]
     assert [account["account"] for account in accounts] == ["ann", "bob"]
     assert accounts[0]["spent"] + accounts[0]["left"] == pytest.approx(2.0)

@@ -1,6 +1,9 @@
 """Commands as people mistype them: each is refused in words about what was typed, and changes no file."""
 
+import json
 import shlex
+from importlib.metadata import PackageNotFoundError
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -131,6 +134,21 @@ def test_help_has_a_short_form(words):
 
 def test_the_version_has_a_short_form():
     assert typed("-V")[1].startswith(f"ostraka {ostraka.__version__}")
+
+
+@pytest.mark.parametrize(
+    ("source", "commit"),
+    [(None, ""), ({}, ""), ({"vcs_info": {"commit_id": "0123456789abcdef"}}, " (commit 0123456789ab)")],
+)
+def test_the_version_has_the_commit_that_pip_installed_from(source, commit, monkeypatch, tmp_path):
+    def distribution(name):
+        if source is None:
+            raise PackageNotFoundError(name)
+        return SimpleNamespace(read_text=lambda _: json.dumps(source))
+
+    monkeypatch.setattr(ostraka, "__file__", str(tmp_path / "site-packages" / "ostraka" / "__init__.py"))
+    monkeypatch.setattr("importlib.metadata.distribution", distribution)
+    assert typed("--version").out == f"ostraka {ostraka.__version__}{commit}\n"
 
 
 def test_whole_numbers_may_have_an_exponent_and_other_words_may_not_change(files):
