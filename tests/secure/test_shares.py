@@ -78,3 +78,10 @@ def test_wrong_shares_are_corrected_up_to_half_of_those_to_spare(threshold, n_sh
         assert shares.corrected(wrong, threshold=threshold) != secret
     except ValueError as error:
         assert str(error) == "too many shares are wrong"  # noqa: PT017  (one more may be noticed or not)
+
+
+def test_one_wrong_share_of_one_more_than_are_needed_is_noticed():
+    """No polynomial of the degree goes through all of them, but with the chance 2**-256."""
+    right = dict(enumerate(shares.split(new_secret(), threshold=3, n_shares=4), start=1))
+    with pytest.raises(ValueError, match="too many shares are wrong"):
+        shares.corrected(right | {2: new_secret() + b"\0"}, threshold=3)

@@ -345,7 +345,9 @@ def test_the_password_of_a_proxy_is_sent_to_nobody_but_the_proxy(scheme, monkeyp
     assert sent == [password if scheme == "http" else {}]
 
 
-def test_a_connection_is_used_again_unless_a_fresh_one_is_asked_for():
+@pytest.fixture
+def kept_open():
+    """The address of a server that keeps connections open, and who has asked it."""
     peers = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -362,13 +364,64 @@ def test_a_connection_is_used_again_unless_a_fresh_one_is_asked_for():
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever).start()
-        line = wire.Line(f"http://127.0.0.1:{server.server_port}")
-        for fresh in (False, False, True):
-            assert line.ask("GET", "/", seconds=PATIENCE, most=9, fresh=fresh).body == b"ok"
-        line.close()
+        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+        yield f"http://127.0.0.1:{server.server_port}", peers
         server.shutdown()
+
+
+def test_a_connection_is_used_again_unless_a_fresh_one_is_asked_for(kept_open):
+    url, peers = kept_open
+    line = wire.Line(url)
+    for fresh in (False, False, True):
+        assert line.ask("GET", "/", seconds=PATIENCE, most=9, fresh=fresh).body == b"ok"
+    line.close()
     assert peers[0] == peers[1] != peers[2]
+
+
+def test_the_next_address_of_a_host_is_tried_where_nobody_listens_at_the_first(kept_open, monkeypatch):
+    url, _ = kept_open
+    with socket.create_server(("127.0.0.1", 0)) as left:
+        ports = left.getsockname()[1], int(url.rpartition(":")[2])
+    places = [socket.getaddrinfo("127.0.0.1", port, type=socket.SOCK_STREAM)[0] for port in ports]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: places)
+    assert wire.Line(url).ask("GET", "/", seconds=PATIENCE, most=9, fresh=True).body == b"ok"
+
+
+def test_a_proxy_that_opens_no_tunnel_is_left_at_once(monkeypatch):
+    ends = []
+
+    def proxy():
+        connection, _ = listening.accept()
+        with connection:
+            connection.recv(4096)
+            connection.sendall(b"HTTP/1.1 403 Forbidden\r\n\r\n")
+            connection.settimeout(5)
+            ends.append(connection.recv(1))
+            left.set()
+
+    left = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        monkeypatch.setenv("no_proxy", "")
+        monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{listening.getsockname()[1]}")
+        thread = threading.Thread(target=proxy)
+        thread.start()
+        with pytest.raises(wire.Late) as caught:
+            wire.Line("https://127.0.0.1:9", direct=False).ask("GET", "/", seconds=PATIENCE, most=9)
+        assert left.wait(4), caught  # what is held by the error is open until it is forgotten
+        thread.join()
+    assert ends == [b""]
+
+
+def test_pauses_between_tries_double_and_vary_by_half():
+    pauses = []
+    line = wire.Line("http://127.0.0.1:9", transport=lambda *_: wire.Response(503, Message(), b""))
+    for _ in range(20):
+        answer = line.insist("GET", "/", seconds=1e6, most=9, tries=4, sleep=pauses.append)
+        assert answer.status == 503
+    shares = np.array(pauses).reshape(20, 3) / [0.05, 0.1, 0.2]
+    assert shares.min() >= 0.5
+    assert shares.max() <= 1.5
+    assert shares.std() > 0.1  # of equally likely ones 0.29; below .1 with a chance under 1e-9
 
 
 def test_a_path_before_the_verbs_is_kept():

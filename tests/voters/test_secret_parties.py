@@ -98,6 +98,17 @@ def test_material_that_another_key_signed_is_refused_by_both():
     assert caught.value.parties == (DEALER,)
 
 
+@pytest.mark.parametrize(
+    "key", [7, "ab" * 31, "AB" * 32, "00" * 32], ids=["number", "short", "capitals", "order"]
+)
+def test_a_key_that_is_none_is_not_taken_from_the_dealer(key, monkeypatch):
+    parties = secret_parties()
+    monkeypatch.setattr("ostraka.secure.dealer.exchange_key", lambda _: key)
+    with pytest.raises(PartyError, match="one of X25519 in its one spelling") as caught:
+        parties.vote(ROWS)
+    assert caught.value.parties == (DEALER,)
+
+
 @pytest.mark.parametrize("direction", ["sent", "received"])
 @pytest.mark.parametrize(
     ("units", "name", "verb"),
