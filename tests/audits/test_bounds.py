@@ -70,6 +70,12 @@ def test_composed_bounds_stay_below_the_divergence_of_the_product():
     assert (np.array(two.forward) > 0.9 * exact).all()
 
 
+def test_an_outcome_without_a_chance_in_either_world_changes_nothing():
+    orders = np.array([*ORDERS, np.inf])
+    found = of_laws(np.array([0.3, 0.7, 0.0]), np.array([0.4, 0.6, 0.0]), orders)
+    np.testing.assert_array_equal(found, of_laws(np.array([0.3, 0.7]), np.array([0.4, 0.6]), orders))
+
+
 def test_composition_refuses_what_it_cannot_promise():
     with pytest.raises(ValueError, match=r"confidence=1 - 0\.05 / 30"):
         RenyiBound.compose([bound(confidence=0.95)] * 30)

@@ -148,6 +148,8 @@ def test_a_figure_is_drawn_on_request(tmp_path):
     command = ["mechanism", "gnmax", "--sigma", "2", *VOTES, "--trials", "1000"]
     assert ostraka_audit(*command, "--figure", tmp_path / "a.svg")[0] == 5
     assert (tmp_path / "a.svg").read_text().startswith("<svg")
+    code, _, err = ostraka_audit(*command, "--figure", tmp_path / "a.png")
+    assert (code, "type a name that ends with .svg" in err) == (2, True)
 
 
 def test_nothing_is_drawn_of_one_number(tmp_path):

@@ -53,6 +53,12 @@ def test_one_answer_beside_a_gaussian_tells_no_more_than_a_larger_gaussian(kind,
     assert closest > 0.85  # the most of one law in the middle, where the largest of all x counts
 
 
+def test_a_size_a_hair_above_a_node_takes_the_next_one():
+    node = limit.node(40)
+    laws = [limit.rounded((Law(ARGMAX, size),)) for size in (node, np.nextafter(node, 1))]
+    assert [law.size for (law,) in laws] == [node, limit.node(41)]
+
+
 def test_a_larger_gaussian_lies_above_its_function_between_the_grid_points_too():
     """A piecewise linear function which touches a Gaussian from above at its kinks."""
     step, mu = 0.05, 0.7
