@@ -288,6 +288,13 @@ def test_a_request_under_a_key_that_has_no_answer_uses_up_no_round(kept, key):
     np.testing.assert_array_equal(one.tally.close().open(), one.plain([1, 2, 3, 4]))
 
 
+def test_a_keeper_takes_a_request_about_as_many_clients_as_a_round_may_have(kept):
+    one = kept(most=50)
+    request = Closing(0, exchange_key(new_secret()), new_secret() * 50).write(one.task)
+    longest = len(one.me.seal("close", request))
+    assert longest <= one.keepers[0].most_bytes <= longest + 512
+
+
 def test_a_changed_answer_of_a_keeper_is_noticed(kept):
     one = kept()
     one.send(1, 2, 3)

@@ -34,6 +34,11 @@ def test_it_comes_back_from_its_json():
         assert again.mechanism == SkellamSum(sigma=24.0, l1=one.encoding.l1, l2=one.encoding.l2)
 
 
+def test_a_round_may_have_the_stated_number_of_clients():
+    cells = Histogram(0, 64, cells=64)
+    assert [task(cells, checked=checked).most for checked in (False, True)] == [1_000_000, 100_000]
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -195,8 +195,9 @@ class Task:
     least : int >= 3, default 3
         A round with fewer clients is refused by everybody.
     most : int, optional
-        A round takes no more clients. None: 1,000,000 with keepers; with clients 10,000, or fewer if so
-        many could hold ``least`` that collude.
+        A round takes no more clients. None: with keepers 1,000,000, or 100,000 and fewer for long vectors
+        where reports are ``checked``; with clients 10,000, or fewer if so many could hold ``least`` that
+        collude.
     rounds : int >= 1, default 1
         How many rounds there are; a client reports at most once in each.
     honest : int >= 1, default 1
