@@ -416,7 +416,7 @@ def test_pauses_between_tries_double_and_vary_by_half():
     pauses = []
     line = wire.Line("http://127.0.0.1:9", transport=lambda *_: wire.Response(503, Message(), b""))
     for _ in range(20):
-        answer = line.insist("GET", "/", seconds=1e6, most=9, tries=4, sleep=pauses.append)
+        answer = line.ask("GET", "/", seconds=1e6, most=9, tries=4, sleep=pauses.append)
         assert answer.status == 503
     shares = np.array(pauses).reshape(20, 3) / [0.05, 0.1, 0.2]
     assert shares.min() >= 0.5
