@@ -242,7 +242,7 @@ def measured(folder: Path, *, seconds: float, rows: int = 1, db: str | None = No
     key = keyring.add(f"load-{time.time_ns()}", role="client", epsilon=1.0)
     port, where = free_port(), db or f"sqlite:///{folder / 'service' / 'ledger.sqlite'}"
     command = [sys.executable, "-c", SERVE, str(folder), str(port), where]
-    server = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    server = subprocess.Popen(command)
     try:
         wait_for(port, server)
         asked(port, key, server.pid, requests=2_000, seconds=WARM_SECONDS, start=1)

@@ -298,6 +298,13 @@ MUTANTS = [
         BY_OWNERS + "test_proposals_are_for_clients_and_notes_of_others_are_none",
     ),
     Mutant(
+        "linear teachers of a service vote in as many threads as there are cores",
+        "serve/answering.py",
+        "            with one_thread():  #",
+        "            if one_thread:  #",
+        "service/test_answering.py::test_linear_teachers_vote_in_one_thread_whatever_the_environment_says",
+    ),
+    Mutant(
         "any certificate of the authority makes an owner",
         "serve/app.py",
         "self._owner_certificates and request.certificate != request.who.name",

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import threadpoolctl
 from sklearn.compose import ColumnTransformer
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -86,6 +87,21 @@ def test_votes_are_taken_in_the_middle_of_a_cell_so_that_they_belong_to_the_dige
     first, second = answers(answerer, X[:1]), answers(answerer, np.round(X[:1] / step) * step + 0.3 * step)
     assert first == second
     np.testing.assert_array_equal(seen[0], seen[1])
+
+
+def test_linear_teachers_vote_in_one_thread_whatever_the_environment_says(saved, monkeypatch):
+    numbers = []
+    answerer = Answerer(saved, consistent(saved))
+    counts = answerer._linear.counts
+
+    def noting(rows):
+        numbers.extend(pool["num_threads"] for pool in threadpoolctl.threadpool_info())
+        return counts(rows)
+
+    monkeypatch.setattr(answerer, "_linear", SimpleNamespace(counts=noting))
+    with threadpoolctl.threadpool_limits(2):
+        assert answers(answerer, X[:1])
+    assert set(numbers) == {1}
 
 
 def test_rows_beyond_the_grid_are_marked_and_the_others_kept(saved):

@@ -295,9 +295,11 @@ def _grouped(address: str) -> str:
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens at an address."""
+    """A socket that listens at an address; what it accepts sends at once, as the system hands that on."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    sock = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
 
 
 def gauge_lines(gauges: Iterable[tuple[str, str, float]]) -> list[str]:
@@ -451,8 +453,6 @@ class Server:
                     self.loop.call_later(_LOOK, self._listen)
                 return
             sock.setblocking(False)
-            with contextlib.suppress(OSError):  # it has gone again
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             _Silent(self, sock, str(address[0]))
 
     def _listen(self) -> None:

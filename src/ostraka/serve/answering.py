@@ -26,6 +26,7 @@ from ostraka.core.door import release_each
 from ostraka.core.ledger.budget import BudgetExceeded, KeyConflict, LedgerUnavailable
 from ostraka.core.ledger.chain import ChargeRequest, Receipt
 from ostraka.core.mechanisms.screen import Confident
+from ostraka.core.numeric import one_thread
 from ostraka.core.private import Private
 from ostraka.data.columns import CompiledEncoder
 from ostraka.secure.rounds import PartyError
@@ -122,7 +123,8 @@ class Answerer:
         """Answer usable rows, each with its own question's noise; see ``release_each``."""
         rows = self._consistent.snap(features) if self._saved.grid else features
         if self._linear is not None:
-            votes = Private(self._linear.counts(rows), self._saved.adjacency)
+            with one_thread():  # more threads take longer, and on a busy machine ten times as long
+                votes = Private(self._linear.counts(rows), self._saved.adjacency)
         else:
             with warnings.catch_warnings():  # the number of failing teachers is private
                 warnings.simplefilter("ignore")
