@@ -235,7 +235,6 @@ def granted(ledger: Ledger) -> Ledger:
 
 LEDGERS: dict[str, ChargingMode] = {"shared": Shared(), "owned": Owned(), "postgres": Database()}
 MODES: dict[str, ChargingMode] = {**LEDGERS, "log": Kept()}
-ON_DISK = tuple(name for name, mode in MODES.items() if not mode.needs_postgres)
 
 
 @cache

@@ -41,7 +41,7 @@ class Case(NamedTuple):
         from ostraka.pate import PATEFM
         from ostraka.students import FixMatch
 
-        network = TorchClassifier(epochs=10, batch_size=8, learning_rate=0.01, n_threads=1)
+        network = TorchClassifier(epochs=5, batch_size=8, learning_rate=0.02, n_threads=1)
         return PATEFM(FixMatch(network, threshold=0.8), **{**self.settings, **settings})
 
     def fit(self, **settings):

@@ -5,6 +5,7 @@ import contextlib
 import http.client
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -29,22 +30,29 @@ from ostraka.secure.wire import PartyServer
 
 NAMES = ("east", "north", "west")
 PATIENCE = 120  # seconds for a process to start on a busy machine
-PARTY = textwrap.dedent(
+PARTIES = textwrap.dedent(
     """
-    import sys
+    import os, sys
     from pathlib import Path
     import numpy as np
     from sklearn.naive_bayes import GaussianNB
     from ostraka.parties.parties import Agreement, Identity, Party, PartyServer
 
-    folder, name = Path(sys.argv[1]), sys.argv[2]
-    data = np.load(folder / f"{name}.npz")
-    agreement = Agreement.from_json((folder / "agreement.json").read_text())
-    identity = Identity.kept_at(folder / name)
-    party = Party(GaussianNB(), data["X"], data["y"], agreement=agreement, identity=identity)
-    with PartyServer(party) as server:
-        print(server.url, flush=True)
-        sys.stdin.read()  # until whoever started this closes the pipe, or ends
+    folder, names = Path(sys.argv[1]), sys.argv[2:]
+    for name in names:
+        if os.fork():
+            continue
+        data = np.load(folder / f"{name}.npz")
+        agreement = Agreement.from_json((folder / "agreement.json").read_text())
+        identity = Identity.kept_at(folder / name)
+        party = Party(GaussianNB(), data["X"], data["y"], agreement=agreement, identity=identity)
+        with PartyServer(party) as server:
+            print(name, os.getpid(), server.url, flush=True)
+            sys.stdin.read()  # until whoever started this closes the pipe, or ends
+        sys.exit()
+    for _ in names:
+        os.wait()
+        print("ended", flush=True)
     """
 )
 
@@ -57,7 +65,7 @@ def blobs(seed: int, n_rows: int = 60) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.fixture
 def running(tmp_path):
-    """Three processes, each with its own file of rows and its own key; addresses, agreement, aggregator."""
+    """Three processes with rows and keys of their own; addresses, agreement, aggregator, what kills one."""
     folder, aggregator = tmp_path, Identity.fresh()
     agreement = Agreement(
         members={name: Identity.kept_at(folder / name).public_key for name in NAMES},
@@ -71,28 +79,25 @@ def running(tmp_path):
     for seed, name in enumerate(NAMES):
         rows, labels = blobs(seed)
         np.savez(folder / f"{name}.npz", X=rows, y=labels)
-    processes = {
-        name: subprocess.Popen(
-            [sys.executable, "-c", PARTY, folder, name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        for name in NAMES
-    }
+    forks = subprocess.Popen(  # which load the libraries once
+        [sys.executable, "-c", PARTIES, folder, *NAMES],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
     try:
-        yield {name: said(process) for name, process in processes.items()}, agreement, aggregator, processes
+        ready, _, _ = select.select([forks.stdout], [], [], PATIENCE)
+        assert ready, "the parties did not start in time"
+        begun = {name: (url, int(pid)) for name, pid, url in (forks.stdout.readline().split() for _ in NAMES)}
+
+        def kill(name):
+            os.kill(begun[name][1], signal.SIGKILL)
+            assert forks.stdout.readline() == "ended\n"
+
+        yield {name: begun[name][0] for name in NAMES}, agreement, aggregator, kill
     finally:
-        for process in processes.values():
-            process.kill()
-            process.communicate()
-
-
-def said(process) -> str:
-    ready, _, _ = select.select([process.stdout], [], [], PATIENCE)
-    assert ready, "the party did not start in time"
-    return process.stdout.readline().strip()
+        forks.communicate()  # closes what they read, and they end
 
 
 def expected(rows: np.ndarray) -> np.ndarray:
@@ -103,7 +108,7 @@ def expected(rows: np.ndarray) -> np.ndarray:
 
 def test_processes_count_what_their_models_would_vote_and_name_who_is_another_or_gone(running):
     # one test: whoever runs a part of these would start all three processes again
-    urls, agreement, aggregator, processes = running
+    urls, agreement, aggregator, kill = running
 
     def parties(urls=urls, agreement=agreement):
         return PartyEnsemble(urls, agreement=agreement, identity=aggregator, timeout=PATIENCE)
@@ -122,8 +127,7 @@ def test_processes_count_what_their_models_would_vote_and_name_who_is_another_or
     assert refusal(parties(swapped), "east: the signature of the reply").code == "wrong_identity"
     other = Agreement.from_json(agreement.to_json().replace('"sigma":1.0', '"sigma":0.1'))
     assert refusal(parties(agreement=other), "another agreement").parties == NAMES
-    processes["north"].kill()
-    processes["north"].wait()
+    kill("north")
     gone = refusal(parties(), "north does not answer")
     assert (gone.parties, gone.code) == (("north",), "unreachable")
 
