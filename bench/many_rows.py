@@ -3,7 +3,8 @@
 By one table of counts, and by 250 logistic teachers. ``OSTRAKA_BENCHMARK_ROWS`` sets how many rows
 (100000000: about 1.5 GB of disk in ``OSTRAKA_BENCHMARK_FOLDER``, and half an hour or more); half as many are
 learned from before, so that the slope is seen. Rows are written part by part: 20 columns, 8 of kinds and 12
-of numbers in 32 bits, rounded to sixteenths. Two columns decide about the label.
+of numbers in 32 bits, rounded to sixteenths. Two columns decide about the label. ``OSTRAKA_BENCHMARK_PEOPLE``
+sets how many rows a person has: a column of texts then says whose each row is, and people are protected.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pyarrow import parquet
 __all__ = ["main"]
 
 ROWS = int(os.environ.get("OSTRAKA_BENCHMARK_ROWS", "1000000"))
+PEOPLE = int(os.environ.get("OSTRAKA_BENCHMARK_PEOPLE", "0"))  # rows of one; 0: each row is a unit
 PUBLIC, GROUP = 2_000, 1_000_000  # rows: public ones, of a row group
 KINDS, NUMBERS = 8, 12
 LEARN = "from ostraka.cli import main; main()"
@@ -48,9 +50,17 @@ def rows(rng: np.random.Generator, n: int) -> pa.Table:
 def write(path: Path, n: int) -> None:
     """Rows in row groups of a million."""
     rng = np.random.default_rng(0)
-    with parquet.ParquetWriter(path, rows(rng, 1).schema) as file:
+
+    def part(size: int) -> pa.Table:
+        table = rows(rng, size)
+        if not PEOPLE:
+            return table
+        who = np.char.add("person ", rng.integers(0, max(1, n // PEOPLE), size).astype(str))
+        return table.append_column("who", pa.array(who))
+
+    with parquet.ParquetWriter(path, part(1).schema) as file:
         for first in range(0, n, GROUP):
-            file.write_table(rows(rng, min(GROUP, n - first)))
+            file.write_table(part(min(GROUP, n - first)))
 
 
 def main() -> None:
@@ -63,7 +73,8 @@ def main() -> None:
             size, spent = path.stat().st_size / 2**20, time.process_time() - begun
             print(f"{n:,} rows, {size:,.0f} MiB, written in {spent:.0f} s of processor")
             for number, (way, options) in enumerate(WAYS.items()):
-                typed = f"learn {path.name} --public public.parquet --label label {options} --yes"
+                whose = "--person who" if PEOPLE else ""
+                typed = f"learn {path.name} --public public.parquet --label label {whose} {options} --yes"
                 spent, peak = learned([*typed.split(), "--out", f"{n}-{number}"], place)
                 print(f"  {way}: {spent:.1f} s of processor, {peak:,.0f} MiB at most", flush=True)
             path.unlink()
