@@ -142,7 +142,7 @@ def ballots_of(estimator, rows, labels):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # how many teachers failed
         ensemble = TeacherEnsemble(estimator, n_teachers=6, random_state=3)
-        return ensemble.fit(rows, labels, PEOPLE, classes=[0, 1, 2], manifest=DEALT).predictions(X)
+        return ensemble.fit(rows, labels, PEOPLE, classes=[0, 1, 2], manifest=DEALT).predictions(X[::3])
 
 
 @cache
