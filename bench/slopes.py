@@ -4,7 +4,7 @@
 ten million, and plots them. A slope of 1 is as much more as there is more of it. Each size of each verb runs
 in a process of its own, after a small one of 200, so that nothing is compiled or loaded while it is measured.
 Slopes are those of the sizes that take a twentieth of a second of processor time or 16 MiB, at least. A size
-that would take more than a minute, with all that is made for it, is left out.
+that would take more than a minute or 8 GiB, with all that is made for it, is left out.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SIZES = [size for size in (10**4, 10**5, 10**6, 10**7) if size <= MOST]
 NAMES: tuple[str, ...] = ()  # of verbs; none: all
 QUICK = {"SIZES": [500], "NAMES": ("count ballots of 50 teachers",)}
 LEAST_SECONDS, LEAST_MIB = 0.05, 16.0
-LONGEST = 60.0  # seconds by the clock, of ten times as much as the size before
+LONGEST, LARGEST = 60.0, 8192.0  # seconds by the clock and MiB, of ten times as much as the size before
 
 SETUP = """
 import sys
@@ -59,6 +59,7 @@ SHOW = """
 from contextlib import redirect_stdout
 from io import StringIO
 from ostraka.cli.ledger import show
+show = show.callback
 """
 COUNTS = """
 from ostraka import Adjacency, Budget, GNMax, Ledger, Private, count_votes, release
@@ -218,7 +219,7 @@ def main() -> None:
             spent, clock = list[Spent](), list[float]()
             for size in SIZES:
                 # the least one took hardly longer than its process takes to begin
-                if clock and 10 * (clock[-1] - clock[0]) > LONGEST:
+                if clock and (10 * (clock[-1] - clock[0]) > LONGEST or 10 * spent[-1].grown > LARGEST):
                     break
                 begun = time.perf_counter()
                 spent.append(apart(warm, work, size, folder))

@@ -5,9 +5,10 @@
     python -m venv /tmp/art && /tmp/art/bin/pip install adversarial-robustness-toolbox==1.20.1
     python -m bench.peers.art_membership /tmp/art/lib/python3.11/site-packages
 
-Half of scikit-learn's digits train a target. ART's black-box attack learns from half of the members and half
-of the others, and is measured on the rest; its rule takes what is predicted right for a member. Ours are
-given no member: they have other networks, each trained on half of the rows. All are measured on the same.
+Half of scikit-learn's digits, a fifth of them with a label at random, train a target. ART's black-box
+attack learns from half of the members and half of the others, and is measured on the rest; its rule takes
+what is predicted right for a member. Ours are given no member: they have other networks, each trained on
+half of the rows. All are measured on the same.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from sklearn.neural_network import MLPClassifier
 
 from ostraka.attacks import ReferenceModels
 
-REFERENCES, TARGETS, EPOCHS, HIDDEN = 8, 4, 60, 64
-CLASSES = 10
+REFERENCES, TARGETS, EPOCHS, HIDDEN = 8, 4, 80, 64
+CLASSES, WRONG = 10, 0.2  # share of labels that are drawn at random: those a network has to remember
 
 
 def said(name: str, scores: list[np.ndarray], members: list[np.ndarray], seconds: float) -> None:
@@ -49,9 +50,10 @@ def main(packages: str) -> None:
     warnings.simplefilter("ignore", ConvergenceWarning)  # so many epochs, and no more
     X, y = load_digits(return_X_y=True)
     X, rng = (X / 16).astype(np.float32), np.random.default_rng(0)
+    y = np.where(rng.random(len(y)) < WRONG, rng.integers(0, CLASSES, len(y)), y)
     included, models, start = [], [], time.process_time()
     for seed in range(REFERENCES + TARGETS):
-        inside = rng.permutation(np.arange(len(y)) % 2 == 0)
+        inside = ~included[-1] if seed % 2 else rng.permutation(np.arange(len(y)) % 2 == 0)
         model = MLPClassifier((HIDDEN,), batch_size=32, max_iter=EPOCHS, random_state=seed)
         models.append(model.fit(X[inside], y[inside]))
         included.append(inside)

@@ -513,7 +513,9 @@ class Store:
             named = places.pop(columns.person)
             if "" in named:
                 raise ValueError(encoding.NOBODY.format(self.path, columns.person))
-            self.people[:] = [People.joined(np.array(list(named)), named.codes())]
+            different, codes = np.array(list(named)), named.codes()
+            named.clear()  # which takes more room than all that comes after
+            self.people[:] = [People.joined(different, codes)]
         cells = {
             name: pa.DictionaryArray.from_arrays(places[name].codes(), pa.array(list(places[name])))
             if name in places
