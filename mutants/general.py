@@ -67,6 +67,7 @@ ROOMS = {
         "test_result.py",
         "test_scores.py",
         "cli/test_account.py",
+        "synth/test_tables.py",
     ),
     "report": (
         "test_report.py",
@@ -105,6 +106,7 @@ ROOMS = {
     ),
     "secure": (
         "secure",
+        "ledger/test_witnesses.py",
         "collect/test_enrolment.py",
         "voters/test_secret_argmax.py",
         "voters/test_secret_models.py",
@@ -179,6 +181,7 @@ ROOMS = {
     ),
     "cli": (
         "cli/test_account.py",
+        "cli/test_budgets.py",
         "cli/test_errors.py",
         "cli/test_ledger.py",
         "cli/test_progress.py",
