@@ -126,6 +126,10 @@ def test_a_plan_calibrates_and_says_when_a_sketch_loses(tmp_path):
     )
     assert found["advice"] == "take the whole vector: its error is smaller"
     assert found["error of a count in the whole vector"] < found["error of a count in the sketch"]
+    plain = json.loads(
+        collect("plan", "histogram:0:64:64", "--clients", 10_000, "--epsilon", 1, "--json").out
+    )
+    assert plain["error of a share"] == pytest.approx(plain["noise in a cell"] / 10_000)
     tree = Tree(0, 1000)
     sigma = _plan.sigma_for(tree, epsilon=0.5, delta=1e-6)
     for width, right in ((sigma, True), (0.99 * sigma, False)):
