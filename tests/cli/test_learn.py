@@ -158,7 +158,8 @@ def test_digits_by_argmax_leave_a_whole_folder(tmp_path, monkeypatch):
         *("Protected unit", "Neighbouring relation", "Questions answered", "Questions abstained"),
     ):
         assert line in out
-    assert "[owner only]" in out
+    assert re.search(r"Epsilon for these votes.*\[owner only\]", out)
+    assert not re.search(r"Epsilon, publishable.*\[owner only\]", out)
     lower, these = out.index("it leaks at least"), out.index("For the votes of this run")
     assert lower < out.index("Epsilon, lower bound") < these < out.index("Epsilon for these votes")
     assert "multiply the odds" in out

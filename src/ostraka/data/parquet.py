@@ -21,13 +21,12 @@ _EMPTY = "column {!r} of {} is empty in some rows: drop or fill them"
 class Piece(NamedTuple):
     """A row group, or a part of a file of text.
 
-    Its file, its number there, the number of its first row in that file and in all files, and how many rows
-    it has; of a part of a text, the bytes where it begins and ends.
+    Its file, its number there, the number of its first row in all files, and how many rows it has; of a part
+    of a text, the bytes where it begins and ends.
     """
 
     path: str
     group: int
-    first_in_file: int
     first: int
     n_rows: int
     span: tuple[int, int] = (0, 0)
@@ -55,8 +54,7 @@ def row_groups(pieces: Iterable[Piece], columns: Sequence[str]) -> Iterator[tupl
         n_rows = 0
         if piece.group < opened.num_row_groups:
             for batch in opened.iter_batches(_AT_ONCE, row_groups=[piece.group], columns=list(columns)):
-                first, in_file = piece.first + n_rows, piece.first_in_file + n_rows
-                part = piece._replace(first=first, first_in_file=in_file, n_rows=batch.num_rows)
+                part = piece._replace(first=piece.first + n_rows, n_rows=batch.num_rows)
                 yield part, pa.Table.from_batches([batch])
                 n_rows += batch.num_rows
         if n_rows != piece.n_rows:
@@ -292,11 +290,11 @@ def pieces_of(files: Sequence[Path]) -> tuple[Piece, ...]:
 
     pieces, first = [], 0
     for path in files:
-        facts, in_file = parquet.read_metadata(path), 0
+        facts = parquet.read_metadata(path)
         for group in range(facts.num_row_groups):
             if n_rows := facts.row_group(group).num_rows:
-                pieces.append(Piece(str(path.resolve()), group, in_file, first, n_rows))
-            first, in_file = first + n_rows, in_file + n_rows
+                pieces.append(Piece(str(path.resolve()), group, first, n_rows))
+            first += n_rows
     if not first:
         raise ValueError(f"{files[0].parent} has Parquet files without rows")
     return tuple(pieces)

@@ -459,7 +459,7 @@ class Store:
                 form=form, names=tuple(names), numbers=tuple(numbers), missing=tuple(columns.missing)
             )
             pieces = [
-                Piece(str(path.resolve()), number, 0, 0, -1, span)
+                Piece(str(path.resolve()), number, 0, -1, span)
                 for number, span in enumerate(spans(path, size=_PART))
             ]
             said = (f"{path} {form.said}",) if form.said else ()
@@ -503,7 +503,7 @@ class Store:
             for name in wanted:
                 some, texts = part.kinds(name)
                 places[name].add(texts, some)
-            pieces.append(piece._replace(first=first, first_in_file=first))
+            pieces.append(piece._replace(first=first))
             first += len(frame)
         if not first:
             raise ValueError(f"{self.path} has column names but no rows")
@@ -1051,5 +1051,5 @@ def _checked(path: Path, name: str, X: Any, *, private: bool) -> Any:
 def _piece_features(
     frame: Any, piece: Piece, *, features: Features, encoder: Any, missing: tuple[str, ...], form: Format
 ) -> np.ndarray:
-    rows = np.arange(piece.first_in_file, piece.first_in_file + len(frame)) + 1
-    return encoding.matrix(Table(Path(piece.path), frame, rows, missing, form=form), features, encoder)
+    table = Table(Path(piece.path), frame, np.arange(0), missing, form=form)
+    return encoding.matrix(table, features, encoder)
