@@ -297,7 +297,12 @@ def test_a_network_that_never_gets_better_takes_its_first_epoch_and_waits_as_lon
     monkeypatch, name, patience
 ):
     own = training_sets(40, 40)
-    first = train_stack(planned(MODULES[name], epochs=1, patience=patience), own)[0]
+    one_epoch = planned(MODULES[name], epochs=1, patience=patience)
+    first = train_stack(one_epoch, own)[0]
+    course = vectorised._StackTrainer(one_epoch, own)
+    with torch.no_grad():  # what is held out is judged without dropout
+        one, two = (course._held_out_loss(*course.batches.held_batches[0]) for _ in range(2))
+    assert torch.equal(one, two)
     worse = lambda course, *_: torch.full((2,), float(course.steps_done))  # noqa: E731
     monkeypatch.setattr(vectorised._StackTrainer, "_held_out_loss", worse)
     held_out = itertools.count().__next__

@@ -200,7 +200,18 @@ def test_generators_of_images_train_on_grey_and_colour_and_repeat(kind, numbers)
 def test_the_layers_of_images_are_those_of_the_papers():
     """Radford et al. 2016 and Berthelot et al. 2017: sides, channels, and what is normalised."""
     torch = pytest.importorskip("torch")
-    from ostraka.nets.generative import convolutions, deconvolutions, downsampling, upsampling
+    from ostraka.nets.generative import (
+        Shrunk,
+        Stretched,
+        convolutions,
+        deconvolutions,
+        downsampling,
+        upsampling,
+    )
+
+    shares, about = torch.tensor([0.0, 0.25, 1.0]), torch.tensor([-1.0, -0.5, 1.0])  # what Tanh gives
+    assert torch.equal(Stretched()(shares), about)
+    assert torch.equal(Shrunk()(about), shares)
 
     def channels(module):
         kinds = (torch.nn.Conv2d, torch.nn.ConvTranspose2d)

@@ -152,6 +152,7 @@ def test_data_frames_are_checked_alike():
     settled = ostraka.check(table, label="ill", person="PatientenNr")
     assert (settled.unit, settled.n_units) == ("person", 500)
     assert settled.to_dict()["owner_only"]
+    assert sum(count for _, count in settled.classes) == 1500
     assert "P00000" not in repr(settled)
 
 
@@ -181,7 +182,9 @@ def test_what_is_taken_for_an_identifier(name, cells, doubted):
     rng = np.random.default_rng(0)
     table = {name: cells, "x": rng.normal(size=200).tolist(), "y": rng.choice(["a", "b"], 200).tolist()}
     found = ostraka.check(table, label="y")
-    assert ("unit" in {finding.kind for finding in found.findings}) is doubted
+    kinds = {finding.kind for finding in found.findings}
+    assert ("unit" in kinds) is doubted
+    assert "repeated rows" not in kinds  # no two have the same x
 
 
 def test_without_a_terminal_and_without_yes_nothing_is_spent(tmp_path, monkeypatch):

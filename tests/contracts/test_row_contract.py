@@ -61,6 +61,12 @@ def test_a_row_that_a_transformer_refuses_is_missing_and_ends_nothing():
         row_by_row(refuses, np.full((3, 3), 1e300))
 
 
+@pytest.mark.parametrize("wrong", [lambda X: X[:-1], lambda X: X.astype(str), lambda X: X[:, 0]])
+def test_what_is_no_line_of_numbers_for_each_row_is_not_read(wrong):
+    with pytest.raises(ValueError, match="cannot read the private rows"):
+        row_by_row(wrong, ROWS)
+
+
 def test_texts_are_not_padded_to_the_longest_of_their_batch():
     texts = ["a", "bb", "ccc"]
     padded = row_by_row(lambda some: [[len(text), max(map(len, some))] for text in some], texts)
