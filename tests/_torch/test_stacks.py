@@ -12,7 +12,7 @@ from torch import nn
 from ostraka.nets import stacks, vectorised
 from ostraka.nets import vectorised as planning
 from ostraka.nets.stacks import TrainedNetwork, predict_classes, retry_with_half
-from ostraka.nets.training import TrainingSet, _split
+from ostraka.nets.training import StackBatches, TrainingSet, _split
 from ostraka.nets.vectorised import CannotVectoriseError, plan, train_stack
 from ostraka.networks import TorchClassifier
 
@@ -299,7 +299,9 @@ def test_a_network_that_never_gets_better_takes_its_first_epoch_and_waits_as_lon
     own = training_sets(40, 40)
     one_epoch = planned(MODULES[name], epochs=1, patience=patience)
     first = train_stack(one_epoch, own)[0]
-    course = vectorised._StackTrainer(one_epoch, own)
+    size, where = one_epoch.network.batch_size, torch.device("cpu")
+    batches = StackBatches(own, n_classes=one_epoch.n_classes, batch_size=size, hold_out=True, where=where)
+    course = vectorised._StackTrainer(one_epoch, batches)
     with torch.no_grad():  # what is held out is judged without dropout
         one, two = (course._held_out_loss(*course.batches.held_batches[0]) for _ in range(2))
     assert torch.equal(one, two)
