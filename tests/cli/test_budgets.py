@@ -11,6 +11,7 @@ from pyarrow import parquet
 
 import ostraka.cli
 from ostraka import Budget, GNMax, Ledger, PATEClassifier
+from ostraka.core.mechanisms.counts import NoisyCounts
 from ostraka.data import budgets
 from ostraka.data.budgets import FOLDER, TableLedger, Tables
 from tests.cli.learning import learn, tables
@@ -146,6 +147,20 @@ def test_a_key_that_was_charged_costs_nothing_and_a_run_may_be_left_out(tmp_path
     assert account.spent("row").releases == 2
     assert account.spent("row", but="a").releases == 1
     assert account.spent("row").epsilon > epsilon
+
+
+def test_votes_and_counts_of_one_table_add_by_basic_composition(tmp_path):
+    account = Tables(tmp_path / "kept").account(None, rows=np.arange(40.0).reshape(20, 2))
+    votes, counts = GNMax(sigma=40.0), NoisyCounts(sigma=30.0, l2=1.0)
+    for run, mechanism in (("a", votes), ("b", counts), ("c", votes)):
+        account.charge(mechanism, uses=1, unit="row", simulation=False, key=f"{run}/1", delta=1e-6)
+    account.close()
+    account.charge(counts, uses=1, unit="row", simulation=False, key="b/1", delta=1e-6)  # known already
+    account.close()
+    spent = account.spent("row")
+    assert spent.epsilon == pytest.approx((2 * votes.curve()).epsilon(1e-6) + counts.curve().epsilon(1e-6))
+    assert (spent.releases, spent.others, spent.delta) == (3, 0, pytest.approx(2e-6))
+    assert account.units() == ["row"]
 
 
 def test_the_table_is_charged_before_the_run_and_a_refused_run_charges_neither(tmp_path):

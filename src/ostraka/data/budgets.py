@@ -76,7 +76,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Account:
-    """The ledgers of one table: one for each promise, that is unit and neighbouring relation.
+    """The ledgers of one table: one for each promise (unit and neighbouring relation) and kind of curve.
 
     Attributes
     ----------
@@ -90,18 +90,23 @@ class Account:
     folder: Path
     name: str
     number: str
-    _open: dict[str, Ledger] = field(default_factory=dict)
+    _open: dict[tuple[str, str], Ledger] = field(default_factory=dict)
 
     def charge(
         self, mechanism: Priced, *, uses: int, unit: str, simulation: bool, key: str, delta: float
     ) -> None:
         """Record the cost of a release durably. A key that was charged before costs nothing."""
-        ledger = self._open.get(unit)
+        moves = mechanism.curve().moves
+        ledger = self._open.get((unit, moves))
         if ledger is None:
             words = [part.replace(" ", "-") for part in _promise(unit) if part != "replace-one"]
             path = self.folder / f"{self.number}-{'-'.join(words)}.sqlite"
+            if path.exists():  # a ledger adds curves of one kind; this one may have begun with another
+                with Ledger(path, read_only=True) as first:
+                    if first.unit is not None and first.spent().moves != moves:
+                        path = path.with_name(f"{path.stem}-{moves}.sqlite")
             budget = None if path.exists() else Budget(epsilon=_UNBOUNDED, delta=delta, adaptive=False)
-            ledger = self._open[unit] = Ledger(path, budget=budget)
+            ledger = self._open[unit, moves] = Ledger(path, budget=budget)
         ledger.charge(mechanism, uses=uses, unit=unit, simulation=simulation, key=key)
 
     def spent(self, unit: str, *, but: str | None = None) -> Spent:
@@ -111,10 +116,11 @@ class Account:
 
         Guarantees
         ----------
-        Releases of one promise compose as one ledger adds them. A release of another promise counts where it
-        is known to cover this one: once where it is at least as strong, and as a group of two (Dwork & Roth
-        2014, Thm 2.2: (epsilon, delta) becomes (2 epsilon, (1 + e^epsilon) delta)) where both worlds are one
-        step from the world without the unit. Sums over several promises are by basic composition (Thm 3.16).
+        Releases of one promise compose as one ledger adds them, those of different kinds (votes and counts)
+        by basic composition. A release of another promise counts where it is known to cover this one: once
+        where it is at least as strong, and as a group of two (Dwork & Roth 2014, Thm 2.2: (epsilon, delta)
+        becomes (2 epsilon, (1 + e^epsilon) delta)) where both worlds are one step from the world without the
+        unit. Sums over several promises are by basic composition (Thm 3.16).
         It is a reading of what was charged, for releases whose prices no earlier answer decided.
         """
         epsilon = delta = 0.0
@@ -138,7 +144,7 @@ class Account:
         promises = []
         for path in self._paths():
             with Ledger(path, read_only=True) as ledger:
-                promises += [ledger.unit] if ledger.unit else []
+                promises += [ledger.unit] if ledger.unit and ledger.unit not in promises else []
         return promises
 
     def _paths(self) -> list[Path]:
