@@ -262,7 +262,8 @@ def test_the_page_has_a_head_both_bounds_apart_a_confusion_matrix_and_next_steps
     for words in ("Controller St. Mary's", "Purpose triage", "1,234", "Look at the recall of each class"):
         assert words in text
     assert text.index("Proved: it leaks at most") < text.index("Attacked: it leaks at least")
-    assert "Epsilon is above 3" in text
+    assert "Epsilon is above 3." in text
+    assert "Epsilon is above" not in Page(render_html(example(upper={"epsilon": 2.9, "delta": 1e-5}))).text
 
 
 def test_the_label_holds_nothing_of_the_owner():

@@ -52,6 +52,15 @@ def start():
         process.communicate()
 
 
+@pytest.mark.parametrize(("typed", "least"), [((), 80), (("--least", 7), 7)])
+def test_a_round_needs_four_fifths_of_its_clients_or_as_many_as_typed(tmp_path, typed, least):
+    public = collect("key", tmp_path / "me").out.strip()
+    task = tmp_path / "task.json"
+    words = ("plan", "tree:0:20:5", "--clients", 100, "--epsilon", 20, "--tally", public, "--out", task)
+    assert collect(*words, "--trust", "clients", *typed).code == 0
+    assert Task.from_json(task.read_text()).least == least
+
+
 @pytest.mark.slow  # quick: clients over HTTP below; keepers in one process, tests/collect/test_keepers.py
 def test_a_round_with_keepers_each_role_a_process(start, tmp_path):
     public = collect("key", tmp_path / "me").out.strip()

@@ -51,6 +51,7 @@ def test_signatures_are_those_that_amazon_publishes(asked, headers, content, sig
     """Amazon S3 API Reference, "Signature Calculations for the Authorization Header", its four examples."""
     complete = signed(*asked, HOST | headers, content, who=WHO, region="us-east-1", now=MAY)
     assert complete["authorization"].endswith(f"Signature={signature}")
+    assert f"Credential={WHO[0]}/20130524/us-east-1/s3/aws4_request," in complete["authorization"]
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import socket
 import ssl
 import threading
 import time
+from http.client import HTTPConnection
 
 import pytest
 from cryptography import x509
@@ -465,6 +466,17 @@ def test_a_proxy_of_the_environment_is_used_where_it_may_be(tmp_path, monkeypatc
     assert "Proxy-Authorization: Basic YW5uOnAgdw==" in heads[0]
     assert heads[-1].startswith("GET /base/x HTTP/1.1" if scheme == "https" else start)
     assert scheme == "http" or "Proxy" not in heads[1]
+
+
+@pytest.mark.parametrize(("headers", "n_strangers"), [({}, 1), ({"Authorization": "key"}, 0)])
+def test_who_shows_a_key_is_no_stranger_any_more(headers, n_strangers):
+    with (
+        served(Echo()) as (port, server, _),
+        contextlib.closing(HTTPConnection("127.0.0.1", port, timeout=PATIENCE)) as connection,
+    ):
+        connection.request("POST", "/v1/echo", b"hello", headers)
+        assert connection.getresponse().read() == b"hello"
+        assert len(server.strangers) == n_strangers
 
 
 # strangers, counted

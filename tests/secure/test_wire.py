@@ -261,7 +261,10 @@ def impostor(answer):
     ],
 )
 def test_whatever_an_impostor_says_is_contained(status, body, why):
+    kinds = set()
+
     def answer(handler):
+        kinds.add(handler.headers["Content-Type"])
         handler.send_response(status)
         handler.send_header("Content-Length", str(len(body)))
         handler.end_headers()
@@ -275,6 +278,7 @@ def test_whatever_an_impostor_says_is_contained(status, body, why):
         with pytest.raises(PartyError, match=why) as caught:
             parties.vote(np.zeros((1, 4)))
     assert caught.value.parties == ("party-3",)
+    assert kinds == {"application/octet-stream"}
 
 
 def dripped(handler, what):
