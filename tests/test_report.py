@@ -18,6 +18,7 @@ from ostraka.report import render_html
 from ostraka.report.page import (
     Figure,
     at_most,
+    attack_drawing,
     fair_guess,
     most_detected,
     of_table,
@@ -264,6 +265,11 @@ def test_the_page_has_a_head_both_bounds_apart_a_confusion_matrix_and_next_steps
     assert text.index("Proved: it leaks at most") < text.index("Attacked: it leaks at least")
     assert "Epsilon is above 3." in text
     assert "Epsilon is above" not in Page(render_html(example(upper={"epsilon": 2.9, "delta": 1e-5}))).text
+
+
+def test_an_attack_is_drawn_where_it_is_known_how_many_are_noticed():
+    assert attack_drawing(example().upper, what="who", detected=None) is None
+    assert attack_drawing(example().upper, what="who", detected=0.2) is not None
 
 
 def test_the_label_holds_nothing_of_the_owner():
