@@ -175,10 +175,21 @@ def test_what_is_typed_wrongly_is_told(words, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "words", [("histogram:0:10:20",), ("grid:0:1:0:2:4x5",), ("grid:0:1:0:2:4x5:3",), ("pairs:9:3",)]
+    ("words", "kind", "cells"),
+    [
+        ("histogram:0:10:20", "Histogram", 20),
+        ("grid:0:1:0:2:4x5", "Grid", 20),
+        ("grid:0:1:0:2:4x5:3", "Grid", 20),
+        ("visits:0:1:0:2:4x5:3", "Visits", 20),
+        ("histograms:0,1,4:0,2,8", "Histograms", 12),
+        ("vector:9:1.5", "Vector", 9),
+        ("vector:9:1.5:100", "Vector", 9),
+        ("pairs:9:3", "Pairs", 45),
+    ],
 )
-def test_encodings_are_typed_in_one_line(words):
-    assert _plan.parsed(words[0]).cells in (20, 45)
+def test_encodings_are_typed_in_one_line(words, kind, cells):
+    encoding = _plan.parsed(words)
+    assert (type(encoding).__name__, encoding.cells) == (kind, cells)
 
 
 def test_the_demonstration_says_first_what_it_lacks(tmp_path, monkeypatch):
