@@ -212,25 +212,25 @@ def slope(sizes: list[int], values: list[float], least: float) -> float | None:
 
 def main() -> None:
     measured: dict[str, list[Spent]] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for verb in NAMES or VERBS:
-            setup, work = VERBS[verb]
-            warm = SETUP.format(setup=setup, work=work)
-            spent, clock = list[Spent](), list[float]()
-            for size in SIZES:
-                # the least one took hardly longer than its process takes to begin
-                if clock and (10 * (clock[-1] - clock[0]) > LONGEST or 10 * spent[-1].grown > LARGEST):
-                    break
-                begun = time.perf_counter()
+    for verb in NAMES or VERBS:
+        setup, work = VERBS[verb]
+        warm = SETUP.format(setup=setup, work=work)
+        spent, clock = list[Spent](), list[float]()
+        for size in SIZES:
+            # the least one took hardly longer than its process takes to begin
+            if clock and (10 * (clock[-1] - clock[0]) > LONGEST or 10 * spent[-1].grown > LARGEST):
+                break
+            begun = time.perf_counter()
+            with tempfile.TemporaryDirectory() as folder:  # of its own: several verbs name their files alike
                 spent.append(apart(warm, work, size, folder))
-                clock.append(time.perf_counter() - begun)
-            measured[verb], sizes = spent, SIZES[: len(spent)]
-            in_time = slope(sizes, [one.processor for one in spent], LEAST_SECONDS)
-            in_room = slope(sizes, [one.grown for one in spent], LEAST_MIB)
-            processor, room = ("unknown" if value is None else f"{value:.2f}" for value in (in_time, in_room))
-            print(f"{verb}: slope of processor time {processor}, of memory {room}")
-            for size, one in zip(sizes, spent, strict=True):
-                print(f"  {size:,}: {one.processor:.3f} s of processor, {one.grown:.0f} MiB more", flush=True)
+            clock.append(time.perf_counter() - begun)
+        measured[verb], sizes = spent, SIZES[: len(spent)]
+        in_time = slope(sizes, [one.processor for one in spent], LEAST_SECONDS)
+        in_room = slope(sizes, [one.grown for one in spent], LEAST_MIB)
+        processor, room = ("unknown" if value is None else f"{value:.2f}" for value in (in_time, in_room))
+        print(f"{verb}: slope of processor time {processor}, of memory {room}")
+        for size, one in zip(sizes, spent, strict=True):
+            print(f"  {size:,}: {one.processor:.3f} s of processor, {one.grown:.0f} MiB more", flush=True)
     if figure := os.environ.get("OSTRAKA_BENCHMARK_FIGURE"):
         draw(measured, Path(figure))
 

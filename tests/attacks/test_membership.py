@@ -8,7 +8,13 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.svm import LinearSVC
 
 from ostraka.attacks import ReferenceModels
-from ostraka.audit.attacks.membership import Side, normal_inverse_gamma, normal_posterior, shrunk_log_ratio
+from ostraka.audit.attacks.membership import (
+    Side,
+    normal_inverse_gamma,
+    normal_posterior,
+    number_copies,
+    shrunk_log_ratio,
+)
 from ostraka.audits import one_run_lower_bound
 from ostraka.scores import Scores
 from tests.attacks.membership_worlds import METHODS, references, world
@@ -261,6 +267,15 @@ def test_the_same_random_state_gives_the_same_references(by_heart):
     one, two = (ReferenceModels(forest, n_models=2, random_state=3).fit(X, y) for _ in range(2))
     assert (one.included == two.included).all()
     assert (one.confidences_ == two.confidences_).all()
+
+
+@pytest.mark.parametrize(
+    "rows", [[[0.0, np.nan], [-0.0, np.nan], [1.0, 2.0]], [["ab", 1], ["".join("ab"), 1], ["a", 1]]]
+)
+def test_copies_are_rows_of_equal_values_whatever_holds_them(rows):
+    rows = np.array(rows, dtype=float if isinstance(rows[0][0], float) else object)
+    assert number_copies(rows, np.zeros(3, dtype=int)).tolist() == [0, 0, 1]
+    assert number_copies(rows, np.arange(3)).tolist() == [0, 1, 2]
 
 
 def test_copies_in_the_target_and_out_of_it_are_refused_with_their_number(by_heart):
