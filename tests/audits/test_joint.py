@@ -1,5 +1,6 @@
 """Teachers that are trained once: all their answers together, against sums over all votes and answers."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -146,6 +147,18 @@ def test_the_cap_is_the_divergence_of_the_votes_themselves(law, one, order):
     if order.is_integer():
         assert cap == pytest.approx(max(forward, reverse), rel=1e-8)
     assert cap >= max(forward, reverse)
+
+
+@pytest.mark.parametrize(
+    "shared",
+    [{"moves": 2 * np.eye(2, dtype=int)}, {"fixed": np.array([1, 0])}, {"parties": np.full((1, 2), 0.5)}],
+)
+def test_votes_that_are_no_independent_ballots_have_the_cap_of_the_target_alone(shared):
+    one, law = np.array([0.2, 0.8]), np.array([0.7, 0.3])
+    model = VoteModel.random_shards(law, one, n_teachers=5)
+    assert vote_cap(model, (2.0,))[0] < vote_cap(dataclasses.replace(model, **shared), (2.0,))[0]
+    cap = vote_cap(dataclasses.replace(model, **shared), (2.0,))[0]
+    assert cap == pytest.approx(larger(one, law, 2.0), rel=1e-9)
 
 
 def test_a_small_ratio_is_integrated_to_its_end():
