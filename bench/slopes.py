@@ -242,14 +242,15 @@ def draw(measured: dict[str, list[Spent]], path: Path) -> None:
     mpl.use("agg")
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(1, 2, figsize=(11, 5), layout="constrained")
-    for place, name in enumerate(("seconds of processor", "MiB more")):
-        for verb, spent in measured.items():
-            values = [(each.processor, each.grown)[place] for each in spent]
-            axes[place].loglog(SIZES[: len(spent)], np.maximum(values, 1e-3), marker="o", label=verb)
+    figure, axes = plt.subplots(1, 2, figsize=(13, 5), layout="constrained")
+    for place, (name, least) in enumerate((("seconds of processor", 1e-3), ("MiB more", 0.1))):
+        for number, (verb, spent) in enumerate(measured.items()):
+            values = np.array([(each.processor, each.grown)[place] for each in spent])
+            style = "-" if number < 10 else "--"  # there are ten colours
+            axes[place].loglog(SIZES[: len(spent)], values.clip(least), style, marker="o", label=verb)
         axes[place].loglog(SIZES, np.array(SIZES) * 1e-5, "k:", label="slope 1")
-        axes[place].set(xlabel="how many", ylabel=name)
-    axes[1].legend(fontsize="small")
+        axes[place].set(xlabel="how many", ylabel=name, ylim=(least, None))
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center", fontsize="small")
     figure.savefig(path)
 
 
