@@ -257,8 +257,9 @@ and `python -m bench long_ledger` for a ledger of ten million entries.
 
 ![Time and memory of twenty verbs by size: lines beside one of slope 1.](slopes.svg)
 
-Of twenty verbs from 10⁴ to 10⁶ (2026-11-27, load 3), three have a slope of time above 1.05: counting rows that are a table in memory 1.19
-(.84 s at 10⁶, past the processor's cache), verifying a ledger and drawing synthetic rows 1.07. Slopes of memory are at most 1.02.
+Of twenty verbs from 10⁴ to 10⁶ (2026-11-27, load 3), three have a slope of time above 1.05: counting rows
+that are a table in memory 1.19 (.84 s at 10⁶, past the processor's cache), verifying a ledger and drawing
+synthetic rows 1.07. Slopes of memory are at most 1.02.
 
 Two things were asked to be faster than they are:
 
