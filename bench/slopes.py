@@ -245,7 +245,7 @@ def draw(measured: dict[str, list[Spent]], path: Path) -> None:
     figure, axes = plt.subplots(1, 2, figsize=(13, 5), layout="constrained")
     for place, (name, least) in enumerate((("seconds of processor", 1e-3), ("MiB more", 0.1))):
         for number, (verb, spent) in enumerate(measured.items()):
-            values = np.array([(each.processor, each.grown)[place] for each in spent])
+            values = np.array([(size.processor, size.grown)[place] for size in spent])
             style = "-" if number < 10 else "--"  # there are ten colours
             axes[place].loglog(SIZES[: len(spent)], values.clip(least), style, marker="o", label=verb)
         axes[place].loglog(SIZES, np.array(SIZES) * 1e-5, "k:", label="slope 1")

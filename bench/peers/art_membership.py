@@ -63,8 +63,8 @@ def main(packages: str) -> None:
     inside = np.array(included)
     confidences = np.array([ReferenceModels.true_label_confidences(model, X, y) for model in models])
     references = ReferenceModels.from_confidences(confidences[TARGETS:], inside[TARGETS:])
-    known = rng.random(len(y)) < 0.5  # what ART learns from
-    rest, onehot = ~known, np.eye(CLASSES, dtype=np.float32)[y]
+    revealed = rng.random(len(y)) < 0.5  # what ART learns from
+    rest, onehot = ~revealed, np.eye(CLASSES, dtype=np.float32)[y]
     members = [inside[target][rest] for target in range(TARGETS)]
     wrapped = [
         estimators.BlackBoxClassifier(model.predict_proba, X.shape[1:], CLASSES) for model in models[:TARGETS]
@@ -73,7 +73,7 @@ def main(packages: str) -> None:
         start, scores = time.process_time(), []
         for target, classifier in enumerate(wrapped):
             attack = attacks.MembershipInferenceBlackBox(classifier, attack_model_type=kind)
-            some = [known & inside[target], known & ~inside[target]]
+            some = [revealed & inside[target], revealed & ~inside[target]]
             attack.fit(X[some[0]], onehot[some[0]], X[some[1]], onehot[some[1]])
             scores.append(np.ravel(attack.infer(X[rest], onehot[rest], probabilities=True)))
         said(

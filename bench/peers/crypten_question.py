@@ -35,15 +35,15 @@ FEATURES, CLASSES, QUESTIONS = 64, 10, 5
 def question() -> tuple[float, float, int]:
     """Seconds by the clock and of one party's processor, of one question; and the last label."""
     torch.manual_seed(0)
-    asked = torch.randint(0, 17, (1, FEATURES)).float()
+    numbers = torch.randint(0, 17, (1, FEATURES)).float()
     weights = torch.randn(FEATURES, CLASSES)
     model = crypten.cryptensor(weights, src=1)
     start, clock = time.perf_counter(), time.process_time()
     for _ in range(QUESTIONS):
-        scores = crypten.cryptensor(asked, src=0).matmul(model)
+        scores = crypten.cryptensor(numbers, src=0).matmul(model)
         label = int(scores.argmax(dim=1, one_hot=False).get_plain_text())
     wall, processor = time.perf_counter() - start, time.process_time() - clock
-    assert label == int((asked @ weights).argmax())
+    assert label == int((numbers @ weights).argmax())
     return wall / QUESTIONS, processor / QUESTIONS, label
 
 
