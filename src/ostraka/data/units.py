@@ -156,9 +156,8 @@ def _spelled(value: Any) -> str:
 
 _VERSIONS = range(1, LATEST + 1)  # of the order in partition, of the spelling of identifiers and of JSON
 _SEED_BYTES = 32
-_BLOCK = (
-    3 << 18
-)  # rows that are hashed, checked and written at a time; their bytes in base 64 have no padding
+# rows that are hashed, checked and written at a time; their bytes in base 64 have no padding
+_BLOCK = 3 << 18
 _UNITS, _END = ', "units": "', '"}'  # around the units of people, which end the JSON
 _KEY_BYTES = (16, 64)  # a shorter key can be guessed from its commitment; BLAKE2b takes no longer one
 
