@@ -182,7 +182,8 @@ class Curve:
             return NotImplemented
         if (self.orders, self.moves) != (other.orders, other.moves):
             raise ValueError(
-                f"cannot compose curves of one {self.moves} and of one {other.moves}, or of other orders"
+                f"cannot compose curves of one {self.moves} and of one {other.moves}, or of other orders: "
+                "charge them to separate ledgers, and add their epsilons and deltas"
             )
         return Curve(
             self.orders,
