@@ -16,8 +16,9 @@ import threading
 import time
 import unicodedata
 import warnings
+from collections import deque
 from dataclasses import dataclass, field
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -196,7 +197,7 @@ class Batcher:
         self._answerer, self._ledger, self._stop = answerer, ledger, stop
         self._free = Reserved(each=answerer.reserve, uses=0)
         self._most_waiting, self.waiting = most_waiting, 0
-        self._asked: SimpleQueue[Job | None] = SimpleQueue()
+        self._asked: SimpleQueue[list[Job] | None] = SimpleQueue()  # whose jobs are taken together
         self._gathering: list[Job] = []  # not handed over to the thread yet
         self._handed_over = dict[Job, None]()  # jobs that the thread has
         self._watched = False
@@ -255,28 +256,22 @@ class Batcher:
 
     def _hand_over(self) -> None:
         jobs, self._gathering = self._gathering, []
-        for job in jobs:
-            self._handed_over[job] = None
-            self._asked.put(job)
+        self._handed_over.update(dict.fromkeys(jobs))
+        self._asked.put(jobs)
 
     def _work(self) -> None:
         """Serve all waiting jobs in rounds, until the batcher is closed."""
-        closing = False
-        while not closing:
-            jobs: list[Job] = []
-            n_rows = 0
-            while n_rows < _MOST_ROWS:
-                try:
-                    job = self._asked.get(block=not jobs)
-                except Empty:
-                    break
-                if job is None:
-                    closing = True
-                    break
-                jobs.append(job)
-                n_rows += len(job.rows)
-            if not jobs:
-                break
+        waiting = deque[Job]()
+        while True:
+            while not waiting:
+                together = self._asked.get()
+                if together is None:
+                    return
+                waiting.extend(together)
+            jobs, n_rows = list[Job](), 0
+            while waiting and n_rows < _MOST_ROWS:
+                jobs.append(waiting.popleft())
+                n_rows += len(jobs[-1].rows)
             try:
                 self._answer(jobs)
             except LedgerUnavailable as error:
