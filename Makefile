@@ -51,7 +51,7 @@ slow: $(READY)  ## the tests marked slow, each of which has a quick form that ma
 quick: $(READY)  ## style and the fast tests, within a minute; types are checked by lint, before a commit and in test
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/pytest -n 2 -q -m "not slow and not statistical and not cluster" tests/contracts tests/mechanisms tests/test_*.py --deselect tests/test_commands.py --deselect tests/test_docs.py --deselect tests/test_imports.py --deselect tests/test_compiled.py::test_machine_code_computes_what_numba_computes --deselect tests/test_mutants.py --deselect tests/test_new_mechanism.py --deselect tests/test_networks.py --deselect tests/test_typing.py --deselect tests/test_without_torch.py --deselect tests/test_report_in_browser.py --deselect tests/test_layers.py::test_importing_loads_little_and_torch_only_by_what_needs_it
+	$(BIN)/pytest -n 2 -q -m "not slow and not statistical and not cluster" tests/contracts tests/core/mechanisms tests/core/test_*.py tests/report tests/data tests/test_*.py --deselect tests/test_commands.py --deselect tests/test_docs.py --deselect tests/test_imports.py --deselect tests/test_compiled.py::test_machine_code_computes_what_numba_computes --deselect tests/test_mutants.py --deselect tests/core/test_new_mechanism.py --deselect tests/test_typing.py --deselect tests/test_without_torch.py --deselect tests/report/test_report_in_browser.py --deselect tests/test_layers.py::test_importing_loads_little_and_torch_only_by_what_needs_it
 
 lint: $(READY)
 	$(BIN)/ruff format .
@@ -117,7 +117,7 @@ lowest:  ## the lowest allowed version of every dependency, and what a first use
 	$(LOWEST)/bin/pip install -q --disable-pip-version-check uv
 	VIRTUAL_ENV=$(LOWEST) $(LOWEST)/bin/uv pip install -q --resolution lowest-direct -e ".[compile,plots]" \
 	  "pytest>=8.3" "hypothesis>=6.120" "pandas>=2.2" "mpmath>=1.3"
-	$(LOWEST)/bin/pytest -q -x tests/mechanisms/test_argmax.py tests/ledger/test_budget.py tests/ledger/test_clients.py \
+	$(LOWEST)/bin/pytest -q -x tests/core/mechanisms/test_argmax.py tests/core/ledger/test_budget.py tests/core/ledger/test_clients.py \
 	  $(addprefix tests/cli/test_,sample.py synth.py typed.py handover.py table.py)  # a minute of processor
 
 clean:

@@ -8,7 +8,7 @@ __all__ = ["MUTANTS"]
 
 _STATISTICS, _CHECKS = "audit/attacks/membership.py", "audit/attacks/membership.py"
 _MODELS, _PROPERTY_CHECKS = "audit/attacks/membership.py", "audit/attacks/properties.py"
-_BY, _BY_NULL = "attacks/test_membership.py::", "attacks/test_membership_null.py::"
+_BY, _BY_NULL = "audit/attacks/test_membership.py::", "audit/attacks/test_membership_null.py::"
 
 MUTANTS = [
     Mutant(
@@ -30,21 +30,21 @@ MUTANTS = [
         "audit/attacks/generators.py",
         "radius = np.median(distances)",
         "radius = np.max(distances)",
-        "attacks/test_generators.py::test_the_count_of_near_samples_is_that_of_a_tree",
+        "audit/attacks/test_generators.py::test_the_count_of_near_samples_is_that_of_a_tree",
     ),
     Mutant(
         "a search for noise keeps what is farther",
         "audit/attacks/generators.py",
         "nearer = gap < best",
         "nearer = gap > best",
-        "attacks/test_generators.py::test_a_search_for_noise_comes_to_the_nearest_row_that_there_is",
+        "audit/attacks/test_generators.py::test_a_search_for_noise_comes_to_the_nearest_row_that_there_is",
     ),
     Mutant(
         "the noise of a BEGAN is normal",
         "nets/adversarial.py",
         "torch.erf(noise / 2**0.5)",
         "noise",
-        "attacks/test_generators.py::test_the_noise_of_a_began_is_uniform",
+        "audit/attacks/test_generators.py::test_the_noise_of_a_began_is_uniform",
     ),
     Mutant(
         "the target is among its references",
@@ -58,21 +58,21 @@ MUTANTS = [
         "core/scores.py",
         "for counts in (self.others, self.members)",
         "for counts in (self.others + self.members, self.members)",
-        "test_scores.py::test_the_roc_is_scikit_learns",
+        "core/test_scores.py::test_the_roc_is_scikit_learns",
     ),
     Mutant(
         "thresholds are chosen on the half that tests them",
         "audit/cuts.py",
         "return (pilot[0], pilot[1]), (counts[0] - pilot[0], counts[1] - pilot[1])",
         "return (pilot[0], pilot[1]), (counts[0], counts[1])",
-        "audits/test_cuts.py::test_holding_out_takes_a_tenth_at_random",
+        "audit/test_cuts.py::test_holding_out_takes_a_tenth_at_random",
     ),
     Mutant(
         "labels differ between batches with the property and without",
         _PROPERTY_CHECKS,
         "gap = np.abs(inside.mean(axis=0) - outside.mean(axis=0))",
         "gap = np.abs(inside.mean() - outside.mean())",
-        "attacks/test_properties.py::test_labels_that_tell_the_property_are_refused",
+        "audit/attacks/test_properties.py::test_labels_that_tell_the_property_are_refused",
     ),
     Mutant(
         "copies of a row are on both sides",

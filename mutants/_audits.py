@@ -8,11 +8,11 @@ __all__ = ["MUTANTS"]
 
 SETS, TAILS, ONE_RUN = "audit/cuts.py", "audit/intervals.py", "audit/one_run.py"
 BY_ONE_RUN, BY_TAILS, BY_LABELS = (
-    f"audits/test_{name}.py::" for name in ("one_run", "tails", "label_canaries")
+    f"audit/test_{name}.py::" for name in ("one_run", "tails", "label_canaries")
 )
-BY_SCORES = "test_scores.py::"
+BY_SCORES = "core/test_scores.py::"
 
-JOINT, BY_JOINT = "audit/votes.py", "audits/test_joint.py::"
+JOINT, BY_JOINT = "audit/votes.py", "audit/test_joint.py::"
 
 MUTANTS = [
     Mutant(
@@ -55,7 +55,7 @@ MUTANTS = [
         "audit/runs.py",
         "sure = 1 - MISFIT / 2 if fits else confidence",
         "sure = confidence",
-        "audits/test_runs.py::test_beside_an_exact_law_chance_decides_as_seldom_as_is_printed",
+        "audit/test_runs.py::test_beside_an_exact_law_chance_decides_as_seldom_as_is_printed",
     ),
     Mutant(
         "partitions of their own, judged",
@@ -69,7 +69,7 @@ MUTANTS = [
         SETS,
         "table = value(interval(p, sizes[0])[0], interval(q, sizes[1])[1])",
         "table = value(p / sizes[0], q / sizes[1])",
-        "audits/test_cuts.py::test_a_pilot_chooses_by_the_interval_that_the_bound_uses",
+        "audit/test_cuts.py::test_a_pilot_chooses_by_the_interval_that_the_bound_uses",
     ),
     Mutant(
         "delta is free",
@@ -125,14 +125,14 @@ MUTANTS = [
         "audit/cuts.py",
         "np.where(q > 0, p - np.exp(group * epsilon) * q, p)",
         "np.where(q > 0, p - q, p)",
-        "audits/test_epsilon.py::test_delta_is_below_the_hockey_stick_divergence_and_near_it",
+        "audit/test_epsilon.py::test_delta_is_below_the_hockey_stick_divergence_and_near_it",
     ),
     Mutant(
         "sampled runs that need not follow the law",
         "audit/runs.py",
         "elif not fits:",
         "elif False:",
-        "audits/test_runs.py::test_runs_whose_noise_is_shared_do_not_follow_the_exact_law",
+        "audit/test_runs.py::test_runs_whose_noise_is_shared_do_not_follow_the_exact_law",
     ),
     Mutant(
         "the threshold taken for known",

@@ -154,14 +154,14 @@ MUTANTS = [
         SKELLAM,
         "        worst = np.maximum(worst, min(l1 / step, area / step**2) * single[i])",
         "        worst = np.maximum(worst, min(l1 / step, area / step**2) * single[0])",
-        "mechanisms/test_skellam.py::test_the_price_of_sums_covers_every_move_within_both_norms_and_is_tight",
+        "core/mechanisms/test_skellam.py::test_the_price_of_sums_covers_every_move_within_both_norms_and_is_tight",
     ),
     Mutant(
         "the dominating Gaussian is taken from the tails of the noise",
         "core/mechanisms/skellam.py",
         "    return float((z[shift:] - z[:-shift]).max()) * (1 + 1e-9) + _SKELLAM_LAW_ROUNDING",
         "    return float((z[shift:] - z[:-shift])[0]) * (1 + 1e-9) + _SKELLAM_LAW_ROUNDING",
-        "mechanisms/test_skellam_gaussian.py::test_the_shift_is_the_largest_step_of_the_exact_quantiles",
+        "core/mechanisms/test_skellam_gaussian.py::test_the_shift_is_the_largest_step_of_the_exact_quantiles",
     ),
     Mutant(
         "an enrolment approves whoever joined",

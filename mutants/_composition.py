@@ -6,14 +6,14 @@ from mutants._mutant import Mutant
 
 __all__ = ["MUTANTS"]
 
-_LIMIT = "composition/test_limit.py::"
-_ADAPTIVE, _RULE = "composition/test_adaptive.py::", "ledger/test_filter.py::TestInALedger::"
-_MIXED = "composition/test_mixtures.py::"
-_BY, _TABLE = "composition/test_exact_composition.py::", "oracles/test_table.py::"
-_ENVELOPE = "composition/test_envelopes.py::"
-_RANGE = "composition/test_bounded_range.py::"
+_LIMIT = "core/composition/test_limit.py::"
+_ADAPTIVE, _RULE = "core/composition/test_adaptive.py::", "core/ledger/test_filter.py::TestInALedger::"
+_MIXED = "core/composition/test_mixtures.py::"
+_BY, _TABLE = "core/composition/test_exact_composition.py::", "oracles/test_table.py::"
+_ENVELOPE = "core/composition/test_envelopes.py::"
+_RANGE = "core/composition/test_bounded_range.py::"
 
-_EQUIVALENT = "composition/test_equivalents.py::"
+_EQUIVALENT = "core/composition/test_equivalents.py::"
 
 MUTANTS = [
     Mutant(
@@ -42,7 +42,7 @@ MUTANTS = [
         "core/laws/stored.py",
         "        if kept > _MOST:\n",
         "        if kept < 0:\n",
-        "composition/test_stored_tables.py::"
+        "core/composition/test_stored_tables.py::"
         "test_beyond_its_limit_the_folder_forgets_what_was_used_longest_ago",
     ),
     Mutant(
@@ -57,7 +57,7 @@ MUTANTS = [
         "core/mechanisms/wrapped.py",
         "(Law.sampled(sampling_rate, curve.mu_squared),)",
         "(Law.sampled(sampling_rate, curve.mu_squared / 2),)",
-        "mechanisms/test_subsampled.py::test_one_use_is_dominated_by_the_sampled_gaussian_and_attains_it",
+        "core/mechanisms/test_subsampled.py::test_one_use_is_dominated_by_the_sampled_gaussian_and_attains_it",
     ),
     Mutant(
         "budgets of questioners who may choose by a rule for fixed plans",
@@ -246,6 +246,6 @@ MUTANTS = [
         "core/mechanisms/neighbours.py",
         "np.hstack([self._counts, self._screened])",
         "np.hstack([self._counts, self._counts])",
-        "accounting/test_profile.py::test_each_row_keeps_its_own_guesses",
+        "core/accounting/test_profile.py::test_each_row_keeps_its_own_guesses",
     ),
 ]

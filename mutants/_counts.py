@@ -6,10 +6,10 @@ from mutants._mutant import Mutant
 
 __all__ = ["MUTANTS"]
 
-_PRICE = "mechanisms/test_counts.py::TestThePrice::"
+_PRICE = "core/mechanisms/test_counts.py::TestThePrice::"
 _ROWS = "voters/test_rows.py::TestSensitivity::"
 _RESIDUALS = "voters/test_residuals.py::"
-_ROUNDS = "pate/test_rounds.py::"
+_ROUNDS = "learn/test_rounds.py::"
 _SPECTRUM = "voters/test_spectrum.py::"
 
 MUTANTS = [
@@ -88,14 +88,14 @@ MUTANTS = [
         "core/mechanisms/counts.py",
         "values.min() >= -_MOST_COUNT and values.max() <= _MOST_COUNT",
         "np.abs(values).max() <= _MOST_COUNT",
-        "mechanisms/test_counts.py::TestTheDoor::test_refuses_counts_that_are_not_integers_before_any_charge",
+        "core/mechanisms/test_counts.py::TestTheDoor::test_refuses_counts_that_are_not_integers_before_any_charge",
     ),
     Mutant(
         "undecided draws are not decided",
         "core/mechanisms/exact.py",
         "for at in np.flatnonzero(table[place] == first):",
         "for at in np.flatnonzero(table[place] < first):",
-        "mechanisms/test_counts.py::TestTheDraws::test_every_first_and_second_number_gives_the_law_exactly",
+        "core/mechanisms/test_counts.py::TestTheDraws::test_every_first_and_second_number_gives_the_law_exactly",
     ),
     Mutant(
         "opposite lines of one class are forgotten",
@@ -146,7 +146,7 @@ MUTANTS = [
         "core/door.py",
         'return unit if relation == "replace-one" else f"{unit} ({relation})"',
         "return unit",
-        "mechanisms/test_counts.py::TestTheDoor::"
+        "core/mechanisms/test_counts.py::TestTheDoor::"
         "test_a_table_without_one_unit_has_a_mechanism_and_a_ledger_of_its_own",
     ),
     Mutant(
@@ -226,14 +226,14 @@ MUTANTS = [
         "learn/ways/argmax.py",
         "spent=session.ledger.spent() + plan.left(paid),",
         "spent=session.ledger.spent(),",
-        "pate/test_every_way.py::test_it_learns_and_pays_within_its_budget_and_its_plan",
+        "learn/test_every_way.py::test_it_learns_and_pays_within_its_budget_and_its_plan",
     ),
     Mutant(
         "a delta that would publish a unit is planned with",
         "learn/ways/plan.py",
         "if delta >= 1 / n_units:",
         "if delta >= 1:",
-        "pate/test_plan.py::test_numbers_out_of_range_are_refused",
+        "learn/test_plan.py::test_numbers_out_of_range_are_refused",
     ),
     Mutant(
         "a spectrum's rows are not shortened for the model",
@@ -268,42 +268,42 @@ MUTANTS = [
         "learn/students/filter.py",
         "            coef = self._turned(constant)\n",
         "            pass\n",
-        "pate/test_filter.py::TestTheFilter::test_the_share_of_a_rare_class_is_told_by_the_first_round",
+        "learn/test_filter.py::TestTheFilter::test_the_share_of_a_rare_class_is_told_by_the_first_round",
     ),
     Mutant(
         "numbers are not clipped to the declared bounds",
         "voters/rows.py",
         "2 * (np.clip(values, low, high) - low)",
         "2 * (values - low)",
-        "pate/test_regressor.py::test_a_number_beyond_the_bounds_counts_as_the_nearest",
+        "learn/test_regressor.py::test_a_number_beyond_the_bounds_counts_as_the_nearest",
     ),
     Mutant(
         "residuals of numbers are neither clipped nor checked",
         "voters/rows.py",
         "return shortened(np.clip(parts / clip * apart, -parts, parts), parts)",
         "return np.rint(np.nan_to_num(parts / clip * apart))",
-        "pate/test_regressor.py::TestSensitivity::test_no_row_moves_the_sums_further_by_enumeration",
+        "learn/test_regressor.py::TestSensitivity::test_no_row_moves_the_sums_further_by_enumeration",
     ),
     Mutant(
         "a regression begins with a ledger that cannot pay for all",
         "learn/ways/filter.py",
         "        plan.require_affordable(ledger, key=key)\n",
         "",
-        "pate/test_regressor.py::test_refusals_name_no_value_and_charge_nothing",
+        "learn/test_regressor.py::test_refusals_name_no_value_and_charge_nothing",
     ),
     Mutant(
         "every row of a person counts as far from its prediction",
         "voters/rows.py",
         "sums = (counts // np.bincount(self._people, minlength=self.n_units_)[:, None]).sum(axis=0)",
         "sums = counts.sum(axis=0)",
-        "pate/test_regressor.py::TestIntervals::test_a_person_counts_once_however_many_rows_it_has",
+        "learn/test_regressor.py::TestIntervals::test_a_person_counts_once_however_many_rows_it_has",
     ),
     Mutant(
         "a row that is left out counts as if it were replaced",
         "voters/rows.py",
         '// (4 if self.relation == "zero-out" else 2)',
         "// 2",
-        "pate/test_regressor.py::TestIntervals::"
+        "learn/test_regressor.py::TestIntervals::"
         "test_no_row_moves_the_table_of_distances_further_by_enumeration",
     ),
     Mutant(
@@ -311,14 +311,14 @@ MUTANTS = [
         "learn/ways/filter.py",
         "        beyond += _SURE * self.noise * np.sqrt(np.arange(n_bins, -1, -1))\n",
         "",
-        "pate/test_regressor.py::TestIntervals::test_where_noise_drowns_the_counts_they_are_the_bounds",
+        "learn/test_regressor.py::TestIntervals::test_where_noise_drowns_the_counts_they_are_the_bounds",
     ),
     Mutant(
         "a student of counts is as sure of a row's class as of the likeliest one",
         "learn/ways/counts.py",
         "confidence=float(labels.probability_.mean()))",
         "confidence=float(labels.confidence_.mean()))",
-        "pate/test_ways.py::TestFeatures::"
+        "learn/test_ways.py::TestFeatures::"
         "test_are_not_surer_than_they_are_right_where_rows_alike_are_of_different_classes",
     ),
 ]

@@ -6,7 +6,7 @@ from mutants._mutant import DRAWN, Mutant
 
 __all__ = ["MUTANTS"]
 
-BY_DRAWN = "mechanisms/test_exact.py::"
+BY_DRAWN = "core/mechanisms/test_exact.py::"
 
 MUTANTS = [
     Mutant(
@@ -28,7 +28,7 @@ MUTANTS = [
         DRAWN,
         "max(scale * 2.0**-40, 1e-290)",
         "max(scale * 2.0**-60, 1e-290)",
-        "test_floating_point.py::test_noise_errs_by_less_than_the_page_says",
+        "core/test_floating_point.py::test_noise_errs_by_less_than_the_page_says",
     ),
     Mutant(
         "an enclosure that is not checked",
@@ -57,7 +57,7 @@ MUTANTS = [
         "        noisy = exact.noisy_floor(place, scale=Fraction(self.noise), grid=grid, rng=rng)\n"
         "        return np.asarray(noisy, dtype=np.int64)\n",
         "        return np.asarray(float(place) + rng.normal(scale=self.noise))\n",
-        "accounting/test_certificate.py::test_the_published_number_is_the_distance_with_its_noise",
+        "core/accounting/test_certificate.py::test_the_published_number_is_the_distance_with_its_noise",
     ),
     Mutant(
         "a noisy label row next to its cell's edge is left to the table",

@@ -8,10 +8,10 @@ __all__ = ["MUTANTS"]
 
 LOG = "secure/log.py"
 BY_LOG = "secure/test_log.py::"
-BY_WITNESSES = "ledger/test_witnesses.py::"
-BY_TOKENS = "service/test_oidc.py::"
-BY_OWNERS = "service/test_owners.py::"
-POSTGRES = "ledger/test_postgres.py::TestOwners::"
+BY_WITNESSES = "core/ledger/test_witnesses.py::"
+BY_TOKENS = "serve/test_oidc.py::"
+BY_OWNERS = "serve/test_owners.py::"
+POSTGRES = "core/ledger/test_postgres.py::TestOwners::"
 
 MUTANTS = [
     Mutant(
@@ -26,7 +26,7 @@ MUTANTS = [
         "core/ledger/ledger.py",
         "            if after < self._resumed_at:\n",
         "            if after < 0:\n",
-        "ledger/test_anchor.py::TestAQuickStart::"
+        "core/ledger/test_anchor.py::TestAQuickStart::"
         "test_without_an_anchor_is_for_reading_alone_and_checks_what_it_reads",
     ),
     Mutant(
@@ -34,7 +34,7 @@ MUTANTS = [
         "core/ledger/ledger.py",
         "history.take(history.dataset, priced, uses=int(uses), under=reserve)",
         "history.take(history.dataset, priced, uses=int(uses), under=reserve); history.dataset._ahead += 1",
-        "ledger/test_balance.py::test_charges_in_a_row_are_as_many_as_were_left",
+        "core/ledger/test_balance.py::test_charges_in_a_row_are_as_many_as_were_left",
     ),
     Mutant(
         "a warning of COMMIT is not shown",
@@ -48,28 +48,28 @@ MUTANTS = [
         "core/ledger/postgres.py",
         "SET idle_in_transaction_session_timeout = '{ANSWER_SECONDS}s'",
         "SET idle_in_transaction_session_timeout = '0s'",
-        "ledger/test_postgres.py::TestOutOfReach::test_sessions_have_deadlines",
+        "core/ledger/test_postgres.py::TestOutOfReach::test_sessions_have_deadlines",
     ),
     Mutant(
         "a fit that an older version interrupted is not found",
         "learn/session.py",
         "return before if before in names else key",
         "return key",
-        "pate/test_keys.py::test_the_key_of_before_is_taken_if_the_ledger_has_it",
+        "learn/test_keys.py::test_the_key_of_before_is_taken_if_the_ledger_has_it",
     ),
     Mutant(
         "version 1 names a class by the module in which it is now",
         "learn/session.py",
         "if home is None or not",
         "if home or not",
-        "pate/test_keys.py::test_a_class_that_moves_keeps_its_digests_of_both_versions",
+        "learn/test_keys.py::test_a_class_that_moves_keeps_its_digests_of_both_versions",
     ),
     Mutant(
         "fits of other rows have the same key",
         "learn/session.py",
         "content.hexdigest()]",
         "content.name]",
-        "pate/test_keys.py::test_different_content_has_different_digests_and_the_same_has_the_same",
+        "learn/test_keys.py::test_different_content_has_different_digests_and_the_same_has_the_same",
     ),
     Mutant(
         "a log forgets its end",
@@ -118,35 +118,35 @@ MUTANTS = [
         "core/ledger/sqlite.py",
         "            if rows != sum(sum(map(hash, block)) for block in in_table):",
         "            if not rows and any(in_table):",
-        "ledger/test_sqlite.py::test_an_index_that_lacks_a_row_is_noticed",
+        "core/ledger/test_sqlite.py::test_an_index_that_lacks_a_row_is_noticed",
     ),
     Mutant(
         "what a process beside finds wrong in a large ledger is passed over",
         "core/ledger/sqlite.py",
         "            if process.returncode == _DAMAGED_STATUS:",
         "            if process.returncode == -_DAMAGED_STATUS:",
-        "ledger/test_sqlite.py::test_a_large_ledger_is_checked_in_a_process_beside",
+        "core/ledger/test_sqlite.py::test_a_large_ledger_is_checked_in_a_process_beside",
     ),
     Mutant(
         "only the first entry of a block of a ledger is checked",
         "core/ledger/history.py",
         "        return next((n for n, sound in enumerate(follows) if not sound), len(block))",
         "        return len(block) if next(follows) else 0",
-        "ledger/test_sqlite.py::TestDamage::test_a_damaged_answer_does_not_hide_damaged_entries",
+        "core/ledger/test_sqlite.py::TestDamage::test_a_damaged_answer_does_not_hide_damaged_entries",
     ),
     Mutant(
         "a promoted standby is charged as the server before it",
         "core/ledger/postgres.py",
         "        if lineage == self._lineage:",
         "        if lineage[0] == (self._lineage or lineage)[0]:",
-        "ledger/test_failover.py::test_a_promoted_standby_answers_nothing_until_its_owner_adopts_it",
+        "core/ledger/test_failover.py::test_a_promoted_standby_answers_nothing_until_its_owner_adopts_it",
     ),
     Mutant(
         "what was lost is charged below what answers cost",
         "core/ledger/ledger.py",
         "            if not covers(cost, paid.cost):",
         "            if not covers(paid.cost, cost) and not covers(cost, paid.cost):",
-        "ledger/test_failover.py::test_a_promoted_standby_answers_nothing_until_its_owner_adopts_it",
+        "core/ledger/test_failover.py::test_a_promoted_standby_answers_nothing_until_its_owner_adopts_it",
     ),
     Mutant(
         "what was written is confirmed, and not what is released",
@@ -174,7 +174,7 @@ MUTANTS = [
         "core/ledger/postgres.py",
         "        if self.vouched is not None and self.vouched():",
         "        if self.vouched is None or self.vouched():",
-        "ledger/test_failover.py::test_a_promoted_standby_answers_nothing_until_its_owner_adopts_it",
+        "core/ledger/test_failover.py::test_a_promoted_standby_answers_nothing_until_its_owner_adopts_it",
     ),
     Mutant(
         "a witness's answer to an earlier question counts",
@@ -224,7 +224,7 @@ MUTANTS = [
         "serve/keys.py",
         "held.sign(_PURPOSE + purpose.encode(),",
         "held.sign(_PURPOSE,",
-        "service/test_hardware.py::test_the_module_makes_what_anybody_with_its_key_would",
+        "serve/test_hardware.py::test_the_module_makes_what_anybody_with_its_key_would",
     ),
     Mutant(
         "an object store's head is written over another's",
@@ -238,14 +238,14 @@ MUTANTS = [
         "core/ledger/chain.py",
         "                    os.ftruncate(self._handle, 2 * _SLOT)\n",
         "                    os.ftruncate(self._handle, 0)\n",
-        "ledger/test_anchor.py::test_no_write_grows_the_file_which_could_leave_rubbish_there_after_a_power_cut",
+        "core/ledger/test_anchor.py::test_no_write_grows_the_file_which_could_leave_rubbish_there_after_a_power_cut",
     ),
     Mutant(
         "keys that change while no service runs leave no note",
         "serve/deployment.py",
         "        self._grant()\n        self._note_keys()\n        self._left =",
         "        self._grant()\n        self._left =",
-        "service/test_semantics.py::test_keys_that_change_while_no_service_runs_are_in_the_chain_before_the_next"
+        "serve/test_semantics.py::test_keys_that_change_while_no_service_runs_are_in_the_chain_before_the_next"
         "_one_answers",
     ),
     Mutant(
@@ -253,14 +253,14 @@ MUTANTS = [
         "core/ledger/store.py",
         "                refused = start if self._refused is None else self._refused\n",
         "                refused = start\n",
-        "ledger/test_store.py::test_callers_who_are_refused_in_time_one_after_the_other_are_one_long_wait",
+        "core/ledger/test_store.py::test_callers_who_are_refused_in_time_one_after_the_other_are_one_long_wait",
     ),
     Mutant(
         "what was spent is worked out while nobody can charge",
         "core/ledger/ledger.py",
         "            balance = history.dataset.now()\n        return balance.epsilon\n",
         "            return history.dataset.epsilon\n",
-        "ledger/test_store.py::test_others_charge_while_what_is_left_is_worked_out[epsilon]",
+        "core/ledger/test_store.py::test_others_charge_while_what_is_left_is_worked_out[epsilon]",
     ),
     Mutant(
         "five bytes of a stranger begin a handshake",
@@ -302,7 +302,7 @@ MUTANTS = [
         "serve/answering.py",
         "            with one_thread():  #",
         "            if one_thread:  #",
-        "service/test_answering.py::test_linear_teachers_vote_in_one_thread_whatever_the_environment_says",
+        "serve/test_answering.py::test_linear_teachers_vote_in_one_thread_whatever_the_environment_says",
     ),
     Mutant(
         "any certificate of the authority makes an owner",
@@ -323,34 +323,34 @@ MUTANTS = [
         "serve/ui.py",
         '        release.ticket = ""  #',
         "        #",
-        "service/test_ui.py::test_two_tabs_that_spend_at_once_spend_once",
+        "serve/test_ui.py::test_two_tabs_that_spend_at_once_spend_once",
     ),
     Mutant(
         "the page of one person takes messages from other pages",
         "serve/ui.py",
         'and origin != b"http://" + host\n',
         'and origin == b""\n',
-        "service/test_ui.py::test_a_message_from_another_page_is_refused",
+        "serve/test_ui.py::test_a_message_from_another_page_is_refused",
     ),
     Mutant(
         "the page of one person answers to any name of this machine",
         "serve/ui.py",
         "        if host not in self._hosts:",
         "        if not host:",
-        "service/test_ui.py::test_another_name_of_this_machine_is_refused",
+        "serve/test_ui.py::test_another_name_of_this_machine_is_refused",
     ),
     Mutant(
         "the link to the page of one person works twice",
         "serve/ui.py",
         'self._key, self._session = "", secrets.token_urlsafe(32)',
         "self._session = secrets.token_urlsafe(32)",
-        "service/test_ui.py::test_the_link_works_once_and_gives_a_cookie_that_scripts_do_not_see",
+        "serve/test_ui.py::test_the_link_works_once_and_gives_a_cookie_that_scripts_do_not_see",
     ),
     Mutant(
         "the first price of an object is that of its later uses",
         "core/ledger/commit.py",
         '        if not getattr(parameters, "frozen", False):',
         "        if parameters is not None and not parameters.frozen:",
-        "ledger/test_ledger.py::TestCharge::test_a_mechanism_that_changes_pays_its_price_of_the_moment",
+        "core/ledger/test_ledger.py::TestCharge::test_a_mechanism_that_changes_pays_its_price_of_the_moment",
     ),
 ]

@@ -19,7 +19,7 @@ from mutants._mutant import (
 __all__ = ["MUTANTS"]
 
 BY_CERTIFIED = "oracles/test_certified.py::"
-BY_PROFILE = "accounting/test_profile.py::"
+BY_PROFILE = "core/accounting/test_profile.py::"
 
 MUTANTS = [
     Mutant(
@@ -84,21 +84,21 @@ MUTANTS = [
         "    rows, places = _distinct(mechanism, counts, relation, orders)\n    return np.asarray",
         '    if not hasattr(mechanism, "promise"):\n        return np.zeros((len(counts), len(orders)))\n'
         "    rows, places = _distinct(mechanism, counts, relation, orders)\n    return np.asarray",
-        "accounting/test_exact.py::test_what_is_not_understood_is_refused_not_free",
+        "core/accounting/test_exact.py::test_what_is_not_understood_is_refused_not_free",
     ),
     Mutant(
         "a cost from private data passes for publishable",
         EXACT,
         '"ballot", publishable=False, slack=slack)',
         '"ballot", publishable=True, slack=slack)',
-        "accounting/test_exact.py::test_the_curve_is_for_the_owner_and_carries_the_slack_of_every_part",
+        "core/accounting/test_exact.py::test_the_curve_is_for_the_owner_and_carries_the_slack_of_every_part",
     ),
     Mutant(
         "exact costs rounded down",
         EXACT,
         "_OUTWARD, _LOST = 1 + 1e-9, 1e-190",
         "_OUTWARD, _LOST = 1 - 1e-9, 0.0",
-        "accounting/test_exact.py::test_a_curve_is_the_sum_of_its_queries_just_above",
+        "core/accounting/test_exact.py::test_a_curve_is_the_sum_of_its_queries_just_above",
     ),
     Mutant(
         "one direction only",
@@ -294,13 +294,13 @@ MUTANTS = [
         "report/page.py",
         "return _least(lambda odds: _detected(odds, delta(abs(odds)), false_alarm), -furthest, furthest)",
         "return _least(lambda odds: _detected(odds, delta(abs(odds)), false_alarm), 0.0, furthest) * 0.98",
-        "test_report.py::test_the_attack_is_that_of_the_exact_trade_off_curve",
+        "report/test_report.py::test_the_attack_is_that_of_the_exact_trade_off_curve",
     ),
     Mutant(
         "with an order the price for any votes is converted at every order",
         "core/accounting/publish.py",
         "ceiling = ceiling if order is None else _at(ceiling, order)",
         "ceiling = 1 * ceiling",
-        "accounting/test_publish.py::test_with_an_order_nothing_is_converted_at_any_other",
+        "core/accounting/test_publish.py::test_with_an_order_nothing_is_converted_at_any_other",
     ),
 ]

@@ -22,28 +22,28 @@ MUTANTS = [
         "core/mechanisms/adaptive.py",
         "total += self.n_pick * replace(",
         "total += (self.n_pick - 1) * replace(",
-        "mechanisms/test_adaptive.py::test_the_price_is_that_of_all_counts_and_all_choices",
+        "core/mechanisms/test_adaptive.py::test_the_price_is_that_of_all_counts_and_all_choices",
     ),
     Mutant(
         "tables that are chosen cost as one",
         "core/mechanisms/adaptive.py",
         "self.marginals(self.first[:1] * self.n_pick, self.sigma)",
         "self.marginals(self.first[:1], self.sigma)",
-        "mechanisms/test_adaptive.py::test_the_price_is_that_of_all_counts_and_all_choices",
+        "core/mechanisms/test_adaptive.py::test_the_price_is_that_of_all_counts_and_all_choices",
     ),
     Mutant(
         "a table that is chosen has the noise of the first",
         "core/mechanisms/adaptive.py",
         "return self.sigma_first if columns in self.first else self.sigma",
         "return self.sigma_first",
-        "mechanisms/test_adaptive.py::test_every_table_carries_its_noise_and_all_noise_comes_from_rng",
+        "core/mechanisms/test_adaptive.py::test_every_table_carries_its_noise_and_all_noise_comes_from_rng",
     ),
     Mutant(
         "scores are of squares, which one row moves by more",
         "core/mechanisms/adaptive.py",
         "np.abs(cells - np.rint(expected).astype(np.int64)).sum()",
         "np.square(cells - np.rint(expected).astype(np.int64)).sum()",
-        "mechanisms/test_adaptive.py::test_one_unit_moves_no_score_by_more_than_its_weight",
+        "core/mechanisms/test_adaptive.py::test_one_unit_moves_no_score_by_more_than_its_weight",
     ),
     Mutant(
         "steps of persons cost nothing",
@@ -85,7 +85,7 @@ MUTANTS = [
         "core/mechanisms/particles.py",
         "if self.misfit() <= before:",
         "if self.misfit() <= 1e9 * before:",
-        "mechanisms/test_adaptive.py::test_a_step_that_leads_away_from_the_counts_is_taken_back",
+        "core/mechanisms/test_adaptive.py::test_a_step_that_leads_away_from_the_counts_is_taken_back",
     ),
     Mutant(
         "an interval of a question is half as wide as it says",
@@ -163,7 +163,7 @@ MUTANTS = [
         "core/mechanisms/sums.py",
         "rounded[too_long] = np.trunc(places[too_long])",
         "rounded[too_long] = np.ceil(exact[too_long])",
-        "mechanisms/test_sums.py::TestTheSensitivity::test_no_row_on_the_grid_is_longer_than_its_price",
+        "core/mechanisms/test_sums.py::TestTheSensitivity::test_no_row_on_the_grid_is_longer_than_its_price",
     ),
     Mutant(
         "only removal of a row is priced",
@@ -177,6 +177,6 @@ MUTANTS = [
         "nets/private.py",
         "square = square + slope.sum(dim=1).square().sum(dim=1)",
         "pass",
-        "_torch/test_per_row.py::test_norms_and_sums_are_those_of_rows_one_at_a_time",
+        "nets/test_per_row.py::test_norms_and_sums_are_those_of_rows_one_at_a_time",
     ),
 ]

@@ -49,11 +49,11 @@ PAIRS, RENYI = "core/kernels/neighbours.py", "core/kernels/divergence.py"
 
 # below tests
 BY_CURVE, BY_CONTRACT = "oracles/test_curve.py::", "contracts/test_curve_contract.py::"
-BY_TRIALS = "mechanisms/test_trials.py::"
+BY_TRIALS = "core/mechanisms/test_trials.py::"
 DRAWN = "core/mechanisms/exact.py"
-BY_MECHANISM, BY_DOOR = "contracts/test_mechanism_contract.py::", "test_door.py::"
+BY_MECHANISM, BY_DOOR = "contracts/test_mechanism_contract.py::", "core/test_door.py::"
 BY_EXACT, BY_OUTCOME, BY_TIGHT = (f"oracles/test_{name}.py::" for name in ("exact", "outcome", "tight"))
-BY_ALL, BY_PLAN = "oracles/test_exhaustive.py::", "accounting/test_plan.py::"
+BY_ALL, BY_PLAN = "oracles/test_exhaustive.py::", "core/accounting/test_plan.py::"
 
 
 class Mutant(NamedTuple):

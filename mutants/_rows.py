@@ -35,7 +35,7 @@ MUTANTS = [
         "learn/ways/argmax.py",
         "        n_units = data.n_units // self.plan.n_teachers\n",
         "        n_units = len(data.y) // self.plan.n_teachers\n",
-        "pate/test_classifier.py::"
+        "learn/test_classifier.py::"
         "test_one_persons_number_of_rows_neither_chooses_the_teachers_nor_is_published",
     ),
     Mutant(
@@ -43,14 +43,14 @@ MUTANTS = [
         "core/ledger/chain.py",
         'return f"{protects} (add-or-remove)"',
         "return protects",
-        "ledger/test_relations.py::test_prices_of_two_relations_do_not_add",
+        "core/ledger/test_relations.py::test_prices_of_two_relations_do_not_add",
     ),
     Mutant(
         "gradients of a batch round with its shape",
         "nets/private.py",
         "    bits = 53 - _BITS",
         "    return rows @ matrix\n    bits = 53 - _BITS",
-        "_torch/test_per_row.py::test_a_row_has_one_gradient_whatever_rows_stand_beside_it",
+        "nets/test_per_row.py::test_a_row_has_one_gradient_whatever_rows_stand_beside_it",
     ),
     Mutant(
         "noise of a loss is known, and dealt out by place",
@@ -99,6 +99,6 @@ MUTANTS = [
         "core/ledger/ledger.py",
         "        if not uses:  # nothing is asked: it must not decide how later charges add up\n",
         "        if False:\n",
-        "ledger/test_relations.py::test_a_charge_of_nothing_does_not_decide_how_later_charges_add_up",
+        "core/ledger/test_relations.py::test_a_charge_of_nothing_does_not_decide_how_later_charges_add_up",
     ),
 ]

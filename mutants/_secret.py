@@ -12,7 +12,7 @@ _BY = "voters/test_secret_roles.py::"
 _VIEW = _BY + "test_a_party_sees_what_its_simulator_draws_whatever_the_question"
 
 _ARGMAX = "voters/test_secret_argmax.py::"
-_PRICE = "mechanisms/test_skellam_argmax.py::"
+_PRICE = "core/mechanisms/test_skellam_argmax.py::"
 
 MUTANTS = [
     Mutant(

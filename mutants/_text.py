@@ -6,7 +6,7 @@ from mutants._mutant import Mutant
 
 __all__ = ["MUTANTS"]
 
-_DRAW, _CHOICE = "mechanisms/test_tokens.py::", "mechanisms/test_selection.py::"
+_DRAW, _CHOICE = "core/mechanisms/test_tokens.py::", "core/mechanisms/test_selection.py::"
 
 _WRITER, _METER = "text/test_writer.py::", "text/test_meter.py::"
 _ANSWERS = "text/test_answers.py::"
@@ -122,6 +122,6 @@ MUTANTS = [
         "serve/writing.py",
         "if isinstance(outcome, BudgetExceeded):",
         "if isinstance(outcome, BudgetExceeded) and not asked.uses:",
-        "service/test_writing.py::test_an_answer_is_paid_by_its_client_before_it_is_written_and_once",
+        "serve/test_writing.py::test_an_answer_is_paid_by_its_client_before_it_is_written_and_once",
     ),
 ]

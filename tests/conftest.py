@@ -213,7 +213,7 @@ def new_schema(postgresql):
 @pytest.fixture(scope="session")
 def chromium(tmp_path_factory):
     """One Chromium for all tests of this process; skips where there is none."""
-    from tests.service.chromium import Chromium
+    from tests.serve.chromium import Chromium
 
     try:
         one = Chromium(tmp_path_factory.mktemp("profile"))

@@ -10,7 +10,7 @@ drawing = ostraka.report.figures.svg
 
 @pytest.fixture(scope="module", autouse=True)
 def _frames_without_drawings():
-    """Drawings take more than half of a small run, and tests/test_plots.py looks at each of them."""
+    """Drawings take more than half of a small run, and tests/report/test_plots.py looks at each of them."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(ostraka.report.figures, "svg", lambda _: "<svg></svg>")
         yield

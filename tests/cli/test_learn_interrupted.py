@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tests.cli.learning import COMMON, charges, csv, interrupt_at, learn, person, rows
-from tests.ledger.conftest import tamper
+from tests.core.ledger.conftest import tamper
 
 pytestmark = pytest.mark.usefixtures("same_draws")  # noise may spoil a student, though seldom
 

@@ -14,7 +14,7 @@ from ostraka import Adjacency, Budget, GNMax, Ledger, Private, release
 from ostraka.core.ledger import readings
 from ostraka.ledger import ChargeRequest, LedgerError
 from tests.cli.terminal import typed
-from tests.ledger.conftest import tamper
+from tests.core.ledger.conftest import tamper
 
 
 @pytest.fixture

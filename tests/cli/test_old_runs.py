@@ -2,7 +2,7 @@
 
 ``run_of_2026_11_21`` holds the record and the plan that commit 13201e9 wrote for
 ``ostraka learn private.csv --label y --public public.csv --teachers 10 --answers 5 --epsilon 8``.
-Ledgers of that commit have format 2: ``tests/ledger/test_upgrade.py``.
+Ledgers of that commit have format 2: ``tests/core/ledger/test_upgrade.py``.
 """
 
 import json

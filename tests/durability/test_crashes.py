@@ -17,7 +17,7 @@ def test_a_power_cut_loses_no_acknowledged_charge(recorder, mode, images):
     assert found.passed, found
 
 
-# quick for the others: a disk that is full at a commit or in the middle, tests/ledger/test_outages.py
+# quick for the others: a disk that is full at a commit or in the middle, tests/core/ledger/test_outages.py
 @pytest.mark.parametrize(
     "mode", [*(pytest.param(mode, marks=pytest.mark.slow) for mode in ("shared", "owned")), "log"]
 )

@@ -8,13 +8,13 @@ pytest.importorskip("uvloop", reason="the service needs uvloop: pip install '.[s
 from rigs import disk, edges, fuzz, storm
 
 
-@pytest.mark.slow  # quick: a process that stops and the retry, tests/service/test_semantics.py
+@pytest.mark.slow  # quick: a process that stops and the retry, tests/serve/test_semantics.py
 def test_whoever_retries_pays_once_and_is_told_the_same():
     found = storm.find(keys=100, kills=1)
     assert found.passed, found
 
 
-@pytest.mark.slow  # quick: numbers at edges and raw bytes below, and tests/service/test_refusals.py
+@pytest.mark.slow  # quick: numbers at edges and raw bytes below, and tests/serve/test_refusals.py
 def test_no_request_breaks_the_service_and_none_that_is_refused_is_charged(requests):
     try:
         found = fuzz.find(requests=300)

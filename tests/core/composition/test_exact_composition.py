@@ -1,0 +1,153 @@
+"""Exact adaptive composition: never below what strategies reach, and close to the best of them."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.special import ndtr, ndtri
+
+from ostraka import Curve, GNMax, Threshold
+from ostraka.core.laws import tables
+from ostraka.core.laws.law import ARGMAX, GAUSSIAN, PURE, SCREEN, Law
+from ostraka.core.numeric import up
+from tests.core.composition.strategies import gnmax, laws_of, played
+
+DELTA = 1e-5
+
+
+def threshold(sigma):
+    return replace(Threshold(at=100, sigma=sigma).curve(), laws=(Law(SCREEN, up(1 / sigma)),))
+
+
+def alone(curve):
+    """By the other bounds."""
+    return replace(curve, laws=None)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_no_adaptive_strategy_over_all_small_histograms_exceeds_delta(n):
+    counts = [[i, j, 5 - i - j] for i in range(6) for j in range(6 - i)]
+    pairs = laws_of(GNMax(sigma=4.0), counts if n < 3 else counts[::3])
+    total = n * gnmax(4.0)
+    epsilons = np.array([0.0, 0.1, 0.3, 0.6, 1.0])
+    reached = played([pairs], np.exp(epsilons), (n,))
+    promised = np.array([total.delta(epsilon=epsilon) for epsilon in epsilons])
+    assert (reached <= promised).all()
+
+
+@pytest.mark.parametrize(("n", "points"), [(2, 81), (3, 25)])
+def test_the_best_strategy_comes_within_one_percent_of_epsilon(n, points):
+    t, shift = np.linspace(-3.5, 3.5, points), math.sqrt(2) / 8.0
+    laws = [np.stack([ndtr(x), ndtr(-x)], axis=-1) for x in (t, t - shift)]
+    epsilon = (n * gnmax(8.0)).epsilon(delta=1e-3)
+    assert played([np.stack(laws, axis=1)], np.exp(0.99 * epsilon), (n,)) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("n", "least", "most"),
+    [
+        (30, 0.5, 0.5645),
+        pytest.param(100, 1.0665, 1.072, marks=pytest.mark.slow),
+        pytest.param(250, 1.76, 1.768, marks=pytest.mark.slow),
+        pytest.param(500, 2.59, 2.602, marks=pytest.mark.slow),
+        (1000, 3.84, 3.87),
+    ],
+)
+def test_figures_of_the_prototype(n, least, most):
+    assert least <= (n * GNMax(sigma=40.0).curve(bound="exact")).epsilon(delta=DELTA) <= most
+
+
+def test_a_screen_costs_less_than_its_gaussian_and_its_renyi_price():
+    total = 60 * threshold(30.0)
+    assert (
+        0.85 * alone(total).epsilon(delta=DELTA)
+        < total.epsilon(delta=DELTA)
+        < 0.97 * alone(total).epsilon(delta=DELTA)
+    )
+
+
+def test_delta_grows_with_answers_and_falls_with_epsilon():
+    deltas = [[(n * gnmax(20.0)).delta(epsilon=e) for e in (0.2, 0.5, 0.9)] for n in (3, 5, 9)]
+    assert (np.diff(deltas, axis=0) > 0).all()
+    assert (np.diff(deltas, axis=1) < 0).all()
+
+
+def test_epsilon_and_delta_are_inverse():
+    table = tables.of((Law(ARGMAX, 0.05, 20),))
+    for delta in (1e-3, 1e-6):
+        assert table.delta(table.epsilon(delta)) == pytest.approx(delta, rel=1e-6)
+
+
+def test_noise_on_every_count_moves_a_stop_no_further_than_one_noise():
+    rng = np.random.default_rng(8)
+    for _ in range(2000):
+        x, y, others = rng.uniform(-5, 8, 3)
+        s = rng.uniform(0.001, 0.5)
+        before, after = (ndtr(x + r) * ndtr(y - r) * ndtr(others) for r in (0.0, s))
+        assert abs(ndtri(after) - ndtri(before)) <= s * (1 + 1e-9)
+
+
+def test_a_screen_with_noise_on_every_count_composes_exactly_and_holds_for_small_votes():
+    each = Threshold(at=3, sigma=5.0, noise="every")
+    assert each.curve(bound="exact").laws == (Law(SCREEN, up(1 / 5.0)),)
+    pairs = laws_of(each, [[i, j, 4 - i - j] for i in range(5) for j in range(5 - i)])
+    epsilons = np.array([0.0, 0.2, 0.5])
+    total = 2 * each.curve(bound="exact")
+    reached = played([pairs], np.exp(epsilons), (2,))
+    assert (reached <= [total.delta(epsilon=e) for e in epsilons]).all()
+
+
+# Mixtures ------------------------------------------------------------------------------------------------
+
+
+def test_a_gaussian_beside_answers_costs_more_than_either_and_less_than_two_gaussians():
+    answers = 40 * gnmax(30.0)
+    release = Curve.gaussian(sensitivity=1.0, sigma=8.0, moves="ballot")
+    both = (answers + release).epsilon(delta=DELTA)
+    assert max(answers.epsilon(delta=DELTA), release.epsilon(delta=DELTA)) < both
+    assert both < alone(answers + release).epsilon(delta=DELTA)
+
+
+def test_gaussian_and_pure_parts_agree_with_dp_accounting():
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    # the argmaxes are faint: two Gaussians of mu^2 = 2 / 50^2 dominate them
+    laws = (Law(ARGMAX, 0.02, 2), Law(GAUSSIAN, 0.25), Law(PURE, 0.3, 2))
+    ours = tables.of(tuple(sorted(laws)))
+    pure = pld.from_privacy_parameters(_parameters(0.3), value_discretization_interval=1e-4).self_compose(2)
+    least, most = (
+        pld.from_gaussian_mechanism(mu_squared**-0.5, value_discretization_interval=1e-4).compose(pure)
+        for mu_squared in (0.25, 0.25 + 4 * 0.02**2)
+    )
+    for epsilon in (0.5, 1.0, 2.0):
+        assert least.get_delta_for_epsilon(epsilon) * (1 - 1e-3) <= ours.delta(epsilon)
+        assert ours.delta(epsilon) <= most.get_delta_for_epsilon(epsilon) * 1.002
+
+
+def _parameters(epsilon):
+    from dp_accounting.pld.common import DifferentialPrivacyParameters
+
+    return DifferentialPrivacyParameters(epsilon, 0.0)
+
+
+def test_where_a_law_is_not_known_the_other_bounds_count():
+    known, unknown = 20 * gnmax(20.0), alone(gnmax(20.0))
+    assert (known + unknown).laws is None
+    assert (known + unknown).epsilon(delta=DELTA) == alone(known + unknown).epsilon(delta=DELTA)
+
+
+def test_a_curve_remembers_its_laws_in_json_and_old_records_open():
+    total = 3 * gnmax(20.0) + 2 * threshold(10.0)
+    assert Curve.from_dict(total.to_dict()) == total
+    assert total.laws == (Law(ARGMAX, up(0.05), 3), Law(SCREEN, up(0.1), 2))
+    old = total.to_dict()
+    del old["laws"]
+    assert Curve.from_dict(old) == alone(total)
+
+
+def test_beyond_the_answers_that_are_followed_epsilon_has_no_cliff(monkeypatch):
+    monkeypatch.setattr(tables, "_MOST", 100)
+    epsilons = [tables.of((Law(ARGMAX, 0.05, n),)).epsilon(DELTA) for n in (99, 100, 101, 102)]
+    assert (np.diff(epsilons) > 0.01).all()
+    assert (np.diff(epsilons) < 0.04).all()

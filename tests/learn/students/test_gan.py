@@ -1,0 +1,391 @@
+"""The feature-matching GAN: its losses, who learns from which, and that unanswered rows teach it."""
+
+from functools import partial
+
+import mpmath
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="pip install '.[torch]'")
+from sklearn.base import clone  # noqa: E402
+from sklearn.datasets import load_digits, load_iris  # noqa: E402
+from sklearn.exceptions import NotFittedError  # noqa: E402
+from torch import nn  # noqa: E402
+
+from ostraka import ABSTAIN, PATEClassifier  # noqa: E402
+from ostraka.core.check import TrainingDiverged  # noqa: E402
+from ostraka.nets.generative import (  # noqa: E402
+    AdversarialLosses,
+    NoisyPerceptron,
+    features,
+    generated_loss,
+    generator,
+    mismatch,
+    real_loss,
+)
+from ostraka.networks import TorchClassifier  # noqa: E402
+from ostraka.students import Distilled, FeatureMatchingGAN  # noqa: E402
+from tests.learn.students.conftest import checks_of_scikit_learn  # noqa: E402
+
+X, Y = load_iris(return_X_y=True)
+NAMES = np.array(["setosa", "versicolor", "virginica"])
+ANSWERS = np.where(np.arange(150) % 5 == 0, Y, ABSTAIN)
+ADAM = partial(torch.optim.Adam, betas=(0.5, 0.999))
+
+
+def network(**settings) -> TorchClassifier:
+    """Small and quick."""
+    own = {name: settings.pop(name) for name in ("hidden", "noise") if name in settings}
+    module = partial(NoisyPerceptron, **{"hidden": (32,), **own})
+    chosen = {"epochs": 60, "batch_size": 50, "learning_rate": 0.01, "optimizer": ADAM, "n_threads": 1}
+    return TorchClassifier(module, **{**chosen, **settings})
+
+
+def student(**settings) -> FeatureMatchingGAN:
+    own = {
+        name: settings.pop(name) for name in ("values", "unanswered_weight", "n_noise") if name in settings
+    }
+    return FeatureMatchingGAN(network(**settings), generator=(16,), random_state=0, **own)
+
+
+def test_its_generator_of_images_has_the_layers_of_a_dcgan_and_refuses_other_rows():
+    images = np.random.default_rng(0).random((40, 64)).astype(np.float32)
+    answers = np.where(np.arange(40) < 20, np.arange(40) % 2, ABSTAIN)
+    own = FeatureMatchingGAN(network(epochs=1), generator="dcgan", n_noise=8, random_state=0)
+    own.fit(images, answers)
+    kinds = [type(part).__name__ for part in own.generator_]
+    assert kinds[1:4] == ["ConvTranspose2d", "BatchNorm2d", "ReLU"]
+    assert own.predict(images).shape == (40,)
+    with pytest.raises(ValueError, match="divide pixels by 255"):
+        own.fit(images * 255, answers)
+    with pytest.raises(ValueError, match="generator must be one of"):
+        clone(own).set_params(generator="flow").fit(images, answers)
+
+
+@checks_of_scikit_learn(
+    FeatureMatchingGAN(network(epochs=2, batch_size=64, hidden=(8,)), generator=(4,)),
+    expected_failed_checks=lambda _: {"check_classifiers_classes": "-1 means unanswered"},
+)
+@pytest.mark.filterwarnings("ignore:.*:RuntimeWarning:sklearn")
+def test_it_is_a_scikit_learn_classifier(estimator, check):
+    check(estimator)
+
+
+class TestLosses:
+    LOGITS = ((0.3, -1.2, 2.5), (-4.0, 0.0, -3.0), (60.0, -50.0, 3.0), (-700.0, -800.0, -750.0))
+
+    def probabilities(self, row) -> list:
+        """Softmax of K logits and a last one of 0, with fifty digits; the last is p(forged)."""
+        mpmath.mp.dps = 400  # exp(-700) beside 1
+        powers = [mpmath.exp(mpmath.mpf(logit)) for logit in (*row, 0.0)]
+        return [power / sum(powers) for power in powers]
+
+    def test_real_rows_cost_what_k_plus_one_classes_say(self):
+        want = [float(-mpmath.log(1 - self.probabilities(row)[-1])) for row in self.LOGITS]
+        got = [float(real_loss(torch.tensor([row], dtype=torch.float64))) for row in self.LOGITS]
+        np.testing.assert_allclose(got, want, rtol=1e-12)
+
+    def test_forged_rows_cost_what_k_plus_one_classes_say(self):
+        want = [float(-mpmath.log(self.probabilities(row)[-1])) for row in self.LOGITS]
+        got = [float(generated_loss(torch.tensor([row], dtype=torch.float64))) for row in self.LOGITS]
+        np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-300)
+
+    def test_a_step_of_the_classifier_costs_the_sum(self):
+        torch.manual_seed(0)
+        classifier, forge = nn.Linear(4, 3).double(), Constant([0.5, -1.0, 2.0, 0.0])
+        losses = AdversarialLosses(classifier=classifier, generator=forge, n_noise=2, weight=0.7)
+        real, answered = torch.randn(6, 4).double(), torch.randn(2, 4).double()
+        classes = torch.tensor([2, 0])
+        chances = {
+            name: [self.probabilities(row) for row in classifier(rows).tolist()]
+            for name, rows in (("real", real), ("answered", answered), ("forged", forge(real)))
+        }
+        named = [-mpmath.log(p[k] / (1 - p[-1])) for p, k in zip(chances["answered"], (2, 0), strict=True)]
+        apart = np.mean([-mpmath.log(1 - p[-1]) for p in chances["real"]])
+        apart += np.mean([-mpmath.log(p[-1]) for p in chances["forged"]])
+        want = float(np.mean(named) + 0.7 * apart / 2)
+        assert losses.classifier_loss((real, answered, classes)).item() == pytest.approx(want, rel=1e-12)
+
+    def test_the_generator_is_charged_the_distance_of_mean_features(self):
+        real, forged = np.random.default_rng(0).normal(size=(2, 5, 3))
+        want = ((real.mean(axis=0) - forged.mean(axis=0)) ** 2).mean()
+        assert float(mismatch(torch.tensor(real), torch.tensor(forged))) == pytest.approx(want, rel=1e-12)
+        assert float(mismatch(torch.tensor(real), torch.tensor(real[::-1].copy()))) == pytest.approx(0)
+
+    def test_features_are_what_the_last_linear_layer_reads(self):
+        torch.manual_seed(0)
+        module = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 3))
+        rows = torch.randn(7, 4)
+        torch.testing.assert_close(features(module, rows), module[:4](rows))
+        torch.testing.assert_close(module[4](features(module, rows)), module(rows))
+
+
+class Constant(nn.Module):
+    """A generator that always makes the same row."""
+
+    def __init__(self, row) -> None:
+        super().__init__()
+        self.row = nn.Parameter(torch.tensor(row, dtype=torch.float64))
+
+    def forward(self, noise):
+        return self.row.expand(len(noise), -1)
+
+
+class TestTurns:
+    @pytest.fixture
+    def losses(self):
+        torch.manual_seed(0)
+        return AdversarialLosses(
+            classifier=NoisyPerceptron(4, 3, hidden=(8, 8)),
+            generator=generator(5, 4, hidden=(8,), unit=False),
+            n_noise=5,
+            weight=1.0,
+        )
+
+    @pytest.fixture
+    def batch(self):
+        return torch.randn(20, 4), torch.randn(6, 4), torch.tensor([0, 1, 2, 0, 1, 2])
+
+    @staticmethod
+    def learns(module) -> set[bool]:
+        return {each.grad is not None and bool(each.grad.abs().sum() > 0) for each in module.parameters()}
+
+    def test_the_classifiers_turn_reaches_the_classifier_only(self, losses, batch):
+        losses.generator_loss(batch)  # whoever was first
+        losses.classifier_loss(batch).backward()
+        assert self.learns(losses.classifier) == {True}
+        assert self.learns(losses.generator) == {False}
+
+    def test_the_generators_turn_reaches_the_generator_only(self, losses, batch):
+        losses.classifier_loss(batch)
+        losses.generator_loss(batch).backward()
+        assert self.learns(losses.generator) == {True}
+        assert self.learns(losses.classifier) == {False}
+
+    def test_the_generator_moves_towards_the_real_rows(self):
+        torch.manual_seed(0)
+        forge = generator(3, 2, hidden=(8,), unit=False)
+        losses = AdversarialLosses(classifier=Identity(), generator=forge, n_noise=3, weight=1.0)
+        real = torch.randn(200, 2) + torch.tensor([5.0, -3.0])
+        optimizer = torch.optim.Adam(forge.parameters(), lr=0.05)
+        for _ in range(150):
+            optimizer.zero_grad()
+            losses.generator_loss((real, real, real)).backward()
+            optimizer.step()
+        made = forge.eval()(torch.randn(500, 3)).mean(dim=0)
+        torch.testing.assert_close(made, torch.tensor([5.0, -3.0]), atol=0.5, rtol=0)
+
+
+class Identity(nn.Linear):
+    """A linear layer whose features are the rows."""
+
+    def __init__(self) -> None:
+        super().__init__(2, 2)
+
+
+class TestNetworks:
+    def test_the_first_batch_gives_every_layer_mean_0_and_variance_1(self):
+        torch.manual_seed(0)
+        module = NoisyPerceptron(6, 4, hidden=(16, 8), noise=0.0, inner_noise=0.0)
+        rows, seen = 9 + 5 * torch.randn(400, 6), []
+        for layer in module.layers:
+            layer.register_forward_hook(lambda _layer, _given, out: seen.append(out))
+        module(rows)
+        for out in seen[1::2]:  # each layer was asked once before it was scaled
+            torch.testing.assert_close(out.mean(dim=0), torch.zeros(out.shape[1]), atol=1e-4, rtol=0)
+            torch.testing.assert_close(out.std(dim=0), torch.ones(out.shape[1]), atol=1e-4, rtol=0)
+        before = module.layers[0].bias.clone()
+        module(rows + 1)
+        torch.testing.assert_close(module.layers[0].bias, before)
+
+    def test_noise_is_for_training_only(self):
+        torch.manual_seed(0)
+        module, rows = NoisyPerceptron(6, 4, hidden=(8,)), torch.randn(5, 6)
+        assert not torch.equal(module(rows), module(rows))
+        module.eval()
+        assert torch.equal(module(rows), module(rows))
+
+    @pytest.mark.parametrize("unit", [True, False])
+    def test_forged_rows_lie_where_real_ones_do(self, unit):
+        torch.manual_seed(0)
+        made = generator(5, 7, hidden=(8, 8), unit=unit)(3 * torch.randn(1000, 5))
+        assert made.shape == (1000, 7)
+        assert bool(((made >= 0) & (made <= 1)).all()) == unit
+
+
+class TestStudent:
+    @pytest.mark.parametrize("epochs", [16, pytest.param(40, marks=pytest.mark.slow)])
+    def test_unanswered_digits_teach_it_what_two_answers_a_class_do_not(self, epochs):
+        rows, labels = load_digits(return_X_y=True)
+        order = np.random.default_rng(0).permutation(len(labels))
+        rows, labels = rows[order] / 16, labels[order]
+        few = np.concatenate([np.flatnonzero(labels[:1200] == k)[:2] for k in range(10)])
+        answers = np.full(1200, ABSTAIN)
+        answers[few] = labels[few]
+        settings = {"hidden": (64, 64), "schedule": "cosine", "random_state": 0}
+        gan = FeatureMatchingGAN(network(epochs=epochs, batch_size=100, **settings), generator=(64,))
+        alone = network(epochs=12 * epochs, batch_size=20, **settings)  # as many steps
+        with_others = gan.fit(rows[:1200], answers).score(rows[1200:], labels[1200:])
+        assert with_others > alone.fit(rows[few], labels[few]).score(rows[1200:], labels[1200:]) + 0.03
+
+    def test_released_answers_with_names_of_classes(self):
+        fitted = student().fit(X, ANSWERS, classes=NAMES)
+        assert fitted.classes_.tolist() == NAMES.tolist()
+        assert fitted.score(X, NAMES[Y]) > 0.85
+
+    def test_labels_that_are_text_just_work(self):
+        labels = np.where(ANSWERS == ABSTAIN, None, NAMES[Y])
+        assert student(epochs=25).fit(X, labels).score(X, NAMES[Y]) > 0.85
+
+    def test_a_class_that_nobody_answered_has_a_column_and_no_chance(self):
+        fitted = student(epochs=25).fit(X, np.where(ANSWERS == 1, ABSTAIN, ANSWERS), classes=NAMES)
+        assert set(fitted.predict(X)) == {"setosa", "virginica"}
+        sure = fitted.predict_proba(X)
+        assert (sure[:, 1] == 0).all()
+        np.testing.assert_allclose(sure.sum(axis=1), 1)
+        assert (fitted.classes_[sure.argmax(axis=1)] == fitted.predict(X)).all()
+
+    def test_one_answer_for_all_makes_a_student_that_always_says_that(self):
+        fitted = student(epochs=2).fit(X, np.where(ANSWERS == 2, 2, ABSTAIN), classes=NAMES)
+        assert set(fitted.predict(X)) == {"virginica"}
+        assert fitted.predict_proba(X[:1]).tolist() == [[0, 0, 1]]
+
+    def test_the_scale_of_a_column_does_not_matter(self):
+        fitted = student(epochs=15).fit(X * [1, 1e-3, 1e4, 1] + [0, 0, 5e4, 0], ANSWERS)
+        np.testing.assert_allclose(
+            fitted.predict_proba(X * [1, 1e-3, 1e4, 1] + [0, 0, 5e4, 0]),
+            student(epochs=15).fit(X, ANSWERS).predict_proba(X),
+            atol=0.05,
+        )
+
+    def test_the_same_seed_is_the_same_student(self):
+        one, two, three = (
+            FeatureMatchingGAN(network(epochs=3), generator=(8,), random_state=seed).fit(X, ANSWERS)
+            for seed in (0, 0, 1)
+        )
+        np.testing.assert_array_equal(one.predict_proba(X), two.predict_proba(X))
+        assert not np.array_equal(one.predict_proba(X), three.predict_proba(X))
+
+    def test_a_seed_of_the_network_goes_first(self):
+        one, two = (
+            FeatureMatchingGAN(network(epochs=2, random_state=5), generator=(8,), random_state=seed)
+            for seed in (0, 1)
+        )
+        np.testing.assert_array_equal(
+            one.fit(X, ANSWERS).predict_proba(X), two.fit(X, ANSWERS).predict_proba(X)
+        )
+
+    def test_it_tells_how_far_it_is_and_keeps_its_losses(self):
+        told = []
+        fitted = student(epochs=3, progress=lambda *stage: told.append(stage)).fit(X, ANSWERS)
+        assert told == [("epochs", 1, 3), ("epochs", 2, 3), ("epochs", 3, 3)]
+        assert len(fitted.losses_) == 3
+        assert fitted.losses_[-1] < fitted.losses_[0]
+
+    def test_an_interrupted_training_goes_on_from_its_checkpoint(self, tmp_path):
+        def stop(_stage, done, _total):
+            if done == 3:
+                raise KeyboardInterrupt
+
+        whole = student(epochs=6).fit(X, ANSWERS)
+        file = tmp_path / "gan.pt"
+        with pytest.raises(KeyboardInterrupt):
+            student(epochs=6, checkpoint=file, progress=stop).fit(X, ANSWERS)
+        told = []
+        again = student(epochs=6, checkpoint=file, progress=lambda *stage: told.append(stage[1]))
+        np.testing.assert_array_equal(again.fit(X, ANSWERS).predict_proba(X), whole.predict_proba(X))
+        assert told == [4, 5, 6]
+        with pytest.raises(ValueError, match="belongs to another training"):
+            student(epochs=6, checkpoint=file, unanswered_weight=2.0).fit(X, ANSWERS)
+
+    def test_what_predicts_is_the_moving_average(self, tmp_path):
+        fitted = student(epochs=4, checkpoint=tmp_path / "gan.pt").fit(X, ANSWERS)
+        kept = torch.load(tmp_path / "gan.pt", weights_only=True)["state"]
+        weights = fitted.network_.module_.state_dict()
+        for name in ("layers.0.weight", "layers.1.bias"):
+            torch.testing.assert_close(weights[name], kept["average"][f"module.{name}"], rtol=0, atol=0)
+            assert not torch.equal(weights[name], kept["classifier"][name])
+
+    def test_real_rows_are_augmented_forged_ones_are_not(self):
+        seen = []
+
+        def moved(rows):
+            seen.append(len(rows))
+            return rows + 100
+
+        fitted = student(epochs=1, batch_size=150, augment=moved, noise=0.0).fit(X, ANSWERS)
+        assert seen == [150, 150]  # one step: all rows, and as many answered ones
+        assert float(fitted.network_.module_.layers[0].bias.detach().abs().min()) > 10  # centred at 100
+
+    def test_a_loss_that_is_no_number_leaves_the_last_good_networks(self):
+        fitted = student(learning_rate=1e30)
+        with pytest.raises(TrainingDiverged, match=r"epoch 1 of 60, step \d"):
+            fitted.fit(X, ANSWERS)
+        assert np.isfinite(fitted.predict_proba(X)).all()
+
+    def test_it_distils_and_is_the_student_of_private_teachers(self):
+        kept = Distilled(student(epochs=40), random_state=3).fit(X, ANSWERS, classes=NAMES)
+        assert kept.model_.random_state == 0
+        assert kept.score(X, NAMES[Y]) > 0.85
+        model = PATEClassifier(
+            n_teachers=20,
+            epsilon=50.0,
+            delta=1e-3,
+            n_answers=20,
+            student=student(epochs=3),
+            asks="random",
+            allow_overlap=True,
+        ).fit(X, NAMES[Y], X_public=X)
+        assert type(model.student_.model_) is FeatureMatchingGAN
+        assert model.predict_proba(X).shape == (150, 3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "y", "classes", "match"),
+    [
+        ({}, np.full(150, 3), NAMES, "indices of 3 classes"),
+        ({}, np.full(150, ABSTAIN), NAMES, "all 150 are unanswered"),
+        ({}, Y[:-1], None, "one label for each of 150 rows, got 149"),
+        ({}, np.eye(3)[Y], None, "1d array"),
+        ({}, np.linspace(0, 1, 150), None, "continuous"),
+        ({}, None, None, "requires y"),
+        ({"values": "unit"}, Y, None, r"needs rows in \[0, 1\]"),
+        ({"values": "grey"}, Y, None, "one of auto, unit, any"),
+        ({"unanswered_weight": 0.0}, Y, None, "unanswered_weight must be finite and > 0"),
+        ({"n_noise": 0}, Y, None, "n_noise must be an integer >= 1"),
+        ({"device": "cuda:99"}, Y, None, "device 'cuda:99' is not available"),
+        ({"epochs": 0}, Y, None, "epochs must be an integer >= 1"),
+    ],
+)
+def test_what_cannot_be_learned_from_is_refused(settings, y, classes, match):
+    with pytest.raises(ValueError, match=match):
+        student(**settings).fit(X, y, classes=classes)
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        (TorchClassifier(lambda n, k: nn.Linear(n, k + 1)), r"logits of shape \(n, 3\)"),
+        (
+            TorchClassifier(lambda n, k: nn.Sequential(nn.Linear(n, k), nn.Softmax(dim=1))),
+            "remove that layer",
+        ),
+        ("perceptron", "network must be a TorchClassifier, got str"),
+    ],
+)
+def test_networks_without_logits_or_features_are_refused(given, match):
+    with pytest.raises((ValueError, TypeError), match=match):
+        FeatureMatchingGAN(given).fit(X, ANSWERS)
+
+
+def test_a_network_without_a_linear_layer_is_refused():
+    only = TorchClassifier(
+        lambda _n, _k: nn.Sequential(nn.Unflatten(1, (4, 1)), nn.Conv1d(4, 3, 1), nn.Flatten())
+    )
+    with pytest.raises(ValueError, match="network must end in a linear layer"):
+        FeatureMatchingGAN(only).fit(X, ANSWERS)
+
+
+def test_before_fitting_there_is_nothing_to_predict():
+    with pytest.raises(NotFittedError):
+        FeatureMatchingGAN().predict(X)

@@ -1,0 +1,170 @@
+"""From rows to labels: the mechanism's law, the screen, tables, and teachers that fail."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import threadpoolctl
+from sklearn.compose import ColumnTransformer
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from ostraka import ABSTAIN, GNMax, LNMax, Private, TeacherEnsemble, Threshold
+from ostraka.consistent import Consistent
+from ostraka.core.mechanisms.screen import Confident
+from ostraka.serve.answering import Answerer, Reserved
+from ostraka.voters import SavedTeachers
+from tests.serve.conftest import CLASSES, ensemble, rows
+
+X = rows(30, seed=7)
+
+
+def consistent(saved) -> Consistent:
+    return Consistent(secret=b"s" * 32, grid=saved.grid, teachers="demo")
+
+
+class Free:
+    """A ledger that charges nothing."""
+
+    def charge_each(self, requests, *, unit, simulation):
+        return []
+
+
+def answers(answerer, X):
+    """What is drawn, before it is charged."""
+    drawn = []
+    answerer.answer(X, ledger=Free(), requests=lambda found: drawn.extend(found) or [])
+    return drawn
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "screen"),
+    [
+        (GNMax(sigma=5.0), None),
+        (LNMax(scale=4.0), None),
+        (GNMax(sigma=5.0), Threshold(at=30.0, sigma=4.0)),
+        (GNMax(sigma=5.0), Threshold(at=30.0, sigma=4.0, noise="every")),
+    ],
+    ids=repr,
+)
+def test_labels_and_prices_are_those_of_the_mechanism(saved, mechanism, screen):
+    one = dataclasses.replace(saved, mechanism=mechanism, screen=screen)
+    same = consistent(saved)
+    answered = answers(Answerer(one, same), X)
+    both = Confident(screen=screen, argmax=mechanism) if screen else None
+    for row, got in zip(X, answered, strict=True):
+        votes = saved.ensemble.vote(same.snap(row[None]))
+        assert got.digest == same.digests(row[None])[0]
+        clear = True
+        if screen:
+            clear = screen.release(votes, rng=same.noise(got.digest, purpose=repr(screen)))[0]
+        label = mechanism.release(votes, rng=same.noise(got.digest, purpose=repr(mechanism)))[0]
+        assert got.answer == (label if clear else ABSTAIN)
+        assert got.cost == (mechanism if screen is None else both if clear else screen)
+    if screen:
+        assert {each.answer == ABSTAIN for each in answered} == {True, False}
+
+
+def test_what_is_reserved_covers_whatever_comes_out(saved):
+    screen, argmax = Threshold(at=30.0, sigma=4.0), GNMax(sigma=5.0)
+    one = Answerer(dataclasses.replace(saved, mechanism=argmax, screen=screen), consistent(saved))
+    reserved = one.reserve.curve()
+    for each in {answered.cost for answered in answers(one, X)}:
+        assert all(cost <= most for cost, most in zip(each.curve().rdp, reserved.rdp, strict=True))
+    assert reserved.rdp == (screen.curve() + argmax.curve()).rdp
+    assert Reserved(each=one.reserve, uses=0).curve().epsilon(1e-6) == 0
+    assert Reserved(each=one.reserve, uses=3).curve().rdp == (3 * reserved).rdp
+
+
+def test_votes_are_taken_in_the_middle_of_a_cell_so_that_they_belong_to_the_digest(saved, monkeypatch):
+    seen = []
+    answerer = Answerer(saved, consistent(saved))
+    counts = answerer._linear.counts
+    noting = SimpleNamespace(counts=lambda rows: (seen.append(rows), counts(rows))[1])
+    monkeypatch.setattr(answerer, "_linear", noting)
+    step = np.array(list(saved.grid.values()))
+    first, second = answers(answerer, X[:1]), answers(answerer, np.round(X[:1] / step) * step + 0.3 * step)
+    assert first == second
+    np.testing.assert_array_equal(seen[0], seen[1])
+
+
+def test_linear_teachers_vote_in_one_thread_whatever_the_environment_says(saved, monkeypatch):
+    numbers = []
+    answerer = Answerer(saved, consistent(saved))
+    counts = answerer._linear.counts
+
+    def noting(rows):
+        numbers.extend(pool["num_threads"] for pool in threadpoolctl.threadpool_info())
+        return counts(rows)
+
+    monkeypatch.setattr(answerer, "_linear", SimpleNamespace(counts=noting))
+    with threadpoolctl.threadpool_limits(2):
+        assert answers(answerer, X[:1])
+    assert set(numbers) == {1}
+
+
+def test_rows_beyond_the_grid_are_marked_and_the_others_kept(saved):
+    answerer = Answerer(saved, consistent(saved))
+    far = 2.0**22 * saved.grid["1"]
+    got = answerer.features([[1.0, 2.0, 3.0], [1.0, far, 3.0], [1.0, -far, 3.0], [1e308, 2.0, 3.0]])
+    assert answerer.usable(got).tolist() == [True, False, False, False]
+    assert answerer.usable(np.array([[1.0, np.nan, 3.0], [np.inf, 2.0, 3.0]])).tolist() == [False, False]
+    near = answerer.features([[1.0, (2.0**22 - 2) * saved.grid["1"], 3.0]])
+    assert answers(answerer, near)
+
+
+def test_votes_that_move_more_than_the_mechanism_hides_are_not_answered(saved, monkeypatch):
+    answerer = Answerer(saved, consistent(saved))
+    twice = SimpleNamespace(grid=saved.grid, vote=lambda rows: saved.vote(rows).with_adjacency(at_most=2.0))
+    monkeypatch.setattr(answerer, "_linear", None)
+    monkeypatch.setattr(answerer, "_saved", twice)
+    with pytest.raises(ValueError, match="hides"):
+        answers(answerer, X[:1])
+
+
+class Fails(KNeighborsClassifier):
+    """Cannot vote where it matters, and says why, which is private."""
+
+    def predict(self, X):
+        if self._fit_X[0, 0] > 0:
+            raise RuntimeError("canary7391")
+        return super().predict(X)
+
+
+def test_teachers_that_fail_vote_a_constant_and_warn_nobody(saved, recwarn):
+    failing = dataclasses.replace(saved, ensemble=ensemble(Fails(1)))
+    answerer = Answerer(failing, consistent(saved))
+    assert len(answers(answerer, X)) == len(X)
+    assert list(recwarn) == []
+    votes = failing.vote(X)  # which warns of them
+    assert isinstance(votes, Private)
+    assert (votes.open().sum(axis=1) == 40).all()
+
+
+def test_rows_of_a_table_are_encoded_first_and_unknown_kinds_are_no_error():
+    cells = np.array([[k / 10, ("x", "y")[k % 2]] for k in range(200)], dtype=object)
+    encoder = ColumnTransformer(
+        [
+            ("numbers", StandardScaler(), [0]),
+            ("kinds", OneHotEncoder(handle_unknown="ignore", sparse_output=False), [1]),
+        ]
+    )
+    features = encoder.fit_transform(cells)
+    y = np.array(CLASSES[:2])[np.arange(200) % 2]
+    table = SavedTeachers(
+        ensemble=TeacherEnsemble(KNeighborsClassifier(1), n_teachers=9, n_jobs=1).fit(
+            features, y, classes=CLASSES[:2]
+        ),
+        mechanism=GNMax(sigma=0.01),
+        columns=("size", "kind"),
+        numeric=(True, False),
+        grid=Consistent.grid_of(features),
+        encoder=encoder,
+    )
+    answerer = Answerer(table, consistent(table))
+    known, other = answerer.features([[3.0, "y"], [3.0, "never seen"]])
+    np.testing.assert_allclose(known, encoder.transform(np.array([[3.0, "y"]], dtype=object))[0])
+    assert np.isfinite(other).all()
+    (got,) = answers(answerer, known[None])
+    assert table.ensemble.classes_[got.answer] == CLASSES[1]

@@ -1,0 +1,391 @@
+"""Who may ask what, and every way to ask wrongly: refused in one form, before anything is charged."""
+
+import base64
+import contextlib
+import gzip
+import json
+import logging
+import re
+import sqlite3
+from types import SimpleNamespace
+
+import httpx
+import numpy as np
+import pytest
+from sklearn.compose import ColumnTransformer
+from sklearn.preprocessing import OneHotEncoder
+
+from ostraka.serve.app import ROUTES
+from ostraka.serve.requests import WORDS, Refused, Rows, known_texts
+from tests.serve.conftest import CLASSES, ONE, PEPPER, client, deploy, rows, serving
+
+ROLES = {"alice": "client", "olga": "owner"}
+BODIES = {
+    ("POST", "/v1/label"): {"json": {"row": ONE}, "headers": {"idempotency-key": "matrix"}},
+    ("POST", "/v1/grants"): {"json": {"client": "bob", "epsilon": 20.0}},
+    ("POST", "/v1/grants/{seq}"): {"json": {}},
+}
+
+
+@pytest.mark.parametrize("who", [None, "nobody", "alice", "olga"])
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
+def test_every_route_is_open_to_its_roles_alone(shared, route, who):
+    headers = {} if who is None else {"authorization": f"Bearer {shared.keys.get(who, 'ostraka_x')}"}
+    with client(shared.url, headers) as http:
+        path = route.path.replace("{seq}", "999999")
+        reply = http.request(route.method, path, **BODIES.get((route.method, route.path), {}))
+    if not route.roles or ROLES.get(who) in route.roles:
+        assert reply.status_code == (404 if "{seq}" in route.path else 202 if "grants" in route.path else 200)
+    else:
+        assert reply.status_code == (403 if who in ROLES else 401)
+        assert reply.json()["code"] == ("forbidden" if who in ROLES else "unauthorized")
+
+
+def test_a_browser_gives_the_key_as_a_password(shared):
+    with client(shared.url) as http:
+        asked = http.get("/")
+        assert asked.headers["www-authenticate"].startswith("Basic")
+        page = http.get("/", auth=("olga", shared.keys["olga"]))
+    assert page.status_code == 200
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "",
+        "Bearer",
+        "Bearer ostraka_000000000000_" + "A" * 43,
+        "Basic %%%",
+        "Basic " + base64.b64encode(b"no-colon").decode(),
+        "Digest x",
+    ],
+)
+def test_a_malformed_or_unknown_key_is_no_key(shared, given):
+    with client(shared.url, {"authorization": given}) as http:
+        assert http.get("/v1/budget").status_code == 401
+
+
+def test_the_tenant_comes_from_the_key_never_from_the_body(shared):
+    with shared.http() as http:
+        reply = http.post(
+            "/v1/label", json={"row": ONE, "client": "bob"}, headers={"idempotency-key": "tenant"}
+        )
+    assert reply.status_code == 400
+
+
+NESTED = "[" * 30_000 + "]" * 30_000
+WRONG = {
+    "no JSON": (b"row=1", "bad_json"),
+    "not UTF-8": ('{"row": [1, 2, 3]}'.encode("utf-16"), "bad_json"),
+    "NaN": (b'{"row": [NaN, 2, 3]}', "bad_json"),
+    "Infinity": (b'{"row": [1, -Infinity, 3]}', "bad_json"),
+    "a member twice": (b'{"row": [1, 2, 3], "row": [1, 2, 3]}', "bad_json"),
+    "deeply nested": (b'{"row": ' + NESTED.encode() + b"}", "bad_json"),
+    "a number of 5000 digits": (b'{"row": [' + b"9" * 5000 + b", 2, 3]}", "bad_json"),
+    "nothing": (b"", "bad_json"),
+    "a list": (b"[1, 2, 3]", "bad_schema"),
+    "null": (b"null", "bad_schema"),
+    "no member": (b"{}", "bad_schema"),
+    "another member": (b'{"cells": [1, 2, 3]}', "bad_schema"),
+    "two members": (b'{"row": [1, 2, 3], "rows": [[1, 2, 3]]}', "bad_schema"),
+    "a row too short": (b'{"row": [1, 2]}', "bad_schema"),
+    "a row too long": (b'{"row": [1, 2, 3, 4]}', "bad_schema"),
+    "a number as row": (b'{"row": 1}', "bad_schema"),
+    "a row of rows": (b'{"row": [[1], [2], [3]]}', "bad_schema"),
+    "rows of numbers": (b'{"rows": [1, 2, 3]}', "bad_schema"),
+    "no rows": (b'{"rows": []}', "bad_schema"),
+    "too many rows": (b'{"rows": [' + b",".join([b"[1,2,3]"] * 257) + b"]}", "bad_schema"),
+    "a row among rows too short": (b'{"rows": [[1, 2, 3], [1, 2]]}', "bad_schema"),
+    "text": (b'{"row": [1, "2", 3]}', "bad_schema"),
+    "true": (b'{"row": [1, true, 3]}', "bad_schema"),
+    "null as cell": (b'{"row": [1, null, 3]}', "bad_schema"),
+    "a number beyond floats": (b'{"row": [1, 1e999, 3]}', "bad_schema"),
+    "an integer beyond floats": (b'{"row": [1, ' + b"9" * 400 + b", 3]}", "bad_schema"),
+    "integers beyond floats that cancel": (b'{"row": [%s, -%s, 3]}' % ((b"9" * 400,) * 2), "bad_schema"),
+    "an integer of 401 digits and a float": (b'{"row": [1' + b"0" * 400 + b", 2.5, 3]}", "bad_schema"),
+    "beyond the grid": (b'{"row": [1, 2, 1e9]}', "bad_schema"),
+    "beyond float32": (b'{"row": [1, 2, 1e300]}', "bad_schema"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_body_that_does_not_fit_is_refused_before_charging(shared, case):
+    body, code = WRONG[case]
+    head = shared.there.ledger.head
+    with shared.http(**{"idempotency-key": "wrong", "content-type": "application/json"}) as http:
+        reply = http.post("/v1/label", content=body)
+    assert (reply.status_code, reply.json()["code"]) == (400, code)
+    assert shared.there.ledger.head == head
+
+
+def test_words_name_the_place_and_quote_no_cell(shared):
+    with shared.http(**{"idempotency-key": "wrong"}) as http:
+        reply = http.post("/v1/label", json={"rows": [ONE, [1.0, "canary7391", 3.0]]})
+    assert reply.json()["error"] == "rows[1][1] (hours) must be a finite number"
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "code"),
+    [
+        ({"idempotency-key": ""}, 400, "bad_key"),
+        ({"idempotency-key": "a b"}, 400, "bad_key"),
+        ({"idempotency-key": "a/0"}, 400, "bad_key"),
+        ({"idempotency-key": "k" * 101}, 400, "bad_key"),
+        ({"content-type": "text/plain"}, 415, "bad_content"),
+        ({"content-type": "application/x-www-form-urlencoded"}, 415, "bad_content"),
+        ({"content-encoding": "gzip"}, 415, "bad_content"),
+        ({"content-encoding": "br"}, 415, "bad_content"),
+    ],
+)
+def test_headers_that_do_not_fit_are_refused(shared, headers, status, code):
+    given = {"idempotency-key": "k", "content-type": "application/json", **headers}
+    body = json.dumps({"row": ONE}).encode()
+    with shared.http(**given) as http:
+        reply = http.post("/v1/label", content=gzip.compress(body) if "gzip" in headers.values() else body)
+    assert (reply.status_code, reply.json()["code"]) == (status, code)
+
+
+@pytest.mark.parametrize("in_one_piece", [True, False], ids=["length stated", "in chunks"])
+def test_a_large_body_is_refused(shared, in_one_piece):
+    body = b" " * (64 * 1024 + 1)
+    with shared.http(**{"idempotency-key": "k", "content-type": "application/json"}) as http:
+        reply = http.post("/v1/label", content=body if in_one_piece else iter([body[:40_000], body[40_000:]]))
+    assert (reply.status_code, reply.json()["code"]) == (413, "too_large")
+
+
+def test_what_is_not_there_is_not_found(shared):
+    with shared.http() as http:
+        for path in ("/nope", "/v1", "/v1/label/", "/v1/ledger/receipt/", "/v1/ledger/receipt/1/2", "/../x"):
+            assert http.get(path).status_code == 404, path
+        assert http.get("/v1/label").headers["allow"] == "POST"
+        assert http.post("/v1/ledger/receipt/3").status_code == 405
+
+
+def test_a_receipt_is_for_its_client_and_the_owner(shared):
+    seq = shared.label(key="receipt").json()["receipt"]["seq"]
+    found = {}
+    for who in ("alice", "bob", "olga"):
+        with shared.http(who) as http:
+            found[who] = http.get(f"/v1/ledger/receipt/{seq}")
+    assert [found[who].status_code for who in ("alice", "bob", "olga")] == [200, 404, 200]
+    assert found["alice"].json() == found["olga"].json()
+    assert found["alice"].json()["key"] == "receipt"
+    with shared.http("bob") as http:
+        assert http.get("/v1/ledger/receipt/99999999").content == found["bob"].content
+        for odd in ("0", "-1", "x", "1e3", "٣", "9" * 30):
+            assert http.get(f"/v1/ledger/receipt/{odd}").status_code == 404, odd
+
+
+def test_the_remaining_budget_comes_with_each_answer_and_is_rounded_down(shared):
+    reply = shared.label([2.0, 0.0, 1.0], key="left")
+    with shared.http() as http:
+        exact = http.get("/v1/budget").json()["left"]
+    assert re.fullmatch(r"\d+\.\d{6}", reply.headers["ostraka-left"])
+    assert 0 <= exact - float(reply.headers["ostraka-left"]) < 1e-6 + 1e-9
+
+
+def test_labels_are_those_of_the_mechanism_under_the_questions_own_noise(shared):
+    X = rows(12, seed=21)
+    consistent = shared.there.batcher._answerer._consistent
+    mechanism, ensemble = shared.there.saved.mechanism, shared.there.saved.ensemble
+    for number, row in enumerate(X):
+        digest = consistent.digests(row[None])[0]
+        noise = consistent.noise(digest, purpose=repr(mechanism))
+        want = mechanism.release(ensemble.vote(consistent.snap(row[None])), rng=noise)[0]
+        got = shared.label(row, key=f"law{number}").json()
+        assert (got["label"], got["abstained"]) == (ensemble.classes_[want], False)
+
+
+# Batches
+
+
+def batch(service, X, *, key: str) -> httpx.Response:
+    with service.http() as http:
+        return http.post("/v1/label", json={"rows": np.asarray(X).tolist()}, headers={"idempotency-key": key})
+
+
+def test_a_batch_has_the_answers_of_its_rows_and_a_receipt_for_each(service):
+    X = rows(5, seed=2)
+    together = batch(service, X, key="batch").json()["results"]
+    alone = [service.label(row, key=f"k{number}").json() for number, row in enumerate(X)]
+    assert [each["label"] for each in together] == [each["label"] for each in alone]
+    assert len({each["receipt"]["seq"] for each in together}) == 5
+    assert batch(service, X, key="batch").json()["results"] == together
+    assert len(service.entries()) == 10
+
+
+@pytest.mark.parametrize("other", [slice(0, 4), slice(0, 6), slice(1, 6), slice(4, None, -1), slice(0, 1)])
+def test_a_batch_of_other_rows_under_the_same_key_is_refused_and_costs_nothing(service, other):
+    X = rows(6, seed=2)
+    assert batch(service, X[:5], key="batch").status_code == 200
+    head = service.there.ledger.head
+    reply = batch(service, X[other], key="batch")
+    assert (reply.status_code, reply.json()["code"]) == (409, "key_conflict")
+    assert service.there.ledger.head == head
+
+
+def test_a_batch_is_answered_whole_or_not_at_all(tmp_path, saved):
+    budget = 1.02 * (3 * saved.mechanism.curve()).epsilon(1e-6)
+    with serving(deploy(tmp_path, saved, epsilon=budget)) as service:
+        head = service.there.ledger.head
+        reply = batch(service, rows(4, seed=2), key="four")
+        assert (reply.status_code, reply.json()["code"]) == (402, "budget_exceeded")
+        assert service.there.ledger.head == head
+        assert batch(service, rows(3, seed=2), key="three").status_code == 200
+
+
+# Rates and patience
+
+
+def test_who_is_too_fast_waits_and_pays_nothing_for_it(tmp_path, saved):
+    with serving(deploy(tmp_path, saved, rate=0.001, burst=2)) as service:
+        codes = [service.label(key=f"k{number}").status_code for number in range(4)]
+        assert codes == [200, 200, 429, 429]
+        late = service.label(key="k9")
+        assert 500 <= int(late.headers["retry-after"]) <= 1000
+        assert service.label(key="k", who="bob").status_code == 200
+        assert len(service.entries()) == 3
+
+
+def test_more_than_can_wait_is_told_to_come_again(service, monkeypatch):
+    monkeypatch.setattr(service.there.batcher, "_most_waiting", 0)
+    reply = service.label(key="k")
+    assert (reply.status_code, reply.json()["code"]) == (503, "busy")
+    assert service.entries() == []
+
+
+def test_bad_bodies_are_not_faster_than_good_ones(tmp_path, saved):
+    with serving(deploy(tmp_path, saved, rate=0.01, burst=2)) as service, service.http() as http:
+        asked = {"idempotency-key": "k", "content-type": "application/json"}
+        codes = [http.post("/v1/label", content=b"{", headers=asked).status_code for _ in range(3)]
+    assert codes == [400, 400, 429]
+
+
+# Failures, logs and metrics
+
+
+def test_a_failure_before_the_charge_is_told_in_one_form_and_costs_nothing(service, monkeypatch):
+    def fail(_: object) -> None:
+        raise ValueError("canary7391")
+
+    monkeypatch.setattr(service.there.batcher._answerer, "answer", fail)
+    reply = service.label(key="k")
+    assert (reply.status_code, reply.json()) == (
+        500,
+        {"ok": False, "code": "failed", "error": WORDS["failed"]},
+    )
+    assert service.entries() == []
+
+
+def test_logs_hold_no_secret_no_row_and_no_label(service, monkeypatch, caplog, capfd):
+    caplog.set_level(logging.DEBUG)
+    row = [739.25, 7391.5, 73917.25]
+    codes = [service.label(row, key="canary-key").status_code]
+    with service.http() as http:
+        asked = {"idempotency-key": "canary-key", "content-type": "application/json"}
+        codes.append(http.post("/v1/label", content=b"canary-body {", headers=asked).status_code)
+        monkeypatch.setattr(service.there, "budget", lambda _: float("canary-value"))
+        codes.append(http.get("/v1/budget").status_code)
+    assert codes == [200, 400, 500]
+    ours = [record for record in caplog.records if record.name.split(".")[0] == "ostraka"]
+    said = "\n".join(map(caplog.handler.format, ours)) + "".join(capfd.readouterr())
+    assert "unexpected ValueError" in said
+    secrets = [*service.keys.values(), "canary", "7391.5", "73917.25", PEPPER.hex()]
+    assert [secret for secret in secrets if secret in said] == []
+    assert not re.search(rf"\b({'|'.join(CLASSES)})\b", said)
+
+
+def test_metrics_count_and_tell_no_label(shared):
+    shared.label([0.5, 0.25, 0.75], key="metrics")
+    with shared.http("olga") as http:
+        text = http.get("/metrics").text
+    assert re.search(r'^ostraka_answers_total\{client="alice"\} [1-9]', text, re.MULTILINE)
+    assert re.search(r"^ostraka_epsilon_budget 50$", text, re.MULTILINE)
+    assert re.search(r'^ostraka_answer_seconds_bucket\{le="\+Inf"\} [1-9]', text, re.MULTILINE)
+    sample = re.compile(r'[a-z_]+(\{[a-z]+="[^"]*"(,[a-z]+="[^"]*")*\})? [0-9.e+-]+')
+    assert [line for line in text.splitlines() if line[0] != "#" and not sample.fullmatch(line)] == []
+    assert not re.search(rf"\b({'|'.join(CLASSES)}|digest)\b", text)
+
+
+# The description
+
+
+def test_the_description_has_every_route_and_every_way_to_be_refused(shared):
+    with shared.http() as http:
+        description = http.get("/openapi.json").json()
+        page = http.get("/docs").text
+    assert {(method.upper(), path) for path, item in description["paths"].items() for method in item} == {
+        (route.method, route.path) for route in ROUTES
+    }
+    label = description["paths"]["/v1/label"]["post"]["responses"]
+    assert set(label) == {"200", "400", "401", "402", "403", "409", "413", "415", "429", "500", "503"}
+    row = description["components"]["schemas"]["Question"]["oneOf"][0]["properties"]["row"]
+    assert len(row["prefixItems"]) == 3
+    assert description["components"]["schemas"]["Answer"]["properties"]["label"]["enum"] == [
+        "blue",
+        "green",
+        "red",
+        None,
+    ]
+    for route in ROUTES:
+        assert f"{route.method} {route.path}" in page
+    ids = re.findall(r"<h2 id='(\w+)'", page)
+    assert ids == list(description["components"]["schemas"])
+    assert set(re.findall(r"href='#(\w+)'", page)) <= set(ids)
+    assert not re.search(r"src=|https?://|<script", page)
+
+
+def test_replies_fit_their_description(shared):
+    jsonschema = pytest.importorskip("jsonschema", reason="comes with schemathesis")
+    with shared.http() as http:
+        description = http.get("/openapi.json").json()
+        replies = {
+            "Answer": shared.label(key="fits"),
+            "Answers": batch(shared, rows(2, seed=4), key="fits-too"),
+            "Budget": http.get("/v1/budget"),
+            "Error": http.get("/nope"),
+        }
+        seq = replies["Answer"].json()["receipt"]["seq"]
+        replies["Receipt"] = http.get(f"/v1/ledger/receipt/{seq}")
+    for name, reply in replies.items():
+        schema = {"$ref": f"#/components/schemas/{name}", "components": description["components"]}
+        jsonschema.Draft202012Validator(schema).validate(reply.json())
+
+
+def test_refusals_count_for_the_client_whose_key_it_was(service):
+    with service.http("alice") as http:
+        assert http.get("/metrics").status_code == 403
+    with service.http("olga") as http:
+        assert 'ostraka_refusals_total{client="alice",code="forbidden"} 1' in http.get("/metrics").text
+
+
+def test_a_ledger_that_cannot_be_written_is_503_and_the_service_goes_on(service):
+    with contextlib.closing(sqlite3.connect(service.there.ledger.path, isolation_level=None)) as other:
+        service.there.ledger._store._db.execute("PRAGMA busy_timeout = 50")
+        other.execute("BEGIN IMMEDIATE")
+        for _ in range(2):
+            reply = service.label(key="k")
+            assert (reply.status_code, reply.json()["code"]) == (503, "unavailable")
+            assert reply.headers["retry-after"] == "2"
+        other.execute("ROLLBACK")
+    assert service.label(key="k").status_code == 200
+    assert len(service.entries()) == 1
+
+
+def test_a_category_that_the_public_rows_did_not_have_is_refused():
+    known = {"work": frozenset({"Private", "State"})}
+    read = Rows(("age", "work"), (True, False), most=4, categories=known).read
+    assert read(b'{"row": [39, "State"]}') == ([[39, "State"]], True)
+    with pytest.raises(Refused) as refused:
+        read(b'{"rows": [[39, "State"], [39, "canary"]]}')
+    message = json.loads(refused.value.reply.body)["error"]
+    assert message == "rows[1][1] (work) must be one of the 2 texts of the public rows"
+
+
+def test_categories_are_those_of_the_encoder():
+    columns = ColumnTransformer([("kinds", OneHotEncoder(handle_unknown="ignore"), [1])])
+    encoder = columns.fit(np.array([[1, "b"], [2, "a"]], dtype=object))
+    saved = SimpleNamespace(encoder=encoder, columns=("age", "work"))
+    assert known_texts(saved) == {"work": frozenset({"a", "b"})}
+    assert known_texts(SimpleNamespace(encoder=None, columns=("age",))) == {}

@@ -1,0 +1,224 @@
+"""Keys: random, shown once, kept as an HMAC, compared in constant time, rotated and revoked while it runs."""
+
+import hmac
+import os
+import re
+import shlex
+import stat
+import sys
+import threading
+import time
+
+import pytest
+
+from ostraka.ledger import LedgerError
+from ostraka.serve.keys import CHECK, CLIENT, OWNER, Holder, Keyring, pepper, secret_in
+from tests.serve.conftest import PATIENCE, PEPPER, deploy, serving
+
+
+@pytest.fixture
+def ring(tmp_path) -> Keyring:
+    return Keyring(tmp_path / "keys.json", PEPPER)
+
+
+def test_a_key_has_256_random_bits_and_names_its_holder(ring):
+    keys = [ring.add(f"client-{k}", role=CLIENT, epsilon=1.0) for k in range(20)]
+    assert len(set(keys)) == 20
+    assert all(re.fullmatch(r"ostraka_[0-9a-f]{12}_[A-Za-z0-9_-]{43}", key) for key in keys)
+    assert ring.holder(keys[3].encode()) == Holder("client-3", CLIENT)
+
+
+def test_the_file_holds_no_key_and_is_the_owners_alone(ring, tmp_path):
+    key = ring.add("alice", role=CLIENT, epsilon=1.0)
+    written = (tmp_path / "keys.json").read_text()
+    secret = key.split("_", 2)[2]  # which may hold underscores, too
+    assert len(secret) == 43
+    assert secret not in written
+    assert stat.S_IMODE((tmp_path / "keys.json").stat().st_mode) == 0o600
+    assert hmac.digest(PEPPER, b"ostraka/key/1\x00" + key.encode(), "sha256").hex() in written
+
+
+def test_without_the_pepper_the_file_opens_nothing(ring, tmp_path):
+    key = ring.add("alice", role=CLIENT).encode()
+    assert Keyring(tmp_path / "keys.json", PEPPER).holder(key)
+    (tmp_path / CHECK).unlink()  # of a copy without its check value
+    assert Keyring(tmp_path / "keys.json", b"q" * 32).holder(key) is None
+
+
+def test_another_pepper_is_refused_before_it_locks_anybody_out(ring, tmp_path):
+    written = (tmp_path / CHECK).read_text().strip()
+    assert written == hmac.digest(PEPPER, b"ostraka/pepper/1\x00", "sha256").hex()
+    assert stat.S_IMODE((tmp_path / CHECK).stat().st_mode) == 0o600
+    key = ring.add("alice", role=CLIENT).encode()
+    with pytest.raises(ValueError, match=r"OSTRAKA_PEPPER is not the one .* remove pepper\.check and keys"):
+        Keyring(tmp_path / "keys.json", b"q" * 32)
+    assert Keyring(tmp_path / "keys.json", PEPPER).holder(key)
+    (tmp_path / CHECK).unlink()
+    (tmp_path / "keys.json").unlink()
+    assert Keyring(tmp_path / "keys.json", b"q" * 32).add("alice", role=CLIENT)
+
+
+def test_what_root_types_can_be_read_by_the_user_of_the_service(ring, tmp_path, monkeypatch):
+    changed = {}
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "chown", lambda path, *owner: changed.setdefault(path.name, owner))
+    ring.add("alice", role=CLIENT)
+    folder = tmp_path.stat()
+    assert changed == dict.fromkeys((CHECK, "keys.json", "keys.lock"), (folder.st_uid, folder.st_gid))
+
+
+def test_a_changed_key_is_no_key(ring):
+    key = ring.add("alice", role=CLIENT)
+    for place in (9, 25, len(key) - 2):
+        changed = key[:place] + ("B" if key[place] != "B" else "C") + key[place + 1 :]
+        assert ring.holder(changed.encode()) is None
+    for odd in (b"", b"x", key.encode() + b"x", key.encode()[:-1], b"\xff" * 64):
+        assert ring.holder(odd) is None
+
+
+def test_every_key_is_compared_in_constant_time_known_or_not(ring, monkeypatch):
+    compared = []
+    compare = hmac.compare_digest
+    monkeypatch.setattr(
+        hmac, "compare_digest", lambda a, b: (compared.append((len(a), len(b))), compare(a, b))[1]
+    )
+    key = ring.add("alice", role=CLIENT)
+    for given in (key, key, key[:-1] + "A", "ostraka_000000000000_" + "A" * 43, "nonsense", ""):
+        ring.holder(given.encode())
+    assert compared == [(32, 32)] * 6
+
+
+def test_rotation_overlaps_until_the_old_key_is_revoked(ring):
+    old = ring.add("alice", role=CLIENT, epsilon=2.0).encode()
+    new = ring.rotate("alice").encode()
+    assert ring.holder(old) == ring.holder(new) == Holder("alice", CLIENT)
+    ring.revoke("alice", number=old.split(b"_")[1].decode())
+    assert ring.holder(old) is None
+    assert ring.holder(new) == Holder("alice", CLIENT)
+    ring.revoke("alice")
+    assert ring.holder(new) is None
+    assert ring.kept["alice"].epsilon == 2.0, "its account stays"
+
+
+def test_what_another_process_changed_is_seen(ring, tmp_path):
+    assert not ring.refresh()
+    key = Keyring(tmp_path / "keys.json", PEPPER).add("alice", role=CLIENT).encode()
+    assert ring.holder(key) is None
+    assert ring.refresh()
+    assert ring.holder(key) == Holder("alice", CLIENT)
+
+
+@pytest.mark.parametrize(
+    ("act", "words"),
+    [
+        (lambda ring: ring.add("alice", role=CLIENT), "already"),
+        (lambda ring: ring.add("a b", role=CLIENT), "name must be 1 to 64 letters"),
+        (lambda ring: ring.add("service", role=CLIENT), "and not 'service'"),
+        (lambda ring: ring.add("eve", role="root"), "role must be one of client, owner"),
+        (lambda ring: ring.add("eve", role=CLIENT, epsilon=-1.0), "epsilon must be finite and > 0"),
+        (lambda ring: ring.add("eve", role=OWNER, epsilon=1.0), "must not be given for an owner"),
+        (lambda ring: ring.rotate("eve"), "there is no holder 'eve'"),
+        (lambda ring: ring.grant("eve", epsilon=1.0), "there is no holder 'eve'"),
+        (lambda ring: ring.grant("olga", epsilon=1.0), "has no budget of its own"),
+        (lambda ring: ring.grant("alice", epsilon=float("nan")), "epsilon must be finite"),
+        (lambda ring: ring.revoke("alice", number="000000000000"), "has no key"),
+    ],
+)
+def test_a_wrong_change_is_refused_and_changes_nothing(ring, tmp_path, act, words):
+    ring.add("alice", role=CLIENT, epsilon=1.0)
+    ring.add("olga", role=OWNER)
+    before = (tmp_path / "keys.json").read_bytes()
+    with pytest.raises(ValueError, match=words):
+        act(ring)
+    assert (tmp_path / "keys.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("written", ["", "secret", "ab" * 31, "zz" * 32])
+def test_a_missing_or_short_pepper_says_how_to_make_one(written):
+    with pytest.raises(ValueError, match="openssl rand -hex 32"):
+        pepper({"OSTRAKA_PEPPER": written})
+    assert pepper({"OSTRAKA_PEPPER": "ab" * 32}) == b"\xab" * 32
+
+
+def test_no_key_is_valid_while_the_file_of_keys_cannot_be_read(service, caplog):
+    path = service.folder / "service" / "keys.json"
+    before = path.read_text()
+    path.write_text('["not", "an", "object"]')
+    reply = eventually(lambda: service.label(key="k"), 503)
+    assert (reply.json()["code"], reply.headers["retry-after"]) == ("keys_unreadable", "5")
+    assert "no key is valid until it can" in caplog.text
+    path.write_text(before)
+    assert eventually(lambda: service.label(key="k"), 200).status_code == 200
+
+
+def eventually(ask, status):
+    """The reply, once it has this status."""
+    until = time.monotonic() + PATIENCE
+    while (reply := ask()).status_code != status and time.monotonic() < until:
+        time.sleep(0.1)
+    return reply
+
+
+def test_a_changed_file_of_keys_is_on_stable_storage_with_its_name(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr("ostraka.core.files.sync_folder", synced.append)
+    ring = Keyring(tmp_path / "keys.json", PEPPER)
+    ring.add("alice", role=CLIENT, epsilon=1.0)
+    ring.revoke("alice")
+    assert synced == [tmp_path] * 3  # the pepper's check value, and the keys twice
+    assert (tmp_path / "keys.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_grant_of_unknown_outcome_stops_the_service(tmp_path, saved, monkeypatch):
+    def fail(*_: object, **__: object) -> None:
+        raise LedgerError("the outcome of a commit is not known")
+
+    stopped = threading.Event()
+    with serving(deploy(tmp_path, saved, stop=lambda _: stopped.set())) as service:
+        monkeypatch.setattr(service.there.ledger, "grant", fail)
+        Keyring(tmp_path / "service" / "keys.json", PEPPER).grant("alice", epsilon=3.0)
+        assert stopped.wait(PATIENCE)
+
+
+def test_keys_change_while_the_service_runs(service):
+    other = Keyring(service.folder / "service" / "keys.json", b"p" * 32)
+    service.keys["carol"] = other.add("carol", role=CLIENT, epsilon=20.0)
+    other.revoke("bob")
+    until = time.monotonic() + PATIENCE
+    while service.label(key="k", who="carol").status_code != 200 and time.monotonic() < until:
+        time.sleep(0.2)
+    assert service.label(key="k", who="carol").status_code == 200
+    assert service.label(key="k", who="bob").status_code == 401
+
+
+def test_a_key_ends_when_it_is_revoked_or_the_file_cannot_be_read(ring, tmp_path):
+    key, other = ring.add("alice", role=CLIENT).encode(), ring.add("bob", role=CLIENT).encode()
+    assert ring.holder(key) == Holder("alice", CLIENT)
+    assert ring.holder(other) == Holder("bob", CLIENT)
+    ring.revoke("alice")
+    assert ring.holder(key) is None
+    assert ring.holder(other) == Holder("bob", CLIENT)
+    (tmp_path / "keys.json").write_text("{")
+    with pytest.raises(ValueError, match="Expecting"):
+        ring.refresh()
+    assert ring.holder(other) is None
+
+
+def test_a_secret_may_come_from_a_command_which_sees_no_other_secret(tmp_path):
+    seen = tmp_path / "seen"
+    program = f"import os; open({str(seen)!r}, 'w').write(repr(sorted(os.environ))); print('cd' * 32)"
+    environment = {"OSTRAKA_PEPPER": "ab" * 32, "PATH": "/bin", "HOME": "/nowhere"}
+    environment["OSTRAKA_LEDGER_SECRET"] = f"exec:{sys.executable} -c {shlex.quote(program)}"
+    assert secret_in(environment, "OSTRAKA_LEDGER_SECRET") == b"\xcd" * 32
+    assert "HOME" in seen.read_text()
+    assert "OSTRAKA" not in seen.read_text()
+    assert secret_in(environment, "OSTRAKA_ANSWERS_SECRET") is None
+
+
+@pytest.mark.parametrize(
+    "command", ["exec:", "exec:/no/such/program", "exec:false", "exec:echo ab", "exec:'", "ab"]
+)
+def test_a_command_that_gives_no_secret_is_an_error_which_quotes_nothing(command):
+    with pytest.raises(ValueError, match="OSTRAKA_PEPPER") as error:
+        pepper({"OSTRAKA_PEPPER": command, "PATH": "/bin:/usr/bin"})
+    assert "echo" not in str(error.value)

@@ -1,0 +1,282 @@
+"""Owners who show tokens of an OpenID Connect provider: what counts, what does not, and what is recorded."""
+
+import asyncio
+import base64
+import hmac
+import http.server
+import json
+import threading
+import time
+import types
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from ostraka.serve.keys import Keyring
+from ostraka.serve.oidc import ALGORITHMS, LEEWAY, Tokens
+from tests.serve.conftest import PEPPER, client, deploy, serving
+
+jwt = pytest.importorskip("jwt", reason="pyjwt is not installed: pip install '.[oidc]'")
+
+ISSUER, AUDIENCE = "https://login.example.org/realm", "ostraka"
+SUBJECTS = {"olga": "auth0|248289761001", "petra": "petra@example.org"}
+
+
+class Provider:
+    """Signs tokens with one key of each kind, and writes the key set of their public halves."""
+
+    def __init__(self, folder):
+        self.file = folder / "jwks.json"
+        self.keys = {
+            "ES256": ec.generate_private_key(ec.SECP256R1()),
+            "EdDSA": ed25519.Ed25519PrivateKey.generate(),
+            "RS256": rsa.generate_private_key(public_exponent=65537, key_size=2048),
+        }
+        self.write(*self.keys)
+
+    def write(self, *names):
+        listed = []
+        for name in names:
+            public = jwt.get_algorithm_by_name(name).to_jwk(self.keys[name].public_key())
+            listed.append({**json.loads(public), "kid": name, "alg": name, "use": "sig"})
+        self.file.write_text(json.dumps({"keys": listed}))
+
+    def token(self, subject="olga", name="ES256", *, key=None, head=types.MappingProxyType({}), **claims):
+        now = int(time.time())
+        content = {"iss": ISSUER, "aud": AUDIENCE, "sub": SUBJECTS.get(subject), "iat": now}
+        content = {**content, "exp": now + 300, **claims}
+        content = {claim: value for claim, value in content.items() if value is not None}
+        head = {word: value for word, value in {"kid": name, **head}.items() if value is not None}
+        body = json.dumps(content).encode()  # signed as it is: what makes whole tokens refuses some of these
+        return jwt.PyJWS().encode(body, key or self.keys[name], algorithm=name, headers=head)
+
+
+@pytest.fixture(scope="module")
+def provider(tmp_path_factory):
+    return Provider(tmp_path_factory.mktemp("provider"))
+
+
+@pytest.fixture(scope="module")
+def tokens(provider):
+    return Tokens(issuer=ISSUER, audience=AUDIENCE, keys=str(provider.file))
+
+
+@pytest.mark.parametrize("name", ["ES256", "EdDSA", "RS256"])
+def test_a_valid_token_names_its_subject(provider, tokens, name):
+    assert tokens.subject(provider.token(name=name).encode()) == SUBJECTS["olga"]
+    several = provider.token(name=name, aud=["account", AUDIENCE])
+    assert tokens.subject(several.encode()) == SUBJECTS["olga"]
+
+
+LONG_AGO = time.time() - 10 * LEEWAY
+WRONG = {
+    "another issuer": {"iss": ISSUER + "/"},
+    "another audience": {"aud": "another"},
+    "no audience": {"aud": None},
+    "expired": {"iat": LONG_AGO - 60, "exp": LONG_AGO},
+    "without an end": {"exp": None},
+    "without a beginning": {"iat": None},
+    "not valid yet": {"nbf": time.time() + 86_400},
+    "issued later": {"iat": time.time() + 86_400},
+    "without a subject": {"sub": None},
+    "an empty subject": {"sub": ""},
+    "a number as a subject": {"sub": 7},
+    "an unknown key": {"head": {"kid": "another"}},
+    "no key": {"head": {"kid": None}},
+    "a critical extension": {"head": {"crit": ["exotic"], "exotic": 1}},
+    "another's signature": {"key": ec.generate_private_key(ec.SECP256R1())},
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_whatever_is_wrong_with_a_token_it_names_nobody(provider, tokens, what):
+    assert tokens.subject(provider.token(**WRONG[what]).encode()) is None
+
+
+def test_a_public_key_is_no_shared_secret_and_none_is_no_signature(provider, tokens):
+    now = int(time.time())
+    content = {"iss": ISSUER, "aud": AUDIENCE, "sub": SUBJECTS["olga"], "iat": now, "exp": now + 300}
+    head = {"kid": "RS256"}
+    assert tokens.subject(jwt.encode(content, None, algorithm="none", headers=head).encode()) is None
+    (listed,) = (key for key in json.loads(provider.file.read_text())["keys"] if key["kid"] == "RS256")
+    pem = provider.keys["RS256"].public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    for known in (pem, json.dumps(listed).encode(), listed["n"].encode()):  # the library signs none of these
+        parts = [{"alg": "HS256", **head}, content]
+        signed = b".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=") for part in parts)
+        mac = base64.urlsafe_b64encode(hmac.digest(known, signed, "sha256")).rstrip(b"=")
+        assert tokens.subject(signed + b"." + mac) is None
+    crossed = provider.token(name="ES256", head={"kid": "RS256"})  # one key's signature under another's name
+    assert tokens.subject(crossed.encode()) is None
+
+
+@pytest.mark.parametrize("token", [b"", b"..", b"a.b.c", b"\xff.\xff.\xff", b"e30.e30.e30", b"." * 9])
+def test_what_is_no_token_names_nobody(tokens, token):
+    assert tokens.subject(token) is None
+
+
+def test_an_algorithm_outside_the_list_does_not_count(provider):
+    narrow = Tokens(issuer=ISSUER, audience=AUDIENCE, keys=str(provider.file), algorithms=("ES256",))
+    assert narrow.subject(provider.token(name="ES256").encode()) == SUBJECTS["olga"]
+    assert narrow.subject(provider.token(name="RS256").encode()) is None
+    assert not any(name.startswith("HS") or name == "none" for name in ALGORITHMS)
+    with pytest.raises(ValueError, match="algorithms must be one of"):
+        Tokens(issuer=ISSUER, audience=AUDIENCE, keys=str(provider.file), algorithms=("HS256",))
+
+
+def test_a_provider_that_cannot_be_believed_is_refused_at_the_start(tmp_path, provider):
+    with pytest.raises(ValueError, match="https://"):
+        Tokens(issuer="http://login.example.org", audience=AUDIENCE)
+    with pytest.raises(ValueError, match="audience"):
+        Tokens(issuer=ISSUER, audience="", keys=str(provider.file))
+    secret = {"kty": "oct", "k": "c2VjcmV0", "kid": "a", "alg": "HS256"}
+    for content in ("{}", "[]", '{"keys": []}', '{"keys": 7}', json.dumps({"keys": [secret]})):
+        (tmp_path / "jwks.json").write_text(content)
+        with pytest.raises(ValueError, match="holds no public key"):
+            Tokens(issuer=ISSUER, audience=AUDIENCE, keys=str(tmp_path / "jwks.json"))
+
+
+def test_keys_that_were_changed_are_read_again_and_after_a_day_without_a_provider_none_counts(
+    tmp_path, monkeypatch
+):
+    provider = Provider(tmp_path)
+    provider.write("ES256")
+    tokens = Tokens(issuer=ISSUER, audience=AUDIENCE, keys=str(provider.file))
+    fresh = provider.token(name="EdDSA").encode()
+    assert tokens.subject(fresh) is None
+    provider.write("EdDSA")
+    monkeypatch.setattr("ostraka.serve.oidc._AGAIN", 0.0)
+
+    async def renewed():
+        task = asyncio.create_task(tokens.keep_up())
+        for _ in range(200):
+            await asyncio.sleep(0.01)
+            if tokens.subject(fresh):
+                break
+        task.cancel()
+
+    monkeypatch.setattr("ostraka.serve.oidc._LOOK", 0.01)
+    asyncio.run(renewed())
+    assert tokens.subject(fresh) == SUBJECTS["olga"]
+    assert tokens.subject(provider.token(name="ES256").encode()) is None, "its key has ended"
+    monkeypatch.setattr("ostraka.serve.oidc._LONGEST", -1.0)
+    assert tokens.subject(fresh) is None
+
+
+# A service
+
+
+@pytest.fixture(scope="module")
+def owners(tmp_path_factory, saved, tokens):
+    """A service whose owners olga-maria and petra show tokens; olga has a key alone."""
+    folder = tmp_path_factory.mktemp("owners")
+    service = deploy(folder, saved, two_owners=True)
+    ring = Keyring(folder / "service" / "keys.json", PEPPER)
+    for name in ("olga-maria", "petra"):
+        assert ring.add(name, role="owner", subject=SUBJECTS[name.partition("-")[0]], by="olga") == ""
+    service.there.keys.refresh()
+    with serving(service, tokens=tokens) as one:
+        yield one
+
+
+def asked(service, credential, path="/v1/budget", *, content=None):
+    with client(service.url, {"authorization": f"Bearer {credential}"}) as http:
+        return http.get(path) if content is None else http.post(path, json=content)
+
+
+@pytest.mark.parametrize("path", ["/", "/v1/budget", "/metrics"])
+def test_an_owner_comes_with_a_token_and_not_with_a_key(owners, provider, path):
+    assert asked(owners, provider.token(), path).status_code == 200
+    refused = asked(owners, owners.keys["olga"], path)
+    assert (refused.status_code, refused.json()["code"]) == (403, "no_token")
+    for stranger in (provider.token(sub="mallory"), provider.token(aud="another")):
+        assert asked(owners, stranger, path).status_code == 401
+
+
+def test_clients_have_keys_as_before_and_a_token_asks_for_no_label(owners, provider):
+    assert asked(owners, owners.keys["alice"]).json()["client"] == "alice"
+    assert asked(owners, provider.token(), "/v1/label", content={"row": [1, 2, 3]}).status_code == 403
+
+
+def test_the_ledger_names_the_subjects_of_both_owners(owners, provider):
+    grant = {"client": "alice", "epsilon": 3}
+    proposal = asked(owners, provider.token(), "/v1/grants", content=grant).json()
+    path = f"/v1/grants/{proposal['proposal']}"
+    assert asked(owners, provider.token(), path, content={}).json()["code"] == "same_owner"
+    granted = asked(owners, provider.token("petra"), path, content={})
+    pair = ["olga-maria[auth0|248289761001]", "petra[petra@example.org]"]
+    assert granted.json()["by"] == pair
+    notes = [entry.key for entry in owners.there.ledger.entries() if entry.kind == "note"]
+    assert any(note.endswith("grant by " + " and ".join(pair)) for note in notes)
+    owners.there.ledger.verify()
+
+
+def test_one_person_is_one_owner_and_a_subject_ends_with_the_keys(tmp_path):
+    ring = Keyring(tmp_path / "keys.json", PEPPER)
+    ring.add("olga", role="owner", subject="s-1")
+    assert ring.owner("s-1").actor == "olga[s-1]"
+    assert (ring.owner(""), ring.owner(None)) == (None, None)
+    for how in ({"subject": "s-1"}, {"subject": "two words"}, {"subject": "x" * 256}):
+        with pytest.raises(ValueError, match="subject"):
+            ring.add("petra", role="owner", **how)
+    with pytest.raises(ValueError, match="clients have keys"):
+        ring.add("alice", role="client", subject="s-2")
+    assert set(ring.kept) == {"olga"}
+    ring.revoke("olga")
+    assert ring.owner("s-1") is None
+
+
+# A provider on the network
+
+
+@pytest.fixture
+def network():
+    """Documents by path, served at an address of this machine."""
+    documents = {}
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            status, content = documents.get(self.path, (404, b""))
+            self.send_response(status)
+            self.send_header("content-length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        documents[""] = f"http://127.0.0.1:{server.server_address[1]}"
+        yield documents
+        server.shutdown()
+        thread.join()
+
+
+DISCOVERY = "/realm/.well-known/openid-configuration"
+
+
+def test_a_provider_says_where_its_keys_are(network, provider):
+    issuer = f"{network['']}/realm"
+    network[DISCOVERY] = (200, json.dumps({"issuer": issuer, "jwks_uri": f"{network['']}/keys?p=1"}).encode())
+    network["/keys?p=1"] = (200, provider.file.read_bytes())
+    tokens = Tokens(issuer=issuer, audience=AUDIENCE)
+    assert tokens.subject(provider.token(iss=issuer).encode()) == SUBJECTS["olga"]
+    assert tokens.subject(provider.token().encode()) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "content", "error"),
+    [
+        (200, b'{"issuer": "https://evil.example", "jwks_uri": "https://evil.example/keys"}', ValueError),
+        (200, b"[]", ValueError),
+        (200, b"no JSON", ValueError),
+        (200, b" " * (2**20 + 1), OSError),
+        (404, b"", OSError),
+    ],
+)
+def test_a_provider_that_says_something_else_is_refused(network, status, content, error):
+    network[DISCOVERY] = (status, content)
+    with pytest.raises(error):
+        Tokens(issuer=f"{network['']}/realm", audience=AUDIENCE)

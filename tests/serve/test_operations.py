@@ -1,0 +1,450 @@
+"""The runbook: every command of docs/operations.md, and the files for systemd, nginx and Prometheus."""
+
+import asyncio
+import configparser
+import contextlib
+import io
+import json
+import logging
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+import tomllib
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import httpx
+import pytest
+
+import ostraka.cli
+from ostraka import Ledger, Result
+from ostraka.core.ledger.ledger import back_up, restore
+from ostraka.ledger import LedgerError
+from ostraka.secure.server import Server, listening
+from ostraka.serve import cli as _operate
+from ostraka.serve import server as _notify
+from ostraka.serve import server as _server
+from ostraka.serve.app import Application
+from ostraka.serve.server import JsonLines
+from tests.secure.test_server import pair
+from tests.serve.conftest import ONE, PATIENCE, deploy, rows, serving
+
+_OPENSSL = [
+    "openssl",
+    "req",
+    "-x509",
+    "-newkey",
+    "rsa:2048",
+    "-nodes",
+    "-days",
+    "2",
+    "-subj",
+    "/CN=localhost",
+    "-addext",
+    "subjectAltName=DNS:localhost",
+]
+ROOT = Path(__file__).resolve().parents[2]
+RUNBOOK = ROOT / "docs" / "operations.md"
+BLOCKS = re.findall(r"^```sh\n(.*?)^```", RUNBOOK.read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def run(tmp_path, saved, monkeypatch):
+    """A finished run, as far as a service needs one."""
+    monkeypatch.chdir(tmp_path)
+    saved.save(tmp_path / "run" / "teachers")
+    (tmp_path / "run" / "result.json").write_text(json.dumps({}))
+    return tmp_path / "run"
+
+
+def typed(line: str) -> str:
+    """What a line of the runbook prints. Commands of ostraka run in this process, which is quicker."""
+    words, _, target = line.partition(" > ")
+    if not line.startswith("ostraka "):
+        subprocess.run(["bash", "-c", line], check=True)
+        return ""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as left:
+        ostraka.cli.main(shlex.split(words)[1:])
+    assert left.value.code == 0, f"{line}: {err.getvalue()}"
+    if target:
+        Path(target).write_text(out.getvalue())
+    return out.getvalue()
+
+
+def test_every_command_of_the_runbook_runs(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("OSTRAKA_PEPPER", "ab" * 32)
+    (run / "result.json").write_text(Result(kind="learn", settings={"n_units": 1200}).to_json())
+    lines = [line for block in BLOCKS for line in block.splitlines()]
+    assert sum(line.startswith("ostraka ") for line in lines) >= 17
+    printed = "".join(map(typed, lines))
+    assert len(set(re.findall(r"head ([0-9a-f]{64})", printed))) == 1, "all copies have the ledger's head"
+    assert not (run / "service" / "answers.secret").exists()
+    assert {path.name for path in tmp_path.glob("ostraka.*")} == {"ostraka.service", "ostraka.conf"}
+
+
+INSTALL = re.findall(
+    r"^```(?:ba)?sh\n(.*?)^```",
+    RUNBOOK.read_text().partition("## Install\n")[2].partition("To be reached by others")[0],
+    re.MULTILINE | re.DOTALL,
+)
+# Stands for a clean machine: a folder is its root, and these are the commands that need its root user.
+_ROOT_COMMANDS = {
+    "useradd": 'echo "$@" >> {root}/users',
+    "chown": ":",
+    "chgrp": ":",
+    "install": 'mkdir -p -m 0750 "${{@: -1}}"',
+    "systemctl": """
+[ "$*" = "enable --now ostraka" ] || exit 0
+unit={root}/etc/systemd/system/ostraka.service
+unset OSTRAKA_PEPPER
+set -a; . {root}$(sed -n s/^EnvironmentFile=//p $unit); set +a
+cd /
+$(sed -n s/^ExecStart=//p $unit) > {root}/log 2>&1 &
+echo $! > {root}/pid
+""",
+}
+
+
+@pytest.mark.slow  # seven processes; the test above types the commands in one
+def test_the_runbook_typed_in_a_clean_root_ends_in_a_charged_answer_over_tls(run, tmp_path, free_port):
+    """Every line of *Install* as it stands, but for the folder that is the root, and for the port."""
+    root = tmp_path / "root"
+    for name in ("bin", "opt", "srv", "etc/systemd/system"):
+        (root / name).mkdir(parents=True)
+    for name, script in _ROOT_COMMANDS.items():
+        (root / "bin" / name).write_text(f"#!/bin/bash\n{script.format(root=root)}\n")
+        (root / "bin" / name).chmod(0o755)
+    lines = [line for block in INSTALL for line in block.splitlines()]
+    installs = [line for line in lines if "pip install" in line]
+    assert installs == ["/opt/ostraka/bin/pip install '.[service]'"]  # from the checkout, and by no name
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert "service" in extras
+    # what these two lines would bring is what runs this test: a command at the place where they put it
+    lines = [line for line in lines if line not in {"python3 -m venv /opt/ostraka", *installs}]
+    program = root / "opt" / "ostraka" / "bin" / "ostraka"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!{sys.executable}\nfrom ostraka.cli import main\nmain()\n")
+    program.chmod(0o755)
+    (run / "result.json").write_text(Result(kind="learn", settings={"n_units": 1200}).to_json())
+    (root / "srv" / "question.json").write_text(json.dumps({"row": ONE}))
+    script = "\n".join(["set -eu", *lines]).replace("8443", str(free_port))
+    script = re.sub(r"(?<![\w.])/(opt|etc|srv)\b", rf"{root}/\1", script)
+    clean = {"PATH": f"{root}/bin:/usr/bin:/bin", "HOME": str(root), "PYTHONPATH": str(ROOT / "src")}
+    try:
+        done = subprocess.run(
+            ["bash", "-c", script], cwd=tmp_path, env=clean, capture_output=True, text=True, check=False
+        )
+        log = (root / "log").read_text() if (root / "log").exists() else ""
+        assert done.returncode == 0, done.stderr + log
+        assert re.search(r"^HTTP/1.1 200 OK", done.stdout, re.MULTILINE), done.stdout + log
+        assert re.search(r"^ostraka-left: 1\.\d+", done.stdout, re.MULTILINE)  # of the 2 that alice had
+        assert json.loads(done.stdout.splitlines()[-1])["label"] is not None
+    finally:
+        if (root / "pid").exists():
+            os.kill(int((root / "pid").read_text()), signal.SIGTERM)
+    unit = (root / "etc" / "systemd" / "system" / "ostraka.service").read_text()
+    assert f"ExecStart={program} serve {root}/srv/run " in unit
+    # under another pepper no key is made that would be of no use
+    clean["OSTRAKA_PEPPER"] = "cd" * 32
+    words = [program, "keys", "add", "run", "carol"]
+    late = subprocess.run(words, cwd=root / "srv", env=clean, capture_output=True, text=True, check=False)
+    assert late.returncode != 0
+    assert "OSTRAKA_PEPPER is not the one" in late.stderr
+
+
+def test_nothing_is_installed_by_a_name_that_is_not_ours():
+    """``ostraka`` on PyPI may be a stranger's: the checkout or a wheel's file is installed."""
+    told = re.compile(r"(?:pipx?|uv|uvx) (?:tool )?(?:install|add)[^`\n]*?[ '\"]ostraka(?:\[|['\"`\s]|$)")
+    assert told.search("pip install 'ostraka[plots]'")
+    assert told.search("pip install -U ostraka")
+    assert not told.search("pip install ./ostraka")
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "tutorials").glob("*.py")]
+    sources = [path for path in (ROOT / "src").rglob("*") if path.suffix in {".py", ".j2", ".pyi"}]
+    named = {
+        (path.name, found[0])
+        for path in (*pages, *sources)
+        if path.name != "CHANGELOG.md"
+        for found in [told.search(path.read_text(encoding="utf-8"))]
+        if found
+    }
+    assert named == set()
+
+
+def test_a_service_moves_to_another_machine_with_its_head_and_its_answers(tmp_path, saved):
+    there, here = tmp_path / "there", tmp_path / "here"
+    there.mkdir()
+    X = rows(40, seed=9)
+    with serving(deploy(there, saved)) as service:
+        stop, replies = threading.Event(), []
+
+        def load():
+            for n, row in enumerate(X):
+                replies.append(service.label(row, key=f"k{n}").json())
+            stop.set()
+
+        worker = threading.Thread(target=load)
+        worker.start()
+        secret = (there / "service" / "ledger.secret").read_bytes()
+        path = there / "service" / "ledger.sqlite"
+        copies = []
+        while not stop.is_set():
+            copies.append(back_up(path, tmp_path / f"copy{len(copies)}", secret=secret))
+        worker.join()
+        final = back_up(path, tmp_path / "final", secret=secret)
+        head = service.there.ledger.head
+    assert copies[0].entries < final.entries
+    assert final.head == head
+    shutil.copytree(there, here, ignore=shutil.ignore_patterns("ledger.sqlite*"))
+    place, anchor = here / "service" / "ledger.sqlite", here / "service" / "ledger.anchor"
+    with pytest.raises(LedgerError, match="older copy"):
+        restore(tmp_path / "copy0", place, secret=secret, anchor=anchor)
+    assert not place.exists()
+    assert restore(tmp_path / "final", place, secret=secret, anchor=anchor) == final
+    with serving(deploy(here, saved)) as moved:
+        (newest,) = moved.there.ledger.entries(after=final.entries - 1, limit=1)
+        assert newest.head == head  # notes of the keys that this service makes follow it
+        for n, row in enumerate(X[:5]):
+            assert moved.label(row, key=f"k{n}").json() == replies[n]
+            assert moved.label(row, key=f"again{n}").json()["label"] == replies[n]["label"]
+
+
+def test_copies_do_not_overwrite_and_need_a_ledger_and_an_anchor(tmp_path, saved):
+    one = deploy(tmp_path, saved)
+    one.there.ledger.close()
+    secret = (tmp_path / "service" / "ledger.secret").read_bytes()
+    path, copy = tmp_path / "service" / "ledger.sqlite", tmp_path / "copy"
+    with pytest.raises(LedgerError, match="for PostgreSQL use pg_dump"):
+        back_up(tmp_path / "none", copy, secret=secret)
+    back_up(path, copy, secret=secret)
+    assert copy.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(LedgerError, match="exists: type the name of a new file"):
+        back_up(path, copy, secret=secret)
+    with pytest.raises(LedgerError, match="there is no anchor"):
+        restore(copy, tmp_path / "new", secret=secret, anchor=tmp_path / "none")
+    with pytest.raises(LedgerError, match="exists: move it away first"):
+        restore(copy, path, secret=secret, anchor=f"{copy}.anchor")
+    with Ledger(copy, secret=secret, anchor=f"{copy}.anchor") as found:
+        found.verify()
+
+
+def test_the_unit_is_hardened_and_runs_the_same_command(run, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["ostraka", "serve", "run", "--proxy", "::1", "--systemd"])
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str
+    unit.read_string(_operate.systemd(Path("run")))
+    service = unit["Service"]
+    assert service["ExecStart"].endswith(f"ostraka serve {run} --proxy ::1")
+    assert (service["Type"], service["WatchdogSec"], service["User"]) == ("notify", "120", "ostraka")
+    assert (service["NoNewPrivileges"], service["ProtectSystem"]) == ("yes", "strict")
+    assert service["ReadWritePaths"] == f"{run}/service"
+
+
+def test_systemd_is_told_what_the_watchdog_wants_to_know(tmp_path, saved, monkeypatch):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(str(tmp_path / "notify"))
+        listening.settimeout(PATIENCE)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        monkeypatch.setenv("WATCHDOG_USEC", "200000")
+        _notify.notify("READY=1")
+        assert listening.recv(100) == b"READY=1"
+        with serving(deploy(tmp_path, saved)) as service:
+            said = {listening.recv(100) for _ in range(6)}
+            assert {b"WATCHDOG=1", b"STATUS=ready"} <= said
+            monkeypatch.setattr(type(service.there.readiness), "works", False)
+            said = [listening.recv(200) for _ in range(8)]
+            assert b"WATCHDOG=1" not in said[-3:]
+            assert b"STATUS=the thread that answers has ended" in said
+
+
+def test_sighup_reads_the_certificate_again_and_sigterm_ends(tmp_path, saved, monkeypatch, caplog):
+    monkeypatch.setattr(_server.gc, "freeze", lambda: None)
+    files, contexts = pair(tmp_path, "one"), []
+
+    async def told(server):
+        for content in (None, "broken"):
+            if content:
+                files["key"].write_text(content)
+            contexts.append(server.tls)
+            os.kill(os.getpid(), signal.SIGHUP)
+            await asyncio.sleep(0.1)
+        contexts.append(server.tls)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def started(server):
+        _server.take_signals(server)
+        tasks.append(asyncio.ensure_future(told(server)))
+
+    tasks, app = [], Application(deploy(tmp_path, saved).there)
+    server = Server(app, listening("127.0.0.1", 0), certificate=files["certificate"], key=files["key"])
+    asyncio.run(server.serve(started))
+    assert contexts[0] is not contexts[1] is contexts[2]
+    assert "the certificate cannot be read (SSLError): the old one stays" in caplog.text
+
+
+def test_logs_are_objects_that_name_their_request(service):
+    record = logging.LogRecord("ostraka.service", logging.WARNING, "", 0, 'with "%s"', ("quotes\n",), None)
+    record.fields = {"status": 503}
+    logged = json.loads(JsonLines().format(record))
+    assert (logged["level"], logged["message"], logged["status"]) == ("warning", 'with "quotes\n"', 503)
+    assert logged["event"] == "other"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4}", logged["time"])
+    assert "\n" not in JsonLines().format(record)
+    names = {service.label(ONE, key=f"k{n}").headers["ostraka-request"] for n in range(3)}
+    assert len(names) == 3
+
+
+def test_every_event_of_the_log_has_a_name_on_the_page():
+    named = set()
+    for path in Path(ostraka.__file__).parent.rglob("*.py"):
+        named |= set(
+            re.findall(r'"event": "([a-z.]+)"|event = "([a-z.]+)"|else "([a-z]+\.[a-z]+)"', path.read_text())
+        )
+    names = {name for found in named for name in found if name}
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    assert names >= {"ledger.moved", "charge.unknown", "witness.silent", "request"}
+    assert [name for name in sorted(names) if f"| `{name}` |" not in page] == []
+
+
+def test_alert_rules_name_metrics_that_exist(shared):
+    with shared.http("olga") as http:
+        known = set(re.findall(r"^(ostraka_\w+)", http.get("/metrics").text, re.MULTILINE))
+    known |= {"ostraka_refusals_total"}
+    yaml = pytest.importorskip("yaml", reason="comes with schemathesis")
+    rules = yaml.safe_load(_operate.alerts())["groups"][0]["rules"]
+    assert len(rules) >= 8
+    for rule in rules:
+        assert set(re.findall(r"ostraka_\w+", rule["expr"])) <= known
+        assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
+
+
+def test_the_container_runs_as_a_user_without_rights():
+    containerfile = (ROOT / "Containerfile").read_text()
+    assert re.search(r"^USER 10001$", containerfile, re.MULTILINE)
+    assert containerfile.rindex("USER") > containerfile.rindex("RUN")
+    assert "/ready" in containerfile
+
+
+def test_the_commands_of_the_container_can_be_typed_and_its_check_sees_the_service(service):
+    containerfile = (ROOT / "Containerfile").read_text()
+    entry = json.loads(re.search(r"^ENTRYPOINT (.*)$", containerfile, re.MULTILINE)[1])
+    with redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit) as left:
+        ostraka.cli.main([*entry[1:2], "--help"])
+    assert left.value.code == 0
+    assert {word for word in entry if word.startswith("--")} <= set(re.findall(r"--[\w-]+", out.getvalue()))
+    extra = re.search(r"\.\[(\w+)\]", containerfile)[1]
+    assert extra in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert (ROOT / re.search(r"-c (\S+)", containerfile)[1]).is_file()
+    check = json.loads(re.search(r"CMD (.*)$", containerfile, re.MULTILINE)[1])
+    at = [part.replace("http://127.0.0.1:8000", service.url) for part in check]
+    assert at != check
+    subprocess.run([sys.executable, *at[1:]], check=True, timeout=PATIENCE)
+    gone = [part.replace("/ready", "/none") for part in at]
+    done = subprocess.run([sys.executable, *gone[1:]], check=False, capture_output=True, timeout=PATIENCE)
+    assert done.returncode != 0
+
+
+@pytest.fixture
+def nginx(tmp_path, service):
+    """Nginx of Debian before the service, with the configuration that ships; its address."""
+    program = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
+    if program is None:
+        pytest.skip("nginx is not installed: apt-get install nginx-light")
+    subprocess.run(
+        [*_OPENSSL, "-keyout", "key.pem", "-out", "cert.pem"],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+    )
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    inner = int(service.url.rpartition(":")[2])
+    written = _operate.nginx("localhost", host="127.0.0.1", port=inner, most_bytes=65536)
+    written = written.replace("listen 443 ssl", f"listen 127.0.0.1:{port} ssl")
+    written = re.sub(r"/etc/letsencrypt\S*fullchain.pem", f"{tmp_path}/cert.pem", written)
+    written = re.sub(r"/etc/letsencrypt\S*privkey.pem", f"{tmp_path}/key.pem", written)
+    spots = "".join(
+        f"{kind}_temp_path {tmp_path}/{kind}; "
+        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    whole = f"daemon off; pid {tmp_path}/pid; error_log {tmp_path}/error.log;\n"
+    whole += f"events {{}}\nhttp {{ access_log off; {spots}\n{written} }}\n"
+    (tmp_path / "nginx.conf").write_text(whole)
+    process = subprocess.Popen([program, "-p", str(tmp_path), "-c", str(tmp_path / "nginx.conf")])
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until and process.poll() is None:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            break
+        time.sleep(0.05)
+    yield f"https://localhost:{port}", tmp_path / "cert.pem"
+    process.terminate()
+    process.wait()
+
+
+def test_promtool_takes_the_alert_rules(tmp_path):
+    program = shutil.which("promtool")
+    if program is None:
+        pytest.skip("promtool is not installed: apt-get install prometheus")
+    (tmp_path / "alerts.yml").write_text(_operate.alerts())
+    done = subprocess.run(
+        [program, "check", "rules", str(tmp_path / "alerts.yml")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "8 rules found" in done.stdout + done.stderr
+
+
+def test_the_proxy_of_the_runbook_serves_and_limits(service, nginx):
+    url, cert = nginx
+    headers = {"authorization": f"Bearer {service.keys['alice']}", "idempotency-key": "k"}
+    with httpx.Client(base_url=url, verify=ssl.create_default_context(cafile=str(cert)), timeout=60) as http:
+        reply = http.post("/v1/label", json={"row": ONE}, headers=headers)
+        assert reply.status_code == 200, reply.text
+        assert "ostraka-left" in reply.headers
+        assert http.get("/ready").json()["ready"] is True
+        assert [http.get(path).status_code for path in ("/", "/metrics")] == [403, 403]
+        large = http.post("/v1/label", content=b"x" * 70_000, headers=headers)
+        assert large.status_code == 413
+        codes = [http.get("/health").status_code for _ in range(900)]
+        assert 429 in codes, "one address is slowed"
+
+
+def test_a_drill_restores_a_service_that_goes_on_and_leaves_nothing(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("OSTRAKA_PEPPER", "ab" * 32)
+    (tmp_path / "scratch").mkdir()
+    (run / "result.json").unlink()
+    typed("ostraka serve run --epsilon 5 --delta 1e-6 --sigma 40 --check")
+    typed("ostraka keys add run alice --epsilon 2")
+    place = run / "service"
+    before = {path.name: path.read_bytes() for path in place.iterdir()}
+    with Ledger(place / "ledger.sqlite", secret=before["ledger.secret"], read_only=True) as ledger:
+        head, entries = ledger.head, ledger.count()
+    record = json.loads(typed("ostraka drill run --sigma 40 --scratch scratch --json"))
+    assert (record["lost"], record["entries"], record["head"]) == (0, entries, head)
+    assert record["seconds_recovery"] >= record["seconds_start"] > 0
+    assert list((tmp_path / "scratch").iterdir()) == []
+    assert {path.name: path.read_bytes() for path in place.iterdir() if path.name in before} == before
+
+
+@pytest.mark.slow  # quick: the drill above, and other noise in test_bindings.py
+def test_a_drill_says_why_the_copy_does_not_start(run, monkeypatch, capsys):
+    monkeypatch.setenv("OSTRAKA_PEPPER", "ab" * 32)
+    (run / "result.json").unlink()
+    typed("ostraka serve run --epsilon 5 --delta 1e-6 --sigma 40 --check")
+    with pytest.raises(SystemExit) as left:
+        ostraka.cli.main(["drill", "run", "--sigma", "41"])
+    assert left.value.code == 1
+    assert "did not start" in (said := capsys.readouterr().err)
+    assert "other noise" in said
+    with pytest.raises(SystemExit) as left:
+        ostraka.cli.main(["drill", "elsewhere"])
+    assert left.value.code == 1
+    assert "there is no ledger at elsewhere/service/ledger.sqlite" in capsys.readouterr().err

@@ -1,0 +1,326 @@
+"""The owner's page: what it says, and that it says no more."""
+
+import html
+import itertools
+import re
+from decimal import Decimal
+from html.parser import HTMLParser
+
+import pytest
+
+from ostraka import GNMax
+from ostraka.attacks import leakage_meter
+from ostraka.serve import owner as _page
+from ostraka.serve.owner import CostView, Overview, render
+from tests.serve.examples import (
+    HEAD,
+    LABEL,
+    alarming,
+    answer,
+    client,
+    nothing_yet,
+    overview,
+    refusal,
+    spent,
+)
+
+DRAWING = re.compile(r'class="line" d="M0 300([^"]*)"')
+
+
+class Text(HTMLParser):
+    """Text of a page, outside of its style sheet, and its tags."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.words: list[str] = []
+        self.tags: list[tuple[str, dict]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        if self.tags[-1:] == [] or self.tags[-1][0] != "style":
+            self.words.append(data)
+
+    def __str__(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+def text(seen: Overview) -> str:
+    return str(Text(render(seen)))
+
+
+# What it says
+
+
+def test_the_budget_is_rounded_against_the_reader():
+    said = text(overview(spent=3.41201, left=1.58799))
+    assert "ε 3.413 used" in said
+    assert "1.587 left of 5" in said
+
+
+def test_every_client_is_listed_with_what_it_spent_and_has_left_the_biggest_spender_first():
+    said = text(overview())
+    assert "bob 1.900 2 0.100 400 17 – alice 1.500 2 0.500 400 1,200 2026-11-18 11:05:40" in said
+
+
+def test_the_latest_answers_stand_with_their_costs():
+    said = text(overview(latest=(answer(9, abstained=True, repeated=True), answer(8))))
+    assert "9 2026-11-18 11:05:40 alice 0123456789ab abstained, asked before 0.082 3.413" in said
+    assert "8 2026-11-18 11:05:40 alice 0123456789ab answered 0.082 3.413" in said
+
+
+def test_a_refusal_is_explained_in_the_words_that_its_client_got():
+    said = text(overview())
+    assert (
+        "alice budget_exceeded the budget does not pay for this; nothing was answered raise the client's cap"
+        in said
+    )
+    assert "12 2026-11-18 " in said
+    assert "unknown unauthorized type a valid key" in said
+
+
+def test_the_meter_of_a_question_says_what_its_repeats_would_have_told():
+    before, now, new = leakage_meter(GNMax(sigma=30.0), [[55, 45, 0]], n_answers=[0, 1, 400])[0]
+    assert before > now > new
+    assert f"0123456789ab 400 2 answered {now:.1f} {new:.1f}" in text(overview())
+
+
+def test_the_meter_stands_still_where_nothing_was_repeated():
+    assert "No question was put more than once." in text(overview(repeated=()))
+
+
+def test_the_page_of_the_start_compiles_what_the_meter_of_a_later_one_needs(monkeypatch):
+    asked = []
+    monkeypatch.setattr(_page, "_hidden", lambda *given: asked.append(given) or (45.0, 44.0))
+    render(overview(repeated=()))
+    assert [points for *_, points in asked] == [(0, 1)]
+
+
+def test_the_ledger_says_where_it_stands_and_that_it_was_checked():
+    said = text(overview())
+    assert HEAD in said
+    assert "Verified." in said
+    assert "does not verify" not in said
+
+
+def test_a_ledger_that_does_not_verify_is_no_small_print():
+    said = text(overview(ledger={"verified": False}))
+    assert "The ledger does not verify." in said
+    assert "Verified." not in said
+
+
+def test_a_page_that_has_not_counted_everything_says_so():
+    assert "those of the first 4,000 of 5,000 entries" in text(overview(ledger={"counted": 4_000}))
+    assert "Not everything is counted" not in text(overview())
+
+
+def test_a_history_that_is_half_counted_is_drawn_as_far_as_it_goes():
+    seen = overview(history=((10, 1.0, None), (2_000, 1.5, None)), ledger={"counted": 2_000})
+    assert re.search(r"H1000\.0V[\d.]+H1000\"", render(seen))
+
+
+def test_a_simulation_is_called_one():
+    assert "Simulation, no privacy." in text(overview(ledger={"simulation": True}))
+    assert "Simulation" not in text(overview())
+
+
+def test_a_budget_that_ends_is_announced_and_one_that_does_not_is_not():
+    assert "The budget is spent." in text(spent())
+    assert "nearly spent" in text(overview(left=0.4))
+    assert "will be spent soon. At the present rate it lasts 2 days" in text(
+        overview(seconds_to_empty=200_000.0)
+    )
+    assert "spent" not in text(overview()).partition("Budget of the data")[0]
+
+
+def test_the_top_says_what_is_left_used_asked_in_a_day_and_when_it_ends():
+    said = text(overview())
+    assert "1.587 left of 5" in said
+    assert "Left 1,400 answers" in said
+    assert "Used 1,217 answers" in said
+    assert "In the last 24 hours 350" in said
+    assert "Empty 2026-11-30 in 12 days" in said
+    assert "Empty not in sight nobody asked in the last 24 hours" in text(nothing_yet())
+    assert "Empty now" in text(spent())
+
+
+@pytest.mark.parametrize(("left", "percent"), [(5.0, 100.0), (1.58769, 31.8), (0.0, 0.0)])
+def test_the_bar_shows_what_its_headline_says(left, percent):
+    top = render(overview(left=left, spent=5.0 - left)).partition('class="number"')[2]
+    assert f'<rect width="{percent}"' in top.partition("</svg>")[0]
+
+
+def test_what_needs_attention_is_told_first_and_only_then():
+    assert "cannot charge now. It answers 503: the disk of the ledger is almost full." in text(spent())
+    assert "have nothing left. bob: their" in text(
+        overview(clients=(client(), client("bob", answers_left=0)))
+    )
+    assert "133 requests came without one" in text(overview(refusals=(refusal("", "unauthorized", 133),)))
+    assert 'class="warn"' not in render(overview())
+
+
+def test_each_client_opens_to_what_it_asked_and_when():
+    page = str(Text(render(overview())))
+    one = page.partition("One by one")[2]
+    assert "alice : ε 0.500 left of 2" in one
+    assert "Answers left 400 In the last 24 hours 300 Empty 2026-11-19 (in 1 day)" in one
+    assert "2026-11-18 11:05:40: entry 4,998, question 0123456789ab , abstained" in one
+    assert "Refused 12 times, last 2026-11-18 10:56:40: budget_exceeded" in one
+
+
+def test_times_stand_on_everything_and_the_page_reloads_only_if_asked():
+    said = text(overview())
+    assert "As of 2026-11-18 11:06:40 UTC , serving since 2026-11-13" in said
+    assert "Load again , or every minute" in said
+    assert "Loaded again every minute. Stop that" in str(Text(render(overview(), every=60)))
+    assert "http-equiv" not in render(overview(), every=60)
+
+
+def test_the_run_and_the_service_add_up():
+    assert "With this service’s whole budget 7 at δ = 1.1e-05" in text(overview())
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        {**LABEL, "unit": "row"},
+        {**LABEL, "epsilon": None},
+        {**LABEL, "delta": None},
+        {**LABEL, "relation": "zero-out"},
+    ],
+)
+def test_what_does_not_add_up_is_not_added(label):
+    assert "whole budget" not in text(overview(label=label))
+
+
+def test_a_service_of_sampled_rows_claims_no_more_than_whether_somebody_is_there():
+    said = text(overview(relation="add-or-remove"))
+    assert "between any version of that person's data and none at all" in said.replace("’", "'")
+    assert "any two versions" not in said
+    assert "whole budget" not in said  # the run that made the teachers promises something else
+
+
+def test_a_lower_bound_of_the_run_is_rounded_down():
+    lower = {"epsilon": 0.41299, "confidence": 0.95}
+    assert "Epsilon, at least 0.412 (confidence 95 %)" in text(overview(label={**LABEL, "lower": lower}))
+    assert "Epsilon, at least not audited yet" in text(overview())
+
+
+def test_a_run_that_was_a_simulation_has_no_bound():
+    said = text(overview(label={**LABEL, "simulation": True, "epsilon": None, "delta": None}))
+    assert "nobody knows what the run gave away" in said
+    assert "Epsilon, at most infinite Delta not stated" in said
+    assert LABEL["claim"] not in said
+
+
+def test_a_bound_that_is_none_is_called_infinite():
+    assert "ε infinite used" in text(
+        overview(spent=float("inf"), left=0.0, history=((1, float("inf"), None),))
+    )
+
+
+# The drawing
+
+
+def drawn(seen: Overview) -> list[tuple[float, float]]:
+    """Entry and epsilon of each step, read back from the path."""
+    steps = re.findall(r"H([\d.]+)V([\d.]+)", DRAWING.search(render(seen))[1])
+    top = seen.epsilon * 1.04
+    return [(float(x) / 1000 * seen.ledger.entries, (1 - float(y) / 300) * top) for x, y in steps]
+
+
+def test_the_drawing_steps_where_the_history_does():
+    history = ((2, 1.0, None), (10, 1.5, None), (4_000, 2.25, None), (5_000, 3.0, None))
+    steps = drawn(overview(history=history, spent=3.0, left=2.0))
+    assert steps == [pytest.approx(point[:2], abs=0.3) for point in history]
+
+
+def test_no_point_lies_above_what_is_spent_by_now():
+    seen = overview(history=((2, 1.0, None), (4_000, 2.25, None), (5_000, 2.3, None)), spent=2.2, left=2.8)
+    assert [epsilon for _, epsilon in drawn(seen)] == pytest.approx([1.0, 2.2, 2.2], abs=0.01)
+    assert "2.3" not in text(seen)
+
+
+def test_a_long_history_is_thinned_and_keeps_its_end():
+    history = tuple((n, 3.41231 * (n / 10**6) ** 0.5, n) for n in range(1, 10**6 + 1))
+    steps = drawn(overview(history=history, ledger={"entries": 10**6}))
+    assert len(steps) < 400
+    assert steps[-1] == pytest.approx((10**6, 3.41231), abs=0.01)
+    assert all(eps == pytest.approx(3.41231 * (max(n, 0) / 10**6) ** 0.5, abs=0.12) for n, eps in steps)
+
+
+def test_the_drawing_is_told_to_those_who_cannot_see_it():
+    said = html.unescape(re.search(r'<desc id="says">([^<]*)', render(overview()))[1])
+    assert said.endswith("3.413 of 5 after all 5,000 entries.")
+    numbers = [Decimal(n) for n in re.findall(r"([\d.]+) after entry", said)]
+    assert numbers == sorted(numbers)
+    assert re.findall(r"after entry ([\d,]*\d)", said) == ["1,250", "2,500", "3,750"]
+
+
+@pytest.mark.parametrize("epsilon", [0.003, 0.5, 1.0, 3.7, 5.0, 10.0, 64.0, 99.0])
+def test_the_numbers_beside_the_drawing_are_few_and_end_at_the_budget(epsilon):
+    beside = re.search(r'<div class="beside"[^>]*>(.*?)</div>', render(overview(epsilon=epsilon)))[1]
+    values = [float(value) for value in re.findall(r">([\d.]+)</span>", beside)]
+    assert values[0] == 0.0
+    assert values[-1] == epsilon
+    assert 3 <= len(values) <= 7
+    gaps = [b - a for a, b in itertools.pairwise(values)]
+    assert all(gap > 0 for gap in gaps)
+    assert min(gaps) > 0.4 * max(gaps)
+
+
+# Bounds and safety
+
+
+def test_a_million_of_everything_is_a_page_like_any_other():
+    many = overview(
+        clients=tuple(client(f"client-{n}", spent=n / 1e6) for n in range(20_000)),
+        refusals=tuple(refusal(f"client-{n}", "too_fast", n) for n in range(20_000)),
+        costs=tuple(CostView(mechanism=f"GNMax(sigma={n})", epsilon=0.1, answers=1) for n in range(20_000)),
+        latest=tuple(answer(n) for n in range(20_000)),
+        history=tuple((n, n / 1e6, None) for n in range(1, 100_000)),
+    )
+    page = render(many)
+    assert len(page) < 150_000
+    assert "And 19,950 more, who spent less each" in str(Text(page))
+    assert page.count("<bdi>client-19999<") == 3
+
+
+def test_text_of_others_stays_text():
+    page = render(alarming())
+    tags = Text(page).tags
+    assert [tag for tag, _ in tags if tag in ("script", "img", "iframe", "object")] == []
+    assert [name for _, attrs in tags for name in attrs if name.startswith("on")] == []
+    assert "document.title='owned'" in html.unescape(page)
+
+
+def test_names_cannot_hide_what_they_are():
+    said = text(overview(clients=(client("a\u202eb\u200bc\nd"),)))
+    assert "a\\u202eb\\u200bc\\nd" in said
+
+
+def test_a_name_of_any_length_takes_a_line():
+    assert "w" * 79 + "…" in text(alarming())
+    assert "w" * 80 not in text(alarming())
+
+
+def test_headings_captions_and_regions_are_there_for_those_who_listen():
+    tags = Text(render(overview())).tags
+    names = [tag for tag, _ in tags]
+    assert names.count("h1") == names.count("main") == names.count("header") == names.count("footer") == 1
+    assert names.count("table") == names.count("caption") == 7
+    assert all(attrs.get("scope") in ("col", "row") for tag, attrs in tags if tag == "th")
+    ids = [attrs["id"] for _, attrs in tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    pointed = " ".join(attrs["aria-labelledby"] for _, attrs in tags if "aria-labelledby" in attrs).split()
+    pointed += [attrs["href"][1:] for tag, attrs in tags if tag == "a" and attrs["href"][0] == "#"]
+    assert set(pointed) <= set(ids)
+
+
+def test_nothing_is_asked_of_anybody_else():
+    tags = Text(render(overview())).tags
+    links = [attrs.get(name) for _, attrs in tags for name in ("src", "href", "action") if name in attrs]
+    assert {link for link in links if not link.startswith("#")} == {"data:,", "/", "/?every=60"}
+    assert not re.search(r"url\(|@import", render(overview()))

@@ -1,0 +1,71 @@
+"""A refusal follows from public costs alone: the fourth promise of docs/service.md."""
+
+from ostraka import GNMax
+from ostraka.voters.kinds import LinearTeachers
+from tests.serve.conftest import ONE, deploy, rows, serving
+
+
+def spent(tmp_path, saved, **caps) -> object:
+    """A service whose budget, or alice's, pays for one answer."""
+    price = saved.mechanism.curve().epsilon(1e-6)
+    return deploy(tmp_path, saved, **{"epsilon": 50.0, **{name: cap * price for name, cap in caps.items()}})
+
+
+def constant_headers(reply) -> list[tuple[str, str]]:
+    """The headers, without the time of day and without the random name of the request."""
+    return sorted(each for each in reply.headers.items() if each[0] not in {"date", "ostraka-request"})
+
+
+def test_refusals_depend_on_public_costs_alone(tmp_path, saved, monkeypatch):
+    worked = []
+    for kind, name in ((LinearTeachers, "counts"), (GNMax, "release")):
+        plain = getattr(kind, name)
+
+        def noted(self, *given, plain=plain, name=name, **how):
+            worked.append(name)
+            return plain(self, *given, **how)
+
+        monkeypatch.setattr(kind, name, noted)
+    X = rows(200, seed=5)
+    strength = saved.ensemble.vote(X).open().max(axis=1)
+    clear, close = X[strength.argmax()], X[strength.argmin()]
+    with serving(spent(tmp_path, saved, epsilon=1.05)) as service:
+        answered = service.label(key="first")
+        once = list(worked)
+        head = service.there.ledger.head
+        replies = []
+        for number, row in enumerate([clear, close, [8.0, 8.0, 8.0]]):
+            worked.clear()
+            replies.append(service.label(row, key=f"k{number}"))
+            assert worked == once, "as much work as for an answer"
+        assert answered.status_code == 200
+        assert {reply.status_code for reply in replies} == {402}
+        assert len({(reply.content, *constant_headers(reply)) for reply in replies}) == 1
+        assert service.there.ledger.head == head, "a refusal costs nothing"
+
+
+def test_a_spent_client_and_a_spent_dataset_are_refused_in_the_same_words(tmp_path, saved):
+    said = set()
+    price = saved.mechanism.curve().epsilon(1e-6)
+    for name, epsilon, cap in (("dataset", 1.05 * price, 20.0), ("client", 50.0, 1.05 * price)):
+        folder = tmp_path / name
+        folder.mkdir()
+        with serving(deploy(folder, saved, epsilon=epsilon, clients={"alice": cap})) as service:
+            service.label(key="first")
+            said.add(service.label([5.0, 5.0, 5.0], key="second").content)
+    assert len(said) == 1
+
+
+def test_a_question_asked_before_is_no_more_granted_than_a_new_one(tmp_path, saved):
+    with serving(spent(tmp_path, saved, epsilon=1.05)) as service:
+        assert service.label(key="k").status_code == 200
+        known, new = (service.label(row, key=f"k{row[0]}", who="bob") for row in (ONE, [7.0, 7.0, 7.0]))
+        assert known.status_code == new.status_code == 402
+        assert known.content == new.content
+
+
+def test_a_paid_answer_is_given_again_though_nothing_is_left(tmp_path, saved):
+    with serving(spent(tmp_path, saved, epsilon=1.05)) as service:
+        first = service.label(key="k")
+        assert service.label([7.0, 7.0, 7.0], key="other").status_code == 402
+        assert service.label(key="k").json() == first.json()

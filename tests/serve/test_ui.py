@@ -1,0 +1,396 @@
+"""``ostraka ui``: who may talk to the page, what a file may be called, and that a plan is spent once."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from importlib import resources
+
+import pytest
+
+from ostraka.data.budgets import Tables
+from ostraka.secure.server import Limits
+from ostraka.serve.ui import LEARN, ROUTES, Outlook
+from tests.serve.workbench import OWNER, Bench, link_of, visits
+
+
+@pytest.fixture(scope="module")
+def quiet():
+    """No forecasts: they have tests of their own."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Outlook, "run", lambda self: setattr(self, "done", True))
+        yield patched
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory, quiet):
+    """A page with two tables about which everything is said."""
+    folder = tmp_path_factory.mktemp("ui")
+    quiet.setenv("STAND_IN_LOG", str(folder / "log"))
+    one = Bench(folder)
+    one.first = one.open()
+    one.drop("private", "visits.csv", visits(1500))
+    one.drop("public", "others.csv", visits(600, seed=1))
+    one.say("/check", OWNER)
+    one.wait(lambda state: state["check"] and state["check"]["ready"])
+    yield one
+    one.close()
+
+
+def refused(reply):
+    status, _, body = reply
+    return status, json.loads(body)["code"]
+
+
+def test_the_link_works_once_and_gives_a_cookie_that_scripts_do_not_see(bench):
+    assert re.search(r"HttpOnly; SameSite=Strict$", bench.first["set-cookie"])
+    assert refused(bench.ask("GET", link_of(bench), without=("Cookie",))) == (403, "forbidden")
+    assert bench.ask("GET", link_of(bench))[0] == 200  # the browser that opened it loads it again
+    assert "set-cookie" not in {name.lower() for name in bench.ask("GET", "/")[1]}
+
+
+@pytest.mark.parametrize(("method", "path"), [*ROUTES, ("GET", "/ui.js"), ("GET", "/runs/001/student.skops")])
+@pytest.mark.parametrize("cookie", ["", "ostraka-1=x", "other"], ids=["none", "another port's", "wrong"])
+def test_without_the_cookie_nothing_is_served_or_read(bench, method, path, cookie):
+    before = bench.state()
+    cookie = f"ostraka-{bench.port}=wrong" if cookie == "other" else cookie
+    # a body of a gigabyte is announced and never sent: the refusal comes all the same
+    headers = {"Cookie": cookie, **({"Content-Length": str(1 << 27)} if method == "POST" else {})}
+    assert refused(bench.ask(method, path, headers=headers)) == (403, "forbidden")
+    assert bench.state() == before
+
+
+HOSTS = [
+    "evil.example",
+    "evil.example:{port}",
+    "127.0.0.1",
+    "127.0.0.1:1",
+    "127.0.0.1.evil.example:{port}",
+    "[::1]:{port}",
+]
+
+
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize(
+    ("method", "path"), [("GET", "/"), ("GET", "/state"), ("POST", "/spend"), ("POST", "/table")]
+)
+def test_another_name_of_this_machine_is_refused(bench, host, method, path):
+    """DNS rebinding: the page of a stranger's name that leads here."""
+    name = host.format(port=bench.port)
+    headers = {"Host": name, **({"Origin": f"http://{name}"} if method == "POST" else {})}
+    assert refused(bench.ask(method, path, headers=headers)) == (421, "wrong_host")
+
+
+def test_a_key_is_not_used_up_by_another_name(tmp_path, quiet):
+    one = Bench(tmp_path)
+    assert refused(one.ask("GET", link_of(one), headers={"Host": f"evil.example:{one.port}"})) == (
+        421,
+        "wrong_host",
+    )
+    assert refused(one.ask("GET", "/?key=")) == refused(one.ask("GET", "/?key=%C3%A9")) == (403, "forbidden")
+    one.open()
+    one.close()
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "https://{host}", "http://127.0.0.1:1", ""]
+)
+@pytest.mark.parametrize("path", [path for method, path in ROUTES if method == "POST"])
+def test_a_message_from_another_page_is_refused(bench, origin, path):
+    before = bench.state()
+    assert refused(bench.ask("POST", path, {}, headers={"Origin": origin.format(host=bench.host)})) == (
+        403,
+        "wrong_origin",
+    )
+    assert refused(bench.ask("POST", path, {}, without=("Origin",))) == (403, "wrong_origin")
+    assert refused(bench.ask("POST", path, {}, headers={"Sec-Fetch-Site": "cross-site"})) == (
+        403,
+        "wrong_origin",
+    )
+    assert bench.state() == before
+
+
+def test_another_page_reads_nothing(bench):
+    for site in ("cross-site", "same-site"):
+        assert refused(bench.ask("GET", "/state", headers={"Sec-Fetch-Site": site})) == (403, "wrong_origin")
+    assert refused(bench.ask("GET", "/state", headers={"Origin": "http://evil.example"})) == (
+        403,
+        "wrong_origin",
+    )
+    assert "access-control-allow-origin" not in {name.lower() for name in bench.ask("GET", "/state")[1]}
+
+
+NAMES = [
+    "../x.csv",
+    "..%2Fx.csv",
+    "a/b.csv",
+    "a%5Cb.csv",
+    "%2Fetc%2Fx.csv",
+    ".x.csv",
+    "x%00.csv",
+    "x%0A.csv",
+    "x.npz",
+    "x.py",
+    "",
+    "C:x.csv",
+    "x" * 200 + ".csv",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_is_never_a_path(bench, name):
+    before = sorted(bench.app.folder.rglob("*"))
+    status, code = refused(bench.ask("POST", f"/table?role=private&name={name}", b"a,b\n1,2\n"))
+    assert (status, code) in {(400, "bad_name"), (400, "bad_kind")}
+    assert sorted(bench.app.folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize("query", ["role=own&name=x.csv", "name=x.csv", "role=..&name=x.csv"])
+def test_a_table_is_private_or_public(bench, query):
+    assert refused(bench.ask("POST", f"/table?{query}", b"a,b\n1,2\n")) == (400, "bad_role")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/runs/001/ledger.sqlite.secret",
+        "/runs/../log",
+        "/runs/001/../002.json",
+        "/runs/001/..%2F..%2Flog",
+        "/runs/x/student.skops",
+        "/runs//student.skops",
+        "/runs/001/",
+        "/../etc/passwd",
+    ],
+)
+def test_of_a_run_only_named_files_are_served(bench, path):
+    (bench.app.folder / "runs" / "001").mkdir(exist_ok=True)
+    (bench.app.folder / "runs" / "001" / "ledger.sqlite.secret").write_text("secret")
+    assert refused(bench.ask("GET", path)) == (404, "not_found")
+    shutil.rmtree(bench.app.folder / "runs" / "001")
+
+
+def test_copies_are_for_their_owner_alone(bench):
+    for path in (bench.app.folder, *bench.app.folder.rglob("*")):
+        written_by_learn = "runs" in path.relative_to(bench.app.folder).parent.parts
+        assert path.stat().st_mode & 0o077 == 0 or written_by_learn, path
+
+
+def test_the_page_loads_nothing_from_elsewhere_and_runs_no_script_but_its_own(bench):
+    policy = bench.first["content-security-policy"]
+    assert {"default-src 'none'", "script-src 'self'", "frame-ancestors 'none'"} <= set(policy.split("; "))
+    assert "unsafe" not in policy
+    texts = [
+        (resources.files("ostraka") / "templates" / name).read_text()
+        for name in ("ui.html.j2", "ui.js", "ui.css")
+    ]
+    addresses = {url for text in texts for url in re.findall(r"https?://[^\"' ]+", text)}
+    assert addresses == {"http://www.w3.org/2000/svg"}  # the name of a language, which is not loaded
+    assert not re.search(r"innerHTML|insertAdjacent|eval\(|style=\"|onclick", "".join(texts))
+
+
+def test_too_large_a_file_is_refused_before_it_is_sent(tmp_path, quiet):
+    one = Bench(tmp_path, limits=Limits(most_body=1000))
+    one.open()
+    reply = one.ask("POST", "/table?role=private&name=x.csv", headers={"Content-Length": "1001"})
+    assert refused(reply) == (413, "too_large")
+    # in pieces without a length: refused where it becomes too large
+    body = b"".join(b"100\r\n%s\r\n" % (b"x" * 256) for _ in range(5)) + b"0\r\n\r\n"
+    reply = one.ask(
+        "POST",
+        "/table?role=private&name=x.csv",
+        body,
+        headers={"Transfer-Encoding": "chunked", "Content-Length": "0"},
+        without=("Content-Length",),
+    )
+    assert reply[0] in {400, 413}
+    assert one.state()["tables"]["private"] is None
+    assert refused(one.ask("POST", "/spend", b"x" * 70_000)) == (413, "too_large")
+    one.close()
+
+
+def test_two_tabs_that_spend_at_once_spend_once(bench):
+    ticket = bench.planned()
+    n_before = len(bench.commands())
+    (bench.log.parent / "wait").touch()
+    replies = []
+    tabs = [
+        threading.Thread(target=lambda: replies.append(bench.ask("POST", "/spend", {"ticket": ticket})[0]))
+        for _ in range(8)
+    ]
+    for tab in tabs:
+        tab.start()
+    for tab in tabs:
+        tab.join()
+    assert sorted(replies) == [200] + [409] * 7
+    assert refused(bench.ask("POST", "/plan", {"way": "counts", "epsilon": 1.0})) == (409, "busy")
+    assert refused(bench.ask("POST", "/table?role=private&name=x.csv", b"a\n1\n")) == (409, "busy")
+    (bench.log.parent / "wait").unlink()
+    state = bench.wait(lambda state: state["release"]["status"] == "done")
+    spent = [words for words in bench.commands()[n_before:] if "--yes" in words]
+    assert len(spent) == 1
+    assert refused(bench.ask("POST", "/spend", {"ticket": ticket})) == (409, "spent_or_old")
+    files = {file["name"]: file["owner"] for file in state["runs"][-1]["files"]}
+    assert files["student.skops"] is files["ledger.sqlite"] is files["report-public.html"] is False
+    assert files["report.html"] is files["result.json"] is True
+    run = state["release"]["name"]
+    status, headers, body = bench.ask("GET", f"/runs/{run}/report-public.html")
+    assert (status, body) == (200, b"<script>alert(1)</script>public")
+    policy = {name.lower(): value for name, value in headers.items()}["content-security-policy"]
+    assert policy.startswith("default-src 'none'; style-src")  # what a report holds is never run
+    kept = {name.lower(): value for name, value in bench.ask("GET", f"/runs/{run}/student.skops")[1].items()}
+    assert kept["content-disposition"] == 'attachment; filename="student.skops"'
+
+
+def test_what_is_typed_is_what_the_check_ends_with_at_the_chosen_price(bench):
+    ticket = bench.planned(way="argmax", epsilon=2)
+    asked = bench.commands()[-1]
+    private, public = bench.app.tables.values()
+    assert asked[:4] == ["learn", str(private), "--label", "ill"]
+    assert asked[asked.index("--public") + 1] == str(public)
+    assert "--rows-are-people" in asked
+    assert "--yes" not in asked
+    assert asked[asked.index("--epsilon") :] == [
+        *(
+            "--epsilon",
+            "2",
+            "--way",
+            "argmax",
+            "--out",
+            str(bench.app.folder / "runs" / bench.state()["release"]["name"]),
+        ),
+        *("--ledger", str(bench.app.folder / "ostraka-ledgers")),
+    ]
+    bench.planned(way="filter", epsilon=4)
+    assert refused(bench.ask("POST", "/spend", {"ticket": ticket})) == (
+        409,
+        "spent_or_old",
+    )  # of the plan before
+    ticket = bench.state()["release"]["ticket"]
+    bench.say("/check", {"holdout": False})  # another look: the plan may no longer be what is seen
+    bench.wait(lambda state: not state["busy"])
+    assert refused(bench.ask("POST", "/spend", {"ticket": ticket})) == (409, "spent_or_old")
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"epsilon": 3.0},
+        {"epsilon": -1.0},
+        {"way": "labels"},
+        {"way": "--yes"},
+        {"epsilon": "1"},
+        {"epsilon": True},
+        {"more": 1},
+        {"run": "../x"},
+        {"run": "999"},
+    ],
+)
+def test_a_choice_that_the_page_does_not_offer_is_refused(bench, choice):
+    status, _, _ = bench.ask("POST", "/plan", {"way": "counts", "epsilon": 1.0} | choice)
+    assert status in {400, 404}
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"ticket": 1}', b'{"ticket": ""}'])
+def test_a_ticket_is_needed(bench, body):
+    assert bench.ask("POST", "/spend", body)[0] in {400, 409}
+
+
+def test_nothing_is_planned_before_it_is_said_who_is_protected(tmp_path, quiet, monkeypatch):
+    monkeypatch.setenv("STAND_IN_LOG", str(tmp_path / "log"))
+    one = Bench(tmp_path)
+    one.open()
+    plan = {"way": "counts", "epsilon": 1.0}
+    answers = [one.ask("POST", "/plan", plan)]
+    one.drop("private", "visits.csv", visits(1500))
+    for said in ({"label": "ill"}, {"rows_are_people": True}):
+        one.say("/check", said)
+        answers.append(one.ask("POST", "/plan", plan))
+    assert [refused(answer)[0] for answer in answers] == [409, 409, 409]
+    errors = [json.loads(answer[2])["error"] for answer in answers]
+    for error, words in zip(errors, ("drop a table", "say who is protected", "public rows"), strict=True):
+        assert words in error
+    one.say("/check", {"holdout": True})
+    one.planned()
+    assert "--holdout" in one.commands()[-1]
+    one.close()
+
+
+def test_a_table_that_cannot_be_read_is_told_without_a_cell_of_it(tmp_path, quiet):
+    one = Bench(tmp_path)
+    one.open()
+    one.drop("private", "visits.xlsx", b"PK secret-cell")
+    state = one.wait(lambda state: state["error"])
+    assert "secret-cell" not in json.dumps(state)
+    one.drop("private", "visits.csv", visits(200))  # it goes on
+    assert one.wait(lambda state: state["check"])["error"] == ""
+    one.close()
+
+
+def test_a_run_that_was_stopped_goes_on_with_its_own_words(bench):
+    ticket = bench.planned()
+    run = bench.state()["release"]["name"]
+    (bench.log.parent / "wait").touch()
+    bench.say("/spend", {"ticket": ticket})
+    bench.wait(lambda state: "rows voted" in state["release"]["lines"])
+    assert bench.say("/stop")["release"]["status"] == "stopped"
+    (bench.log.parent / "wait").unlink()
+    state = bench.wait(lambda state: state["release"]["seconds"] >= 0 and state["runs"][-1]["name"] == run)
+    assert state["runs"][-1]["finished"] is False
+    words = bench.commands()[-1]
+    bench.say("/plan", {"run": run})
+    bench.wait(lambda state: state["release"]["status"] == "planned")
+    assert [*bench.commands()[-1], "--yes"] == words
+    shutil.rmtree(bench.app.folder / "runs" / run)
+
+
+def test_the_command_prints_a_link_that_works(tmp_path):
+    """In a process of its own, which Ctrl-C ends."""
+    words = [
+        sys.executable,
+        "-c",
+        "from ostraka.cli import main; main()",
+        "ui",
+        "--folder",
+        str(tmp_path / "ui"),
+    ]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        link = process.stdout.readline().strip()
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?key=[\w-]{43}", link)
+        import urllib.request
+
+        with urllib.request.urlopen(link) as reply:
+            assert b"Learn from private data" in reply.read()
+        process.send_signal(2)
+        assert process.wait(60) == 0
+
+
+@pytest.mark.slow  # two processes of ``ostraka learn``; the stand-in of the tests above is quick
+def test_a_plan_is_spent_by_learn_itself_and_charged_to_the_ledger_of_the_table(tmp_path, quiet):
+    one = Bench(tmp_path, learn=LEARN)
+    one.open()
+    one.drop("private", "visits.csv", visits(1500))
+    one.drop("public", "others.csv", visits(600, seed=1))
+    one.say("/check", OWNER)
+    ticket = one.planned()
+    assert any("epsilon at most 1 at delta" in line for line in one.state()["release"]["lines"])
+    ledgers = Tables(one.app.folder / "ostraka-ledgers")
+    assert ledgers.accounts() == []  # a plan spends nothing
+    one.say("/spend", {"ticket": ticket})
+    state = one.wait(lambda state: state["release"]["status"] not in {"running", "planned"})
+    assert state["release"]["status"] == "done", state["release"]["lines"]
+    [account] = ledgers.accounts()
+    spent = account.spent("row")
+    assert 0.9 < spent.epsilon <= 1
+    assert spent.releases == 1
+    [run] = state["runs"]
+    assert {"student.skops", "ledger.sqlite", "report-public.html"} <= {file["name"] for file in run["files"]}
+    assert run["claim"].startswith("ε ≤ 1. Whatever anyone believed about one row beforehand")
+    # the same rows dropped again are the same table: the plan says what was released before
+    one.drop("private", "again.csv", visits(1500))
+    one.say("/check", OWNER)
+    one.planned(epsilon=2.0)
+    assert any("released before from this table" in line for line in one.state()["release"]["lines"])
+    one.close()

@@ -1,0 +1,245 @@
+"""Answers over HTTP: charged to the client before a document is read, once, at a pace that is public."""
+
+import asyncio
+import json
+import time
+
+import numpy as np
+import pytest
+
+from ostraka import Budget, Ledger
+from ostraka.cli import main
+from ostraka.secure.server import Request
+from ostraka.serve import server
+from ostraka.serve.keys import Keyring
+from ostraka.serve.writing import ROUTES, WritingApplication
+from ostraka.text import Writer, models, saved
+from tests.serve.conftest import PEPPER, client, running
+from tests.text.conftest import Asked
+
+NOTES = ["the plot is warm", "the acting is dull", "the plot is dull"] * 6
+PACE = 0.05
+
+
+@pytest.fixture
+def service(tmp_path):
+    """A service with the clients alice and bob, and an owner; service.ask(key of a client, question)."""
+    keyring = Keyring(tmp_path / "keys.json", PEPPER)
+    keys = {name: keyring.add(name, role="client", epsilon=25.0) for name in ("alice", "bob")}
+    keys["olga"] = keyring.add("olga", role="owner")
+    made = []
+
+    def make(**settings):
+        writer = Writer(Asked(), classes=["note"], n_tokens=3, epsilon=10.0, store=tmp_path / "store")
+        writer.fit(NOTES, ["note"] * len(NOTES))
+        budget = None if made else Budget(epsilon=40.0, delta=1e-5, adaptive=False)
+        ledger = Ledger(tmp_path / "ledger", budget=budget)
+        made.append((writer, ledger))
+        app = WritingApplication(
+            writer,
+            ledger,
+            keyring,
+            **{"retrieve": 4, "at": 0.6, "pace": PACE, "rate": 1e6, "burst": 99} | settings,
+        )
+        return app, writer.model, ledger, keys
+
+    yield make
+    for writer, ledger in made:
+        writer.close()
+        ledger.close()
+
+
+def sent(key, question="is the plot warm", *, name="once", method="POST", path="/v1/write", **changes):
+    headers = {b"authorization": b"Bearer " + key.encode(), b"content-type": b"application/json"}
+    body = changes.get("body", json.dumps({"question": question}).encode())
+    headers[b"idempotency-key"] = name.encode()
+    return Request(method=method, path=path, headers=headers, body=body)
+
+
+def replies(app, *requests):
+    """The replies to requests one after the other, in one event loop."""
+
+    async def talk():
+        got = []
+        for request in requests:
+            app.admit(request)
+            got.append(await app.reply(request))
+        await app.close()
+        return got
+
+    return [(reply.status, json.loads(reply.body)) for reply in asyncio.run(talk())]
+
+
+def test_an_answer_is_paid_by_its_client_before_it_is_written_and_once(service):
+    app, model, ledger, keys = service()
+    first, again, other, poor, late = replies(
+        app,
+        sent(keys["alice"]),
+        sent(keys["alice"]),
+        sent(keys["bob"], name="bobs"),  # the same question: the client pays, the ledger does not
+        sent(keys["alice"], "is the acting dull", name="second"),
+        sent(keys["alice"], "was the plot fine", name="third"),
+    )
+    assert first[0] == again[0] == other[0] == poor[0] == 200
+    assert first == again
+    assert other[1]["text"] == first[1]["text"]
+    assert late[0] == 402
+    assert late[1]["code"] == "budget_exceeded"
+    assert 10 < ledger.epsilon() <= 20
+    spent = {account.name: account.spent for account in ledger.accounts()}
+    assert 9.9 < spent["bob"] < spent["alice"] <= 20
+    asked = [prompts for prompts, _ in model.calls if len(prompts) > 1]
+    assert asked
+    assert not any("was the plot fine" in prompt for prompts in asked for prompt in prompts)
+
+
+def test_a_service_that_starts_again_gives_the_same_answer_at_no_price(service):
+    app, _, ledger, keys = service()
+    [first] = replies(app, sent(keys["alice"]))
+    ledger.close()
+    app, model, ledger, _ = service()
+    [again] = replies(app, sent(keys["alice"]))
+    assert again == first
+    assert {len(prompts) for prompts, _ in model.calls} == {1}
+    assert ledger.epsilon() <= 10
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "code"),
+    [
+        ({"key": "ostraka_nobody"}, 401, "unauthorized"),
+        ({"who": "olga"}, 403, "forbidden"),
+        ({"path": "/v1/label"}, 404, "not_found"),
+        ({"method": "GET"}, 405, "bad_method"),
+        ({"name": ""}, 400, "bad_key"),
+        ({"body": b'{"question": ""}'}, 400, "bad_schema"),
+        ({"body": b'{"question": "a", "at": 0}'}, 400, "bad_schema"),
+        ({"body": b"["}, 400, "bad_json"),
+    ],
+)
+def test_requests_that_are_refused_cost_nothing(service, change, status, code):
+    app, model, ledger, keys = service()
+    key = change.pop("key", None) or keys[change.pop("who", "alice")]
+    [(got, body)] = replies(app, sent(key, **change))
+    assert (got, body["code"]) == (status, code)
+    assert not model.calls
+    assert ledger.epsilon() == 0
+
+
+def test_a_key_is_for_one_question_and_a_failure_tells_nothing(service, caplog):
+    app, model, _, keys = service()
+    model.next_tokens = lambda *_, **__: (_ for _ in ()).throw(ValueError("canary the plot is warm"))
+    [failed] = replies(app, sent(keys["alice"]))
+    assert failed[0] == 500
+    assert "canary" not in json.dumps(failed) + caplog.text
+    app, *_ = service()
+    good, conflict = replies(app, sent(keys["alice"]), sent(keys["alice"], "another"))
+    assert (good[0], conflict[0], conflict[1]["code"]) == (200, 409, "key_conflict")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_answers_and_failures_leave_at_whole_steps_of_the_pace(service, fails):
+    app, model, _, keys = service(pace=0.5)
+    usual = model.next_tokens
+    model.next_tokens = lambda prompts, *rest, **more: (
+        usual(prompts, *rest, **more) if len(prompts) == 1 or not fails else 1 / 0  # once documents are read
+    )
+    start = time.monotonic()
+    [(status, _)] = replies(app, sent(keys["alice"]))
+    assert status == (500 if fails else 200)
+    assert time.monotonic() - start >= 0.5
+
+
+def test_a_client_sees_its_own_budget(service):
+    app, _, _, keys = service()
+    _, (_, mine) = replies(app, sent(keys["alice"]), sent(keys["alice"], method="GET", path="/v1/budget"))
+    assert (mine["client"], mine["epsilon"]) == ("alice", 25.0)
+    assert 9.9 < mine["spent"] <= 10.0
+    assert np.isclose(mine["left"], 25 - mine["spent"], rtol=0.2)
+
+
+def typed(*words, code=0):
+    with pytest.raises(SystemExit) as left:
+        main([str(word) for word in words])
+    assert left.value.code == code
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch, capsys):
+    """A folder of documents as the command line keeps it, and alice's key."""
+    for place in (models, saved):
+        monkeypatch.setattr(place, "open_model", lambda name, n_threads: Asked())
+    monkeypatch.setenv("OSTRAKA_PEPPER", PEPPER.hex())
+    table, run = tmp_path / "notes.csv", tmp_path / "run"
+    table.write_text("\n".join(["note", *NOTES]))
+    (tmp_path / "tiny.gguf").touch()
+    monkeypatch.chdir(tmp_path)
+    settings = ["--text", "note", "--model", "tiny.gguf", "--tokens", "3", "--epsilon", "10", "--out", run]
+    typed("write", table, *settings, "--keep-documents", "--retrieve", "4", "--near", "0.6")
+    assert "for the owner alone" in capsys.readouterr().out
+    typed("keys", "add", run, "alice", "--epsilon", "15", "--json")
+    return run, json.loads(capsys.readouterr().out)["key"]
+
+
+def test_kept_documents_are_served_over_http_and_what_is_refused_is_said_as_by_other_services(
+    kept, monkeypatch, capsys
+):
+    run, key = kept
+    assert (run / "documents" / saved.FILE).stat().st_mode & 0o077 == 0
+    model = json.loads((run / "documents" / saved.FILE).read_text())["model"]
+    assert model == str(run.resolve().with_name("tiny.gguf"))  # wherever the service is started
+    keys = (run / "service").rename(run / "keys")
+    typed("serve", run, "--epsilon", "30", "--delta", "1e-5", "--check", "--json")
+    assert (run / "service").stat().st_mode & 0o777 == 0o700
+    for file in keys.iterdir():
+        file.rename(run / "service" / file.name)
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["documents"], facts["unit"], facts["left"]) == (len(NOTES), "document", 30.0)
+    apps = []
+    monkeypatch.setattr(server, "run", lambda app, **_: apps.append(app))
+    typed("serve", run, "--pace", "0.05")
+    said = capsys.readouterr().err
+    assert "epsilon 30 of 30 is left" in said
+    assert "plot" not in said
+    with running(apps[0]) as (url, *_), client(url, {"authorization": f"Bearer {key}"}) as http:
+        ask = {"headers": {"idempotency-key": "once"}, "json": {"question": "is the plot warm"}}
+        first, again = http.post("/v1/write", **ask), http.post("/v1/write", **ask)
+        assert first.status_code == 200
+        assert first.json() == again.json()
+        assert set(first.json()) == {"text", "receipt"}
+        left = http.get("/v1/budget").json()["left"]
+        assert 0 <= left - float(first.headers["ostraka-left"]) < 1e-6  # rounded down
+        assert 4.99 < left < 5.1
+        late = http.post(
+            "/v1/write", headers={"idempotency-key": "two"}, json={"question": "is the acting dull"}
+        )
+        assert (late.status_code, late.json()["code"]) == (402, "budget_exceeded")
+        assert late.headers["ostraka-left"] == first.headers["ostraka-left"]
+        assert set(late.json()) == {"ok", "code", "error"}
+        document = http.get("/openapi.json").json()
+        assert {
+            (method.upper(), path) for path, methods in document["paths"].items() for method in methods
+        } == {(route.method, route.path) for route in ROUTES}
+        assert document["components"]["schemas"]["Question"]["required"] == ["question"]
+        assert {"402", "409", "429", "503"} < set(document["paths"]["/v1/write"]["post"]["responses"])
+        assert "/v1/write" in http.get("/docs").text
+
+
+@pytest.mark.parametrize(
+    "more", [("--sigma", "3"), ("--shared", "--db", "postgresql://x"), ("--two-owners",)]
+)
+def test_options_of_teachers_are_refused_for_documents(kept, capsys, more):
+    typed("serve", kept[0], "--epsilon", "30", "--delta", "1e-5", *more, code=2)
+    assert "is for teachers" in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_documents_that_others_can_read_or_that_are_damaged_are_refused_without_being_quoted(kept, capsys):
+    file = kept[0] / "documents" / saved.FILE
+    file.write_text(file.read_text().replace('"retrieve"', '"plot"'))
+    typed("serve", kept[0], "--epsilon", "30", "--delta", "1e-5", code=2)
+    told = capsys.readouterr().err
+    assert "--keep-documents" in told
+    assert "warm" not in told
+    file.chmod(0o644)
+    typed("serve", kept[0], "--epsilon", "30", "--delta", "1e-5", code=2)
+    assert "chmod 600" in capsys.readouterr().err
