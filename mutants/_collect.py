@@ -218,7 +218,7 @@ MUTANTS = [
         "secure/dealer.py",
         "            secret = self._offered.setdefault(opening, new_secret())",
         "            secret = self._offered[opening] = new_secret()",
-        "voters/test_secret_parties.py::test_copies_of_openings_change_no_round_that_is_open",
+        "parties/test_secret_parties.py::test_copies_of_openings_change_no_round_that_is_open",
     ),
     Mutant(
         "a question may state less than all rounds cost",

@@ -8,10 +8,10 @@ __all__ = ["MUTANTS"]
 
 _ROUNDS = "secure/rounds.py"
 _PAD = "return words(Stream(key), sizes.n_rows, sizes.n_features)"
-_BY = "voters/test_secret_roles.py::"
+_BY = "parties/test_secret_roles.py::"
 _VIEW = _BY + "test_a_party_sees_what_its_simulator_draws_whatever_the_question"
 
-_ARGMAX = "voters/test_secret_argmax.py::"
+_ARGMAX = "parties/test_secret_argmax.py::"
 _PRICE = "core/mechanisms/test_skellam_argmax.py::"
 
 MUTANTS = [

@@ -12,7 +12,7 @@ from ostraka.secure.keys import Identity
 from ostraka.secure.rounds import PartyError
 from ostraka.voters import Party, PartyEnsemble
 from tests.cli.terminal import typed
-from tests.voters.hidden_rounds import MODELS, data_of
+from tests.parties.hidden_rounds import MODELS, data_of
 
 PATIENCE = 120  # seconds for a process on a busy machine
 RUN = "from ostraka.cli import main; main()"

@@ -13,8 +13,8 @@ from ostraka.secure.agreement import Agreement, SecretQuestions
 from ostraka.secure.keys import Identity
 from ostraka.secure.rounds import DEALER, HOLDER, PartyError
 from ostraka.secure.two_party import Blank, Sent, Stream, argmax_pads, small, words
-from tests.voters.hidden_rounds import MODELS, data_of, flipped, material_flipped, secret_parties, tapped
-from tests.voters.test_secret_roles import HIGH, LOW, N_ROWS, looks_drawn
+from tests.parties.hidden_rounds import MODELS, data_of, flipped, material_flipped, secret_parties, tapped
+from tests.parties.test_secret_roles import HIGH, LOW, N_ROWS, looks_drawn
 
 ROWS = np.random.default_rng(1).uniform(0, 1, (7, 2))
 FIRST, OTHER = "party-1", "party-2"  # the first holds the sum

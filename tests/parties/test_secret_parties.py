@@ -15,7 +15,7 @@ from ostraka.secure.keys import Identity
 from ostraka.secure.rounds import DEALER, PartyError
 from ostraka.serve.answering import require_servable
 from ostraka.voters import SavedTeachers
-from tests.voters.hidden_rounds import MODELS, data_of, flipped, material_flipped, secret_parties, tapped
+from tests.parties.hidden_rounds import MODELS, data_of, flipped, material_flipped, secret_parties, tapped
 
 ROWS = np.random.default_rng(1).uniform(0, 1, (7, 2))
 VERBS = {0: ["join", "ask", "vote"], 4: ["join", "ask", "layer", "vote"]}

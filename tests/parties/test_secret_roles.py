@@ -19,7 +19,7 @@ from ostraka.secure.keys import exchange_secret
 from ostraka.secure.rounds import DEALER, AskerKeys, PartyError
 from ostraka.secure.two_party import Sent, Sizes, Stream, model_pads
 from tests.false_alarm import FALSE_ALARM
-from tests.voters.hidden_rounds import secret_parties, tapped
+from tests.parties.hidden_rounds import secret_parties, tapped
 
 N_ROWS = 4000
 LOW, HIGH = np.zeros((N_ROWS, 2)), np.ones((N_ROWS, 2))
