@@ -1,4 +1,4 @@
-"""Games about canaries in one training, whose epsilon is known."""
+"""Divergences of laws, and games about canaries in one training, whose epsilon is known."""
 
 import math
 
@@ -9,6 +9,17 @@ from ostraka.scores import Scores
 from tests.false_alarm import FALSE_ALARM
 
 DELTA = 1e-5
+
+
+def divergence(p, q, order):
+    """Rényi's, of the first law from the second; outcomes that the first has not add nothing."""
+    with np.errstate(divide="ignore"):
+        terms = order * np.log(p) + (1 - order) * np.log(q)
+    return np.logaddexp.reduce(np.where(p > 0, terms, -np.inf), axis=None) / (order - 1)
+
+
+def larger(p, q, order):
+    return max(divergence(p, q, order), divergence(q, p, order))
 
 
 def game(n, guesses, right):

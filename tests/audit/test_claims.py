@@ -28,39 +28,38 @@ def test_a_sound_mechanism_is_consistent(mechanism, votes, neighbour):
     assert all(0 < m.lower <= m.exact <= m.upper for m in found.measures)
 
 
-def shifted(sigma):
-    """Answers of a mechanism with another sigma than the audited one."""
-    return lambda world: sample_outcomes(
-        GNMax(sigma=sigma), world, trials=400_000, rng=np.random.default_rng(2)
-    )
-
-
 @pytest.mark.parametrize(
-    ("sigma", "words"), [(1.0, "promise is broken"), (1.9, "promise is broken"), (2.1, "outcome map")]
+    ("sigma", "trials", "verdict", "words"),
+    [
+        (1.0, 400_000, "violated", "promise is broken"),
+        (1.9, 400_000, "violated", "promise is broken"),
+        (2.1, 400_000, "violated", "outcome map"),
+        (2.0, 2_000, "inconclusive", "take more trials"),
+    ],
 )
-def test_other_noise_than_priced_is_a_violation(sigma, words):
-    found = audit_mechanism(GNMax(sigma=2.0), VOTES, NEIGHBOUR, trials=400_000, sample=shifted(sigma))
-    assert found.verdict == "violated"
+def test_other_noise_than_priced_is_a_violation_and_too_few_trials_say_so(sigma, trials, verdict, words):
+    def sample(world):
+        return sample_outcomes(GNMax(sigma=sigma), world, trials=trials, rng=np.random.default_rng(2))
+
+    found = audit_mechanism(GNMax(sigma=2.0), VOTES, NEIGHBOUR, trials=trials, sample=sample)
+    assert found.verdict == verdict
     assert words in found.sentence
 
 
-def test_too_few_trials_are_inconclusive():
-    found = audit_mechanism(GNMax(sigma=2.0), VOTES, NEIGHBOUR, trials=2_000, rng=np.random.default_rng(1))
-    assert found.verdict == "inconclusive"
-    assert "take more trials" in found.sentence
-
-
 @pytest.mark.parametrize(
-    "neighbour", [VOTES, [12, 14, 10, 8, 6], [13, 13, 9, 9, 6], [14, 12, 10, 8], [13, 11, 10, 8, 6]]
+    ("neighbour", "orders", "words"),
+    [
+        (VOTES, (2.0,), "neighbour"),
+        ([12, 14, 10, 8, 6], (2.0,), "neighbour"),
+        ([13, 13, 9, 9, 6], (2.0,), "neighbour"),
+        ([14, 12, 10, 8], (2.0,), "neighbour"),
+        ([13, 11, 10, 8, 6], (2.0,), "neighbour"),
+        (NEIGHBOUR, (2.0001,), r"2\.0001"),
+    ],
 )
-def test_only_neighbours_are_audited(neighbour):
-    with pytest.raises(ValueError, match="neighbour"):
-        audit_mechanism(GNMax(sigma=2.0), VOTES, neighbour, trials=10)
-
-
-def test_orders_are_those_of_the_curve():
-    with pytest.raises(ValueError, match=r"2\.0001"):
-        audit_mechanism(GNMax(sigma=2.0), VOTES, NEIGHBOUR, trials=10, orders=(2.0001,))
+def test_only_neighbours_are_audited_at_orders_of_the_curve(neighbour, orders, words):
+    with pytest.raises(ValueError, match=words):
+        audit_mechanism(GNMax(sigma=2.0), VOTES, neighbour, trials=10, orders=orders)
 
 
 def test_sampling_counts_every_answer_also_on_several_cores():

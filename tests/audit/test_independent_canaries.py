@@ -133,11 +133,6 @@ def test_which_of_equally_sure_guesses_are_made_is_drawn_by_lot():
     assert np.mean(found) < 0.6
 
 
-def test_without_a_curve_all_are_guessed():
-    with pytest.raises(ValueError, match="without guesses unless a curve is claimed"):
-        one_run_lower_bound(gaussian_game(1.0, 200, seed=0), delta=DELTA, independent=True, guesses=50)
-
-
 def test_games_that_depend_on_one_another_are_not_for_the_independent_bound():
     """Once in twenty runs everything is told: (0, 1/20)-DP, which the usual bound keeps and this one not."""
     n, coins = 1000, np.random.default_rng(0).random(1000) < 0.5

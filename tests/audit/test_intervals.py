@@ -1,5 +1,7 @@
 """Intervals against other people's code and against their promise; each end errs outwards."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -9,6 +11,14 @@ from ostraka.audit import intervals
 
 TRIALS = 400
 HITS = np.array([0, 1, 17, 200, 399, 400])
+HITS_OF_ALL = np.arange(TRIALS + 1)
+
+
+def bernstein(error):
+    share = HITS_OF_ALL / TRIALS
+    return intervals.empirical_bernstein(
+        share, share * (TRIALS - HITS_OF_ALL) / (TRIALS - 1), TRIALS, error=error
+    )
 
 
 def test_clopper_pearson_is_statsmodels_and_errs_outwards():
@@ -19,48 +29,31 @@ def test_clopper_pearson_is_statsmodels_and_errs_outwards():
     assert (high >= want[1]).all()
 
 
-@pytest.mark.parametrize("p", [0.001, 0.03, 0.5, 0.97])
-def test_each_end_of_clopper_pearson_is_wrong_at_most_as_often_as_said(p):
-    # no sampling: the binomial probabilities of all the results whose interval misses p
-    hits = np.arange(TRIALS + 1)
-    low, high = intervals.clopper_pearson(hits, TRIALS, error=0.05)
-    mass = scipy.stats.binom.pmf(hits, TRIALS, p)
-    assert mass[low > p].sum() <= 0.05
-    assert mass[high < p].sum() <= 0.05
-
-
 def test_clopper_pearson_is_no_wider_than_it_must_be():
     # one hit more at the lower end, and the error is more than allowed
     low, _ = intervals.clopper_pearson(HITS[1:], TRIALS, error=0.05)
     np.testing.assert_allclose(scipy.stats.binom.sf(HITS[1:] - 1, TRIALS, low), 0.05, rtol=1e-6)
 
 
+def wrong_at_some_time(interval, p, steps=300):
+    """Exact: walk along all paths, and drop the mass whose interval misses p at some time."""
+    mass, lost = np.array([1.0]), 0.0
+    for n in range(1, steps + 1):
+        mass = np.concatenate([mass * (1 - p), [0.0]]) + np.concatenate([[0.0], mass * p])
+        low, high = interval(np.arange(n + 1), n)
+        out = (low > p) | (high < p)
+        lost += mass[out].sum()
+        mass = np.where(out, 0.0, mass)
+    return lost
+
+
 @pytest.mark.parametrize(
     "p", [pytest.param(0.01, marks=pytest.mark.slow), 0.3, pytest.param(0.5, marks=pytest.mark.slow)]
 )
 def test_a_confidence_sequence_holds_at_every_number_of_trials_at_once(p):
-    # exact: walk along all paths, drop the mass that is outside at some time (ends beside it: Ville)
-    steps, error = 300, 0.05
-    mass, lost = np.array([1.0]), 0.0
-    for n in range(1, steps + 1):
-        mass = np.concatenate([mass * (1 - p), [0.0]]) + np.concatenate([[0.0], mass * p])
-        low, high = intervals.confidence_sequence(np.arange(n + 1), n, error=error)
-        out = (low > p) | (high < p)
-        lost += mass[out].sum()
-        mass = np.where(out, 0.0, mass)
-    assert 0 < lost <= error
-
-
-def test_looking_often_at_a_clopper_pearson_interval_would_be_wrong_too_often():
-    p, error = 0.5, 0.05
-    mass, lost = np.array([1.0]), 0.0
-    for n in range(1, 301):
-        mass = np.concatenate([mass * (1 - p), [0.0]]) + np.concatenate([[0.0], mass * p])
-        low, high = intervals.clopper_pearson(np.arange(n + 1), n, error=error / 2)
-        out = (low > p) | (high < p)
-        lost += mass[out].sum()
-        mass = np.where(out, 0.0, mass)
-    assert lost > 2 * error
+    # ends beside it: Ville
+    assert 0 < wrong_at_some_time(partial(intervals.confidence_sequence, error=0.05), p) <= 0.05
+    assert wrong_at_some_time(partial(intervals.clopper_pearson, error=0.025), p) > 0.1
 
 
 @pytest.mark.parametrize("counts", [[50, 30, 15, 5], [5000, 3000, 1500, 500], [7, 0, 3], [1, 1]])
@@ -77,11 +70,14 @@ def test_empirical_bernstein_is_theorem_4():
     assert (0.5 - low, high - 0.5) == pytest.approx((margin, margin))
 
 
-@pytest.mark.parametrize("p", [0.05, 0.5])
-def test_each_end_of_empirical_bernstein_is_wrong_at_most_as_often_as_said(p):
-    n = 200
-    hits = np.arange(n + 1)
-    low, high = intervals.empirical_bernstein(hits / n, hits * (n - hits) / n / (n - 1), n, error=0.2)
-    mass = scipy.stats.binom.pmf(hits, n, p)
-    assert mass[low > p].sum() <= 0.2
-    assert mass[high < p].sum() <= 0.2
+@pytest.mark.parametrize(
+    ("p", "error", "ends"),
+    [(p, 0.05, partial(intervals.clopper_pearson, HITS_OF_ALL, TRIALS)) for p in (0.001, 0.03, 0.5, 0.97)]
+    + [(p, 0.2, bernstein) for p in (0.05, 0.5)],
+)
+def test_each_end_is_wrong_at_most_as_often_as_said(p, error, ends):
+    # no sampling: the binomial probabilities of all the results whose interval misses p
+    low, high = ends(error=error)
+    mass = scipy.stats.binom.pmf(HITS_OF_ALL, TRIALS, p)
+    assert mass[low > p].sum() <= error
+    assert mass[high < p].sum() <= error

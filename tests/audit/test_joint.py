@@ -12,20 +12,11 @@ from ostraka import GNMax
 from ostraka.audit.adversaries import AdversarialQueries, adversarial_queries, measure_leak
 from ostraka.audit.votes import BallotPool, VoteModel, joint_bound, repeated, vote_cap
 from ostraka.audits import audit_adversary
+from tests.audit.games import divergence, larger
 from tests.audit.test_adversaries import ADVERSARIES, CAPC, KNN, LABELS, MECHANISM, PATE, QUERIES
 
 TEACHERS, SIGMA = 250, 40.0
 PAIRS = [(0.5, 0.95), (0.6, 0.2), (0.97, 0.1)]
-
-
-def divergence(p, q, order):
-    with np.errstate(divide="ignore"):
-        terms = order * np.log(p) + (1 - order) * np.log(q)
-    return np.logaddexp.reduce(np.where(p > 0, terms, -np.inf), axis=None) / (order - 1)
-
-
-def larger(p, q, order):
-    return max(divergence(p, q, order), divergence(q, p, order))
 
 
 def two_classes(before, after, n_answers):
@@ -184,53 +175,15 @@ def test_draws_of_votes_certify_most_of_the_exact_law():
     assert (low.method, low.trials) == ("joint", (200_000, 200_000))
 
 
-def paired_ballots(differ):
-    """Ballots on a question and its copy, in exact shares: the target changes the first question only."""
-    n = 4000
-    first, share = np.arange(n) % 2, np.arange(n) // 2
-    copy = np.where(share < differ * n / 2, 1 - first, first)
-    told = np.stack([np.where(share[::-1] < 0.05 * n / 2, 1, 0), copy], axis=1)
-    absent = np.stack([first, copy], axis=1)
-    return BallotPool(others=absent[None], each=TEACHERS - 1, present=told, absent=absent, n_classes=2)
-
-
-@pytest.mark.slow  # quick: draws of votes certify most of the exact law, above
-def test_a_near_copy_cancels_what_the_shared_votes_hide():
-    """No cap of one question is one of the system: the pair shows six times as much."""
-    pool = paired_ballots(0.02)
-    cells = np.array(
-        [np.mean((pool.absent == pair).all(axis=1)) for pair in ((0, 0), (0, 1), (1, 0), (1, 1))]
-    )
-    told = np.array(
-        [np.mean((pool.present == pair).all(axis=1)) for pair in ((0, 0), (0, 1), (1, 0), (1, 1))]
-    )
-    # the joint law of both counts, by its Fourier transform; 0 is the first class
-    z = np.exp(-2j * np.pi * np.arange(512) / 512)
-    basis = np.stack([z[:, None] * z, z[:, None] * np.ones(512), np.ones((512, 1)) * z, np.ones((512, 512))])
-    others, target = np.tensordot(cells, basis, 1), np.tensordot(told, basis, 1)
-    laws = [np.fft.ifft2(others ** (TEACHERS - 1) * last).real[:251, :251] for last in (target, others)]
-    first = ndtr((2 * np.arange(251) - TEACHERS) / (np.sqrt(2) * SIGMA))
-    given = binom.pmf(np.arange(501), 500, first[:, None])
-    p, q = (given.T @ law @ given for law in laws)
-    sure = (p > 1e-13) & (q > 1e-13)  # the transform rounds
-    truth = larger(p[sure], q[sure], 2.0)
-    settings = {"orders": (2.0,), "confidence": 0.95, "rng": np.random.default_rng(0)}
-    low = joint_bound(pool.sampler(), GNMax(sigma=SIGMA), [500, 500], n_draws=200_000, **settings).rdp[0]
-    assert 0.02 <= low <= truth
-    assert truth > 6 * larger(*two_classes(0.5, 0.95, 1000), 2.0)
-
-
 def test_natural_questions_are_audited_together():
     """Two copies of one question are that question asked twice, whatever the votes on both share."""
-    pool = paired_ballots(0.0)
-    pool = BallotPool(
-        others=pool.others, each=pool.each, present=pool.present[:, [0, 0]], absent=pool.absent, n_classes=2
-    )
+    first = np.stack([np.arange(4000) % 2] * 2, axis=1)
+    told = np.where(np.arange(4000) >= 3800, 1, 0)[:, None].repeat(2, axis=1)
+    pool = BallotPool(others=first[None], each=TEACHERS - 1, present=told, absent=first, n_classes=2)
     mechanism = GNMax(sigma=4.0)
     settings = {"orders": (2.0,), "confidence": 0.95, "rng": np.random.default_rng(1)}
     low = joint_bound(pool.sampler(), mechanism, [1, 1], n_draws=100_000, **settings).rdp[0]
-    before, after = np.mean(pool.absent[:, 0] == 0), np.mean(pool.present[:, 0] == 0)
-    model = VoteModel.random_shards([before, 1 - before], [after, 1 - after], n_teachers=TEACHERS)
+    model = VoteModel.random_shards([0.5, 0.5], [0.95, 0.05], n_teachers=TEACHERS)
     twice, once = (repeated(model, mechanism, n_answers=n).divergences((2.0,))[0] for n in (2, 1))
     assert 0.7 * twice < low <= twice < 2 * once
 

@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import replace
+from functools import cache
 
 import mpmath
 import numpy as np
@@ -18,6 +18,10 @@ from ostraka.scores import Scores
 from tests.false_alarm import FALSE_ALARM
 
 N = 1000
+
+
+def bound_of(scores, *, delta=0.0, **settings):
+    return one_run_lower_bound(scores, delta=delta, game="labels", **settings)
 
 
 def game(right, wrong, *, abstained=0, n_decoys=1, score=0.9):
@@ -52,7 +56,7 @@ def converted(share, n_candidates):
 @pytest.mark.parametrize("n_decoys", [1, 8])
 def test_both_ends_are_clopper_and_pearsons(right, wrong, n_decoys):
     scores = game(right, wrong, abstained=7, n_decoys=n_decoys)
-    bound = one_run_lower_bound(scores, delta=0.0, at=0.5, game="labels")
+    bound = bound_of(scores, at=0.5)
     one_sided = proportion_confint(right, right + wrong, alpha=0.10, method="beta")[0]
     low, high = proportion_confint(right, right + wrong, alpha=0.05, method="beta")
     assert bound.epsilon == pytest.approx(converted(one_sided, n_decoys + 1), rel=1e-6)
@@ -64,17 +68,17 @@ def test_both_ends_are_clopper_and_pearsons(right, wrong, n_decoys):
 
 
 def test_the_estimate_is_the_log_of_the_odds():
-    bound = one_run_lower_bound(game(90, 10, n_decoys=8), delta=0.0, game="labels")
+    bound = bound_of(game(90, 10, n_decoys=8))
     assert bound.estimate == pytest.approx(math.log(9) + math.log(8))
-    assert one_run_lower_bound(game(50, 0), delta=0.0, game="labels").estimate == math.inf
-    assert one_run_lower_bound(game(10, 90), delta=0.0, game="labels").estimate == 0.0
+    assert bound_of(game(50, 0)).estimate == math.inf
+    assert bound_of(game(10, 90)).estimate == 0.0
 
 
 def test_several_cuts_share_the_error():
     scores = Scores.of(
         members=[0.99] * 50 + [0.6] * 30 + [0.0] * 40, others=[0.99] * 2 + [0.6] * 38 + [0.0] * 80
     )
-    both = one_run_lower_bound(scores, delta=0.0, at=(0.5, 0.95), game="labels")
+    both = bound_of(scores, at=(0.5, 0.95))
     want = proportion_confint(50, 52, alpha=0.05, method="beta")[0]  # half of it at this end, for two cuts
     assert both.epsilon == pytest.approx(converted(want, 2), rel=1e-6)
     assert (both.at, both.n_cuts, both.right, both.guesses) == (0.95, 2, 50, 52)
@@ -87,7 +91,7 @@ def test_by_itself_it_tries_all_guesses_and_the_surer_halves_down_to_thirty():
     sure, right = rng.random(200), rng.random(200) < 0.7
     scores = Scores.of(members=np.where(right, sure, 0.0), others=np.where(right, 0.0, sure))
     tops = [np.sort(sure)[-k] for k in (200, 100, 50)]  # 25 would be too few
-    got, named = (one_run_lower_bound(scores, delta=0.0, at=at, game="labels") for at in (None, tuple(tops)))
+    got, named = (bound_of(scores, at=at) for at in (None, tuple(tops)))
     assert got == named
     assert got.n_cuts == 3
 
@@ -99,33 +103,33 @@ def test_where_to_cut_does_not_depend_on_who_is_right():
     for share in (0.0, 0.5, 1.0):
         right = rng.random(300) < share
         scores = Scores.of(members=np.where(right, sure, 0.0), others=np.where(right, 0.0, sure))
-        cuts.add(one_run_lower_bound(scores, delta=0.0, game="labels").n_cuts)
+        cuts.add(bound_of(scores).n_cuts)
     assert len(cuts) == 1
 
 
 def test_guesses_that_tie_are_made_together():
-    bound = one_run_lower_bound(game(300, 100), delta=0.0, game="labels")
+    bound = bound_of(game(300, 100))
     assert (bound.n_cuts, bound.guesses) == (1, 400)
 
 
 @pytest.mark.parametrize("at", [None, 0.99])
 def test_without_a_guess_nothing_is_known(at):
     scores = game(0, 0, abstained=20) if at is None else game(15, 5)
-    bound = one_run_lower_bound(scores, delta=1e-5, at=at, game="labels")
+    bound = bound_of(scores, delta=1e-5, at=at)
     assert (bound.epsilon, bound.interval, bound.estimate, bound.guesses) == (0.0, (0.0, math.inf), 0.0, 0)
 
 
 def test_trainings_are_pooled():
     runs = [game(40, 10), game(35, 15), game(45, 5)]
-    pooled = one_run_lower_bound(runs, delta=0.0, at=0.5, game="labels")
-    whole = one_run_lower_bound(game(120, 30), delta=0.0, at=0.5, game="labels")
+    pooled = bound_of(runs, at=0.5)
+    whole = bound_of(game(120, 30), at=0.5)
     assert pooled == whole
     assert pooled.method == "any-dependence"
 
 
 def test_one_canary_in_each_of_many_trainings_is_told_apart():
     runs = [game(1, 0)] * 80 + [game(0, 1)] * 20
-    many, one = (one_run_lower_bound(scores, delta=0.0, game="labels") for scores in (runs, game(80, 20)))
+    many, one = (bound_of(scores) for scores in (runs, game(80, 20)))
     assert (many.method, one.method) == ("many-runs", "any-dependence")
     assert many.epsilon == one.epsilon
 
@@ -136,7 +140,7 @@ def test_one_canary_in_each_of_many_trainings_is_told_apart():
 def test_delta_is_paid_by_a_share_of_the_error_that_is_fixed_in_advance():
     """By mpmath: E max(0, 1 - (v - B)_+ / i) + n delta / i is the error at the bound."""
     n, delta, right, error = 1000, 1e-4, 850, 0.05
-    bound = one_run_lower_bound(game(right, n - right), delta=delta, at=0.5, game="labels")
+    bound = bound_of(game(right, n - right), delta=delta, at=0.5)
     i = mpmath.mpf(n * delta) / (0.65 * error)
     share = 1 / (1 + mpmath.exp(-bound.epsilon))
     total = n * mpmath.mpf(delta) / i
@@ -150,43 +154,37 @@ def test_delta_is_paid_by_a_share_of_the_error_that_is_fixed_in_advance():
 
 def test_delta_costs_less_where_trainings_are_independent():
     delta, error = 1e-3, 0.05
-    bound = one_run_lower_bound([game(1, 0)] * 800 + [game(0, 1)] * 200, delta=delta, game="labels")
+    bound = bound_of([game(1, 0)] * 800 + [game(0, 1)] * 200, delta=delta)
     given = next(j for j in range(99) if binom.sf(j, 1000, delta) <= 0.2 * error)
     left = error - binom.sf(given, 1000, delta)
     want = proportion_confint(800 - given, 1000, alpha=2 * left, method="beta")[0]
     assert bound.epsilon == pytest.approx(converted(want, 2), rel=1e-6)
-    assert bound.epsilon > one_run_lower_bound(game(800, 200), delta=delta, game="labels").epsilon
+    assert bound.epsilon > bound_of(game(800, 200), delta=delta).epsilon
 
 
 def test_a_delta_that_may_give_everything_away_leaves_nothing_to_say():
-    assert one_run_lower_bound(game(1000, 0), delta=0.5, game="labels").epsilon == 0.0
-    assert one_run_lower_bound(game(1000, 0), delta=0.0, game="labels").epsilon > 5
+    assert bound_of(game(1000, 0), delta=0.5).epsilon == 0.0
+    assert bound_of(game(1000, 0)).epsilon > 5
 
 
 @pytest.mark.parametrize("together", [False, True])
 def test_labels_given_away_with_probability_delta_are_no_epsilon(together):
     """(0, delta)-DP: each label is told with probability delta, by itself or all of them at once."""
     n, delta, runs = 400, 0.002, 400
-    rng, above = np.random.default_rng(6), np.zeros(2, dtype=int)
+    rng, above = np.random.default_rng(6), 0
     for _ in range(runs):
         told = np.full(n, rng.random() < delta) if together else rng.random(n) < delta
         right = int((told | (rng.random(n) < 0.5)).sum())
-        above += [
-            one_run_lower_bound(game(right, n - right), delta=d, game="labels").epsilon > 0
-            for d in (delta, 0.0)
-        ]
-    assert binomtest(int(above[0]), runs, 0.05, alternative="greater").pvalue > FALSE_ALARM
-
-
-def test_delta_is_needed():
-    """30 % of the labels are told: without a delta that is an epsilon, with one of 0.3 it is none."""
-    rng = np.random.default_rng(7)
-    right = int(((rng.random(N) < 0.3) | (rng.random(N) < 0.5)).sum())
-    assert one_run_lower_bound(game(right, N - right), delta=0.0, game="labels").epsilon > 0.4
-    assert one_run_lower_bound(game(right, N - right), delta=0.3, game="labels").epsilon == 0.0
+        above += bound_of(game(right, n - right), delta=delta).epsilon > 0
+    assert binomtest(int(above), runs, 0.05, alternative="greater").pvalue > FALSE_ALARM
 
 
 # --- validity, without chance: every outcome of small mechanisms ---
+
+
+@cache
+def claim(right, wrong, n_decoys, confidence):
+    return bound_of(game(right, wrong, n_decoys=n_decoys), confidence=confidence).epsilon
 
 
 def coverage(steps, *, epsilon, n_candidates, confidence):
@@ -200,17 +198,11 @@ def coverage(steps, *, epsilon, n_candidates, confidence):
     ways = np.array([math.comb(m, right) * (n_candidates - 1) ** (m - right) for right in range(m + 1)])
     law = ways * np.exp(epsilon * (g - g.max()))
     law /= law.sum()
-    above = [
-        one_run_lower_bound(
-            game(right, m - right, n_decoys=n_candidates - 1), delta=0.0, confidence=confidence, game="labels"
-        ).epsilon
-        > epsilon
-        for right in range(m + 1)
-    ]
+    above = [claim(right, m - right, n_candidates - 1, confidence) > epsilon for right in range(m + 1)]
     return float(law[above].sum())
 
 
-@pytest.mark.parametrize("n_candidates", [5, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n_candidates", [5, 2])
 def test_dependent_guesses_of_one_run_do_not_fool_it(n_candidates):
     rng, worst = np.random.default_rng(8), 0.0
     shapes = [np.ones(12), -np.ones(12), *rng.choice([-1.0, 0.0, 1.0], size=(40, 12))]
@@ -229,17 +221,6 @@ def test_a_mechanism_that_breaks_its_promise_is_seen_more_often_than_allowed():
 # --- validity and power, by seeded runs ---
 
 
-def bounds(mechanism, *, runs, **game_of):
-    return np.array(
-        [
-            one_run_lower_bound(
-                attacked(mechanism, seed=seed, **game_of), delta=0.0, confidence=0.95, game="labels"
-            ).epsilon
-            for seed in range(runs)
-        ]
-    )
-
-
 def never_above(found, epsilon):
     """Whether bounds of confidence 0.95 exceed the truth as seldom as they promise."""
     above = int((found > epsilon).sum())
@@ -250,56 +231,39 @@ def never_above(found, epsilon):
 @pytest.mark.parametrize("n_decoys", [1, pytest.param(None, marks=pytest.mark.slow)])
 def test_a_model_that_knows_nothing_shows_nothing(n_decoys):
     labels, found = np.arange(200) % 10, []
-    for seed in range(400):
+    for seed in range(200):
         rng = np.random.default_rng(seed)
         planted = Canaries.draw(labels, n_classes=10, n=200, rng=rng, n_decoys=n_decoys)
         said = rng.dirichlet(np.full(10, 0.2), size=200)
-        found.append(one_run_lower_bound(planted.scores(said), delta=0.0, game="labels").epsilon)
+        found.append(bound_of(planted.scores(said)).epsilon)
     assert never_above(np.array(found), 0.0)
     assert np.mean(np.array(found) > 0) < 0.05  # these runs themselves
 
 
-@pytest.mark.slow  # fewer runs do not tell them apart; quick: a model that knows nothing shows nothing
-@pytest.mark.statistical
-def test_the_best_of_several_uncorrected_cuts_would_be_detected():
-    """What the bound would be without paying for its cuts: too large, too often."""
-    rng, found, paid = np.random.default_rng(3), [], []
-    for _ in range(400):
-        sure, right = rng.random(400), rng.random(400) < 0.5
-        scores = Scores.of(members=np.where(right, sure, 0.0), others=np.where(right, 0.0, sure))
-        cuts = np.linspace(0.01, 0.97, 25)
-        found.append(max(one_run_lower_bound(scores, delta=0.0, at=at, game="labels").epsilon for at in cuts))
-        paid.append(one_run_lower_bound(scores, delta=0.0, at=tuple(cuts), game="labels").epsilon)
-    assert not never_above(np.array(found), 0.0)
-    assert never_above(np.array(paid), 0.0)
+RESPONSES = {epsilon: RandomizedResponse(n_classes=10, epsilon=epsilon) for epsilon in (0.5, 1.0, 4.0, 6.0)}
+LAPLACE = {epsilon: OneHotLaplace(n_classes=10, scale=2 / epsilon) for epsilon in (0.5, 1.0, 4.0, 6.0)}
+GAUSSIAN = OneHotGaussian(n_classes=10, sigma=2.0)
 
 
 @pytest.mark.statistical
 @pytest.mark.parametrize(
-    ("epsilon", "part"),
+    ("mechanism", "epsilon", "part", "n_decoys", "delta", "runs"),
     [
-        (1.0, 0.75),
-        (4.0, 0.93),
-        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((0.5, 0.5), (2.0, 0.9), (6.0, 0.9))),
+        (RESPONSES[1.0], 1.0, 0.75, None, 0.0, 100),
+        (RESPONSES[4.0], 4.0, 0.93, None, 0.0, 100),
+        (LAPLACE[1.0], 1.0, 0.6, 1, 0.0, 100),
+        (LAPLACE[4.0], 4.0, 0.7, 1, 0.0, 100),
+        (GAUSSIAN, GAUSSIAN.curve().epsilon(delta=1e-4), 0.25, 1, 1e-4, 30),
+        pytest.param(RESPONSES[0.5], 0.5, 0.5, None, 0.0, 100, marks=pytest.mark.slow),
+        pytest.param(RESPONSES[6.0], 6.0, 0.9, None, 0.0, 100, marks=pytest.mark.slow),
+        pytest.param(LAPLACE[0.5], 0.5, 0.5, 1, 0.0, 100, marks=pytest.mark.slow),
+        pytest.param(LAPLACE[6.0], 6.0, 0.65, 1, 0.0, 100, marks=pytest.mark.slow),
     ],
+    ids=str,
 )
-def test_randomised_response_is_found_from_below(epsilon, part):
-    found = bounds(RandomizedResponse(n_classes=10, epsilon=epsilon), runs=100)
-    assert never_above(found, epsilon)
-    assert found.mean() >= part * epsilon
-
-
-@pytest.mark.statistical
-@pytest.mark.parametrize(
-    ("epsilon", "part"),
-    [
-        (1.0, 0.6),
-        (4.0, 0.7),
-        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((0.5, 0.5), (2.0, 0.7), (6.0, 0.65))),
-    ],
-)
-def test_laplace_rows_are_found_from_below(epsilon, part):
-    found = bounds(OneHotLaplace(n_classes=10, scale=2 / epsilon), runs=100, n_decoys=1)
+def test_releases_are_found_from_below(mechanism, epsilon, *, part, n_decoys, delta, runs):
+    games = [attacked(mechanism, seed=seed, n_decoys=n_decoys) for seed in range(runs)]
+    found = np.array([bound_of(scores, delta=delta).epsilon for scores in games])
     assert never_above(found, epsilon)
     assert found.mean() >= part * epsilon
 
@@ -307,21 +271,7 @@ def test_laplace_rows_are_found_from_below(epsilon, part):
 @pytest.mark.statistical
 def test_many_canaries_show_nearly_all_of_laplace_rows():
     scores = attacked(OneHotLaplace(n_classes=10, scale=1.0), seed=0, n=100_000, n_decoys=1)
-    assert 0.93 * 2.0 < one_run_lower_bound(scores, delta=0.0, game="labels").epsilon < 2.0
-
-
-@pytest.mark.statistical
-def test_gaussian_rows_keep_epsilon_at_their_delta():
-    mechanism = OneHotGaussian(n_classes=10, sigma=2.0)
-    epsilon = mechanism.curve().epsilon(delta=1e-4)
-    found = np.array(
-        [
-            one_run_lower_bound(attacked(mechanism, seed=seed, n_decoys=1), delta=1e-4, game="labels").epsilon
-            for seed in range(30)
-        ]
-    )
-    assert never_above(found, epsilon)
-    assert found.mean() > 0.25 * epsilon
+    assert 0.93 * 2.0 < bound_of(scores).epsilon < 2.0
 
 
 @pytest.mark.parametrize(
@@ -346,20 +296,6 @@ def test_too_little_noise_is_found_out(broken, sound):
     assert verdicts[1] != "violated"
 
 
-def test_the_game_must_be_fair():
-    """The next class as the decoy: whoever guesses the lower one is right, without any training."""
-    rng = np.random.default_rng(0)
-    fair = Canaries.draw(rng.integers(0, 10, size=N), n_classes=10, n=N, rng=rng, n_decoys=1)
-    label = rng.integers(0, 9, size=N)
-    unfair = replace(fair, labels=label, decoys=label[:, None] + 1)
-    blind = np.tile(np.arange(10, 0, -1) / 55, (N, 1))  # the same for every row
-    found = [
-        one_run_lower_bound(each.scores(blind), delta=0.0, game="labels").epsilon for each in (fair, unfair)
-    ]
-    assert found[0] < 0.3
-    assert found[1] > 5
-
-
 # --- verdicts ---
 
 
@@ -376,12 +312,12 @@ def test_a_claim_gets_a_verdict_and_a_sentence(scores, claimed, verdict, says):
     found = audit_canaries(scores, claimed_epsilon=claimed, delta=0.0, game="labels")
     assert found.verdict == verdict
     assert says in found.sentence
-    assert found.measures[0].lower == one_run_lower_bound(scores, delta=0.0, game="labels").epsilon
+    assert found.measures[0].lower == bound_of(scores).epsilon
     assert (found.measures[0].upper, found.trials, found.method) == (claimed, found.trials, "any-dependence")
 
 
 def test_a_bound_is_plain_json():
-    bound = one_run_lower_bound(game(40, 0), delta=0.0, game="labels")
+    bound = bound_of(game(40, 0))
     told = json.loads(json.dumps(bound.to_dict(), allow_nan=False))
     assert told["estimate"] == told["interval"][1] == "inf"
     assert set(told) == {*bound.details, "epsilon", "confidence", "trials", "method", "note"}
@@ -410,7 +346,7 @@ def test_a_bound_is_plain_json():
 def test_what_cannot_be_is_refused(changes, says):
     given = {"scores": game(5, 5), "delta": 0.0, **changes}
     with pytest.raises(ValueError, match=says):
-        one_run_lower_bound(given.pop("scores"), **given, game="labels")
+        bound_of(given.pop("scores"), **given)
 
 
 def test_a_claim_below_nothing_is_refused():

@@ -155,6 +155,7 @@ def test_a_curve_says_too_much_of_a_mechanism_that_is_not_gaussian():
 
 
 GAUSSIAN = Curve.gaussian(sensitivity=1.0, sigma=1.0)
+SURE = Scores.of(members=[0.9] * 20, others=[0.0] * 20)
 
 
 @pytest.mark.parametrize(
@@ -251,24 +252,14 @@ def test_a_false_gaussian_claim_is_violated_and_a_true_one_is_not():
         ({"at": 0.5}, "at must only be given for labels"),
         ({"game": "coins"}, "game must be one of"),
         ({"delta": 1.0}, "delta must be"),
-        (
-            {"curve": Curve.gaussian(sensitivity=1.0, sigma=1.0), "delta": 0.0},
-            "delta must be > 0 with a curve",
-        ),
+        ({"curve": GAUSSIAN, "delta": 0.0}, "delta must be > 0 with a curve"),
+        ({"scores": SURE, "game": "labels", "curve": GAUSSIAN}, "fixed in advance"),
     ],
 )
 def test_what_makes_no_sense_is_refused(settings, words):
     given = {"scores": gaussian_game(1.0, 100, seed=0), "delta": DELTA, **settings}
     with pytest.raises(ValueError, match=words):
         one_run_lower_bound(given.pop("scores"), **given)
-
-
-def test_a_curve_needs_planned_guesses_of_two_candidates():
-    scores = Scores.of(members=[0.9] * 20, others=[0.0] * 20)
-    with pytest.raises(ValueError, match="fixed in advance"):
-        one_run_lower_bound(
-            scores, delta=DELTA, game="labels", curve=Curve.gaussian(sensitivity=1.0, sigma=1.0)
-        )
 
 
 @pytest.mark.parametrize(

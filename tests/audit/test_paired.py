@@ -7,6 +7,7 @@ from ostraka import Adjacency, GNMax, Private
 from ostraka.audit.intervals import empirical_bernstein
 from ostraka.audit.votes import bound_pairs
 from ostraka.audits import votes_lower_bound
+from tests.audit.games import divergence
 
 ORDERS = (1.5, 2.0, 8.0, 32.0, np.inf)
 SIGMA = 8.0
@@ -29,8 +30,7 @@ def draws(rng, n, effect):
 
 
 def divergences(p, q):
-    finite = [np.log(np.sum(p**a * q ** (1 - a))) / (a - 1) for a in ORDERS[:-1]]
-    return np.array([*finite, np.log(p / q).max()])
+    return np.array([*(divergence(p, q, order) for order in ORDERS[:-1]), np.log(p / q).max()])
 
 
 def truth(effect):
@@ -41,8 +41,11 @@ def truth(effect):
     return divergences(p, q), divergences(q, p)
 
 
+FIXED = np.tile([50, 40, 10], (4_000, 1)), np.tile([49, 41, 10], (4_000, 1))
+
+
 def test_fixed_votes_are_seen_almost_exactly():
-    one, other = np.tile([50, 40, 10], (4_000, 1)), np.tile([49, 41, 10], (4_000, 1))
+    one, other = FIXED
     found = paired_lower_bound(MECHANISM, votes(one), votes(other), orders=ORDERS)
     p, q = np.exp(MECHANISM.log_outcomes([one[0], other[0]]))
     assert (np.array(found.forward[:-1]) > 0.9 * divergences(p, q)[:-1]).all()
@@ -88,12 +91,11 @@ def test_what_is_averaged_stays_in_its_range(monkeypatch, turn):
         return empirical_bernstein(mean, variance, trials, error=error)
 
     monkeypatch.setattr(paired, "empirical_bernstein", spy)
-    one, other = np.tile([50, 40, 10], (50, 1)), np.tile([49, 41, 10], (50, 1))
-    one, other = (
-        np.concatenate([a[:10], b[10:]])
-        for a, b in ((one, (one, other)[turn < 0]), (other, (other, one)[turn < 0]))
+    pilot = [world[:10] for world in FIXED]
+    rest = [world[10:50] for world in FIXED[::turn]]
+    paired_lower_bound(
+        MECHANISM, *(votes(np.concatenate(parts)) for parts in zip(pilot, rest, strict=True)), orders=ORDERS
     )
-    paired_lower_bound(MECHANISM, votes(one), votes(other), orders=ORDERS)
     assert len(seen) == 8
     assert min(seen) >= 0
     assert max(seen) <= 1
@@ -128,13 +130,9 @@ def test_a_pair_differs_in_one_ballot_at_most(other):
         paired_lower_bound(MECHANISM, votes(one), votes(two))
 
 
-def test_a_ballot_may_appear_or_disappear():
+def test_pairs_must_match_and_a_ballot_may_appear_or_disappear():
+    for one, other in ((9, 9), (12, 13)):
+        with pytest.raises(ValueError, match="ten or more pairs"):
+            paired_lower_bound(MECHANISM, votes(np.ones((one, 2))), votes(np.ones((other, 2))))
     one = np.tile([2, 2, 0], (12, 1))
     assert paired_lower_bound(MECHANISM, votes(one), votes(one - [1, 0, 0])).trials == (12, 12)
-
-
-def test_pairs_must_match():
-    with pytest.raises(ValueError, match="ten or more pairs"):
-        paired_lower_bound(MECHANISM, votes(np.ones((9, 2))), votes(np.ones((9, 2))))
-    with pytest.raises(ValueError, match="ten or more pairs"):
-        paired_lower_bound(MECHANISM, votes(np.ones((12, 2))), votes(np.ones((13, 2))))

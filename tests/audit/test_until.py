@@ -51,15 +51,8 @@ def test_looking_often_does_not_make_a_kept_promise_look_broken(runs, most):
     """At confidence 0.95, each run with a dozen looks: more than ``most`` have probability below 1e-9."""
     broken = 0
     for seed in range(runs):
-        found = audit_until(
-            coin(0.5, [seed, 0]),
-            coin(0.5, [seed, 1]),
-            promise=1e-9,
-            delta=0.0,
-            max_trials=4000,
-            first=2,
-            wanted=9.0,
-        )
+        settings = {"promise": 1e-9, "delta": 0.0, "max_trials": 4000, "first": 2, "wanted": 9.0}
+        found = audit_until(coin(0.5, [seed, 0]), coin(0.5, [seed, 1]), **settings)
         broken += found.verdict == "violated"
     assert broken <= most
 
@@ -73,17 +66,10 @@ def test_answers_that_never_change_prove_nothing(p, q):
 
 
 def test_a_supply_that_ends_ends_the_audit():
-    found = audit_until(
-        coin(0.6, 1, supply=300),
-        coin(0.5, 2, supply=900),
-        promise=1.0,
-        delta=1e-5,
-        max_trials=10**6,
-        first=200,
-    )
-    assert found.trials == 300
+    settings = {"promise": 1.0, "delta": 1e-5, "max_trials": 10**6, "first": 200}
+    assert audit_until(coin(0.6, 1, supply=300), coin(0.5, 2, supply=900), **settings).trials == 300
     with pytest.raises(ValueError, match="none to be had"):
-        audit_until(coin(0.6, 1, supply=0), coin(0.5, 2), promise=1.0, delta=1e-5, max_trials=100)
+        audit_until(coin(0.6, 1, supply=0), coin(0.5, 2), **settings)
 
 
 def test_a_mechanism_is_held_to_its_curve():

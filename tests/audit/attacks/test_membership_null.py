@@ -1,7 +1,6 @@
 """Null calibration of membership statistics: memberships that change nothing are not found.
 
-Which of the highest scores are members is a coin each, so their number is binomial. At length, with exact
-bands of the AUC and of rates: ``python -m bench equal_worlds``.
+The AUC and rates of equal worlds are inside exact bands. At length: ``python -m bench equal_worlds``.
 """
 
 import numpy as np
@@ -9,7 +8,6 @@ import pytest
 from scipy import stats
 
 from bench import equal_worlds
-from ostraka.attacks import ReferenceModels
 from ostraka.audit.attacks.membership import draw_coins
 from tests.audit.attacks.membership_worlds import METHODS, references, world
 from tests.false_alarm import FALSE_ALARM
@@ -21,28 +19,6 @@ def members_on_top(statistic, member, share):
     return int(member[top].sum()), len(top)
 
 
-def is_coins(tally):
-    hits, trials = np.sum(tally, axis=0)
-    return stats.binomtest(int(hits), int(trials), 0.5).pvalue > FALSE_ALARM
-
-
-@pytest.mark.parametrize(
-    "n_models", [2, pytest.param(3, marks=pytest.mark.slow), 4, pytest.param(31, marks=pytest.mark.slow)]
-)
-def test_memberships_that_change_nothing_are_not_found(n_models):
-    rng = np.random.default_rng(n_models)
-    confidences, _ = world(rng, n_models, 3000, effect=0.0)
-    tallies = {(method, share): [] for method in METHODS for share in (0.01, 0.5)}
-    for _ in range(12):
-        included = draw_coins(rng, n_models, 3000)
-        member = rng.random(3000) < 0.5
-        models = ReferenceModels.from_confidences(confidences[1:], included)
-        for (method, share), tally in tallies.items():
-            found = models.statistics(confidences[0], method=method)
-            tally.append(members_on_top(found, member, share))
-    assert [case for case, tally in tallies.items() if not is_coins(tally)] == []
-
-
 def test_a_planted_leak_is_found_and_members_are_on_top():
     confidences, included = world(np.random.default_rng(5), 4, 3000, effect=1.5)
     for method in METHODS:
@@ -52,24 +28,11 @@ def test_a_planted_leak_is_found_and_members_are_on_top():
         assert above.pvalue < FALSE_ALARM, method
 
 
-@pytest.mark.parametrize("method", ["lira-fixed", "student-t"])
-def test_a_design_where_each_row_is_in_exactly_half_of_the_models_leaks_by_itself_and_is_refused(method):
-    rng = np.random.default_rng(6)
-    confidences, _ = world(rng, 3, 3000, effect=0.0)
-    tally = []
-    for _ in range(12):
-        included = rng.random((4, 3000)).argsort(axis=0) < 2
-        models = references(confidences, included)
-        tally.append(members_on_top(models.statistics(confidences[0], method=method), included[0], 0.5))
-        with pytest.raises(ValueError, match="exactly half"):
-            models.scores(confidences[0], included[0], method=method)
-    assert not is_coins(tally)
-
-
-def test_a_balanced_design_of_many_models_is_refused_for_few_rows():
+@pytest.mark.parametrize(("n_models", "n_rows"), [(4, 3000), (64, 100)])
+def test_a_balanced_design_of_many_models_is_refused_for_few_rows(n_models, n_rows):
     rng = np.random.default_rng(11)
-    included = rng.random((64, 100)).argsort(axis=0) < 32
-    confidences = rng.random((64, 100))
+    included = rng.random((n_models, n_rows)).argsort(axis=0) < n_models // 2
+    confidences = rng.random((n_models, n_rows))
     with pytest.raises(ValueError, match="exactly half"):
         references(confidences, included).scores(confidences[0], included[0])
 
@@ -94,7 +57,7 @@ def test_rows_are_in_as_many_references_as_independent_coins_say():
 @pytest.mark.parametrize("n_models", [2, 4, pytest.param(31, marks=pytest.mark.slow)])
 def test_auc_and_rates_of_equal_worlds_are_inside_exact_bands(n_models):
     assert equal_worlds.FALSE_ALARM <= FALSE_ALARM
-    assert equal_worlds.outside(n_models, 25, 1_100, seed=1) == []
+    assert equal_worlds.outside(n_models, 12, 1_100, seed=1) == []
 
 
 def test_the_band_of_members_detected_is_that_of_the_negative_hypergeometric_law():
