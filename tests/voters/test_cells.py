@@ -78,11 +78,6 @@ class TestGraphCells:
         }
         assert kept[INVARIANCES] > 0.9 > kept[()]
 
-    def test_invariances_make_neighbours_agree_more_often(self, cells):
-        plain = GraphCells(image_shape=(8, 8), invariances=()).fit(PUBLIC)
-        right = [(DIGITS[each.codes(PRIVATE)[:, 0]] == DIGITS[250:]).mean() for each in (plain, cells)]
-        assert right[1] > right[0]
-
     def test_lines_are_integers_of_about_the_stated_length(self, cells):
         book = cells.codebooks_[0]
         assert book.dtype == np.int64
@@ -94,14 +89,11 @@ class TestGraphCells:
         assert clustered.codebooks_[0].shape == (250, 12)
         assert reach(clustered.codebooks_) == math.sqrt(2)
 
-    def test_clusters_are_purer_than_chance_without_labels(self, cells):
+    def test_clusters_are_purer_than_chance_without_labels_and_have_a_prototype_each(self, cells):
         found = cells.clusters(15)
         purity = sum(np.bincount(DIGITS[:250][found == c]).max() for c in range(15)) / 250
         assert purity > 0.8
-
-    def test_prototypes_are_one_public_row_a_cluster(self, cells):
-        chosen, found = cells.prototypes(15), cells.clusters(15)
-        assert sorted(found[chosen]) == list(range(15))
+        assert sorted(found[cells.prototypes(15)]) == list(range(15))
 
     def test_repeats_itself(self, cells):
         assert GraphCells(image_shape=(8, 8)).fit(PUBLIC).sha256_ == cells.sha256_
@@ -153,14 +145,6 @@ class TestReach:
         alone = max(np.linalg.norm(table) for table in tables)
         assert reach([book], "zero-out") == pytest.approx(alone, rel=1e-14)
 
-    def test_of_real_features_by_enumeration(self):
-        some = GraphCells(image_shape=(8, 8), n_features=10).fit(PUBLIC[:40])
-        tables = np.array(self.moves(some.codebooks_[0], 3)).reshape(-1, 30)
-        largest = max(np.linalg.norm(tables - each, axis=1).max() for each in tables)
-        assert reach(some.codebooks_) == pytest.approx(largest, rel=1e-14)
-        assert math.sqrt(2) * 250 < reach(some.codebooks_) < math.sqrt(2) * 300
-        assert reach(some.codebooks_, "zero-out") == max(np.linalg.norm(table) for table in tables)
-
     def test_opposite_lines_of_one_class_move_further_than_two_classes(self):
         assert reach([np.array([[3, 0], [-3, 0]])]) == 6.0
 
@@ -206,10 +190,6 @@ class TestQuantileCells:
         assert cells.columns_ == ["b"]
         with pytest.raises(ValueError, match="no column 'c'"):
             QuantileCells(columns=["c"]).fit(frame)
-
-    def test_reach_is_that_of_one_ballot_a_column(self):
-        cells = QuantileCells(n_bins=4).fit(load_iris().data)
-        assert reach(cells.codebooks_) == math.sqrt(8)
 
     @pytest.mark.parametrize("wrong", [{"n_bins": 1}, {"least": 0}])
     def test_refuses(self, wrong):

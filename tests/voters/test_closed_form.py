@@ -13,7 +13,7 @@ from sklearn.neighbors import NearestCentroid
 from ostraka import TeacherEnsemble
 from ostraka.voters import kinds as _kinds
 from ostraka.voters import partition
-from ostraka.voters.kinds import solve_together
+from ostraka.voters.kinds import fit_together, solve_together
 from tests.voters import shards as made_up
 from tests.voters.shards import changed_by_another, together
 
@@ -31,6 +31,11 @@ ESTIMATORS = [
 
 def fitted(estimator, shards):
     return together(solve_together, estimator, shards)
+
+
+def either(estimator):
+    """What solves many shards of it at once."""
+    return fit_together if isinstance(estimator, LogisticRegression) else solve_together
 
 
 def learned(model):
@@ -89,7 +94,11 @@ def test_centroids_of_equal_rows_are_left_to_scikit_learn_which_refuses_them():
     assert fitted(NearestCentroid(), [(np.zeros((20, 6)), np.arange(20) % 2)]) == [None]
 
 
-class Subclass(GaussianNB):
+class Bayes(GaussianNB):
+    """May do anything."""
+
+
+class Logistic(LogisticRegression):
     """May do anything."""
 
 
@@ -106,13 +115,18 @@ class Subclass(GaussianNB):
         NearestCentroid(metric="manhattan"),
         NearestCentroid(shrink_threshold=0.1),
         NearestCentroid(priors="empirical"),
-        LogisticRegression(),
-        Subclass(),
+        Bayes(),
+        LogisticRegression(solver="saga"),
+        LogisticRegression(class_weight="balanced"),
+        LogisticRegression(C=np.inf),
+        LogisticRegression(warm_start=True),
+        LogisticRegression(max_iter=1),
+        Logistic(),
     ],
     ids=str,
 )
 def test_other_settings_are_left_to_scikit_learn(estimator):
-    assert fitted(estimator, [shard(2)]) == [None]
+    assert together(either(estimator), estimator, [made_up.shard(2)]) == [None]
 
 
 @pytest.mark.parametrize(
@@ -120,11 +134,16 @@ def test_other_settings_are_left_to_scikit_learn(estimator):
     [scipy.sparse.csr_matrix(shard(2)[0]), shard(2)[0].astype(np.float32), shard(2, n_features=200)[0]],
     ids=["sparse", "float32", "wide"],
 )
-def test_other_rows_are_left_to_scikit_learn(rows):
-    assert solve_together(RidgeClassifier(), [rows], [shard(2)[1]]) == [None]
+@pytest.mark.parametrize("estimator", [RidgeClassifier(), LogisticRegression()], ids=str)
+def test_other_rows_are_left_to_scikit_learn(rows, estimator):
+    assert either(estimator)(estimator, [rows], [shard(2)[1]]) == [None]
 
 
-@pytest.mark.parametrize("estimator", [GaussianNB(), NearestCentroid(), RidgeClassifier()], ids=str)
+@pytest.mark.parametrize(
+    "estimator",
+    [GaussianNB(), NearestCentroid(), RidgeClassifier(), LogisticRegression(tol=1e-8, max_iter=1000)],
+    ids=str,
+)
 def test_an_ensemble_uses_it_for_shards_that_lack_classes_and_votes_as_scikit_learn_does(
     estimator, monkeypatch
 ):
@@ -139,4 +158,5 @@ def test_an_ensemble_uses_it_for_shards_that_lack_classes_and_votes_as_scikit_le
 
     ours = predictions()
     monkeypatch.setattr(_kinds, "is_solved", lambda _: False)
+    monkeypatch.setattr(_kinds, "fit_together", lambda _estimator, shards, _codes: [None] * len(shards))
     assert (ours != predictions()).mean() < 1e-3

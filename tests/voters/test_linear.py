@@ -230,14 +230,6 @@ def test_teachers_that_failed_or_know_one_class_cast_the_ballot_they_always_cast
     np.testing.assert_array_equal(linear(ensemble).counts(X), one_by_one(ensemble, X))
 
 
-def test_votes_do_not_depend_on_the_rest_of_the_batch():
-    ensemble = fitted(5, 8)
-    X = np.random.default_rng(4).normal(size=(33, 8))
-    whole = linear(ensemble).counts(X)
-    for rows in (slice(0, 1), slice(5, 7), slice(32, None, -3)):
-        np.testing.assert_array_equal(linear(ensemble).counts(X[rows]), whole[rows])
-
-
 class Own(ClassifierMixin, BaseEstimator):
     """Not scikit-learn's."""
 

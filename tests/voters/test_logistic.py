@@ -2,17 +2,10 @@
 
 import numpy as np
 import pytest
-import scipy.sparse
 from sklearn.linear_model import LogisticRegression
 
-from ostraka import TeacherEnsemble
-from ostraka.voters import kinds as _logistic
-from ostraka.voters import partition
 from ostraka.voters.kinds import fit_together
 from tests.voters.shards import changed_by_another, shard, together
-
-RNG = np.random.default_rng(0)
-KEY = b"a key of thirty-two bytes, or so"
 
 
 def fitted(estimator, shards):
@@ -79,62 +72,3 @@ def test_a_singular_shard_is_left_to_scikit_learn_and_changes_no_other(monkeypat
     assert after.pop(5) is None
     for one, other in zip(before, after, strict=True):
         assert one is other is None or same(one, other)
-
-
-class Subclass(LogisticRegression):
-    """May do anything."""
-
-
-@pytest.mark.parametrize(
-    "estimator",
-    [
-        LogisticRegression(solver="saga"),
-        LogisticRegression(class_weight="balanced"),
-        LogisticRegression(C=np.inf),
-        LogisticRegression(warm_start=True),
-        LogisticRegression(max_iter=1),
-        Subclass(),
-    ],
-    ids=str,
-)
-def test_other_settings_are_left_to_scikit_learn(estimator):
-    assert fitted(estimator, [shard(2)]) == [None]
-
-
-@pytest.mark.parametrize(
-    "rows",
-    [
-        scipy.sparse.csr_matrix(shard(2)[0]),
-        shard(2)[0].astype(np.float32),
-        shard(2, n_features=200)[0],
-    ],
-    ids=["sparse", "float32", "wide"],
-)
-def test_other_rows_are_left_to_scikit_learn(rows):
-    assert fit_together(LogisticRegression(), [rows], [shard(2)[1]]) == [None]
-
-
-def test_an_ensemble_uses_it_for_shards_that_lack_classes_and_votes_as_scikit_learn_does(monkeypatch):
-    X, y = shard(5, n_rows=400, n_features=4)
-    manifest = partition(400, n_teachers=60, key=KEY)
-
-    def predictions():
-        ensemble = TeacherEnsemble(LogisticRegression(tol=1e-8, max_iter=1000), n_teachers=60, n_jobs=1)
-        return ensemble.fit(X, y, classes=range(6), manifest=manifest).predictions(X)
-
-    ours = predictions()
-    monkeypatch.setattr(_logistic, "fit_together", lambda _estimator, shards, _codes: [None] * len(shards))
-    assert (ours != predictions()).mean() < 1e-3
-
-
-def test_a_penalty_on_the_intercept_would_be_seen(monkeypatch):
-    problem = _logistic._Problem
-    monkeypatch.setattr(
-        _logistic,
-        "_Problem",
-        lambda rows, targets, weights, _penalty: problem(rows, targets, weights, np.ones(7)),
-    )
-    X, codes = shard(2)
-    model = fitted(LogisticRegression(), [(X + 1, codes)])[0]
-    exact = LogisticRegression(tol=1e-10, max_iter=1000).fit(X + 1, codes)
-    assert abs(model.intercept_[0] - exact.intercept_[0]) > 1e-3

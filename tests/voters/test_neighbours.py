@@ -27,7 +27,6 @@ from ostraka import (
     GNMax,
     Ledger,
     LNMax,
-    Private,
     Threshold,
     confident,
     interactive,
@@ -799,10 +798,6 @@ def test_questions_of_another_shape_are_refused():
         NeighbourVoter().vote(X)
     with pytest.raises(ValueError, match="n_trials"):
         model.sampled_votes(X[:1], n_trials=0)
-
-
-def test_a_plain_array_is_no_private_one():
-    assert isinstance(voter(X, Y).vote(X), Private)
 
 
 @pytest.mark.parametrize("n_units", [99, 100, 300])

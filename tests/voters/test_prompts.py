@@ -1,6 +1,5 @@
 """Prompts: disjoint demonstrations, one ballot a unit, nothing paid twice, nothing private on_progress."""
 
-import gzip
 import logging
 import threading
 import time
@@ -11,7 +10,7 @@ import pytest
 from sklearn.base import clone
 
 from ostraka import ABSTAIN, Budget, GNMax, Ledger, Private, release
-from ostraka.voters import Endpoint, PromptEnsemble, Template, partition, prompts
+from ostraka.voters import Endpoint, PromptEnsemble, Template, prompts
 from tests.voters.reviews import (
     CANARY,
     GOOD,
@@ -68,22 +67,6 @@ class TestTeachers:
         voters = fitted(Function(model.answer))
         assert (voters.zero_shot(QUERIES) == truth).mean() == 0.5
         assert (voters.vote(QUERIES).open().argmax(axis=1) == truth).all()
-
-    def test_real_reviews_teach_it_too(self, language, data_dir):
-        with gzip.open(data_dir / "sst2" / "train.tsv.gz", "rt", encoding="utf-8") as file:
-            rows = [line.rstrip("\n").split("\t") for line in file][1:4201]
-        texts, codes = [text for text, _ in rows], np.array([int(code) for _, code in rows])
-        knows = language.Matcher(texts[:3000], np.array(["bad", "good"])[codes[:3000]])
-        manifest = partition(1000, n_teachers=40, key=b"a key of thirty-two bytes, or so")
-        voters = ensemble(Function(knows.answer), n_teachers=40)
-        voters.fit(texts[3000:4000], codes[3000:4000], manifest=manifest)
-        plurality = voters.vote(texts[4000:]).open().argmax(axis=1)
-        right, alone = (
-            (plurality == codes[4000:]).mean(),
-            (voters.zero_shot(texts[4000:]) == codes[4000:]).mean(),
-        )
-        assert right > 0.7
-        assert right > alone + 0.1
 
     @pytest.mark.parametrize("api", ["chat", "text"])
     def test_over_http_the_votes_are_the_same(self, server, model, api):

@@ -164,21 +164,6 @@ def test_whatever_one_person_brings_one_ballot_moves_in_each_query(estimator, da
         assert np.flatnonzero(moved)[0] == DEALT.shards[person == PEOPLE][0]
 
 
-def test_a_generator_shared_by_all_would_be_noticed(monkeypatch):
-    # the defect that the test above is there for: without seeding, one large row moves later ballots
-    from ostraka.voters import voting as _voting
-
-    monkeypatch.setattr(_voting, "_seed_globals", lambda seed: None)
-    manifest = partition(60, n_teachers=6, key=KEY)
-    changed = X[::5].repeat(2, axis=0).copy()
-    changed[manifest.rows()[2][0]] = 50.0
-    one, two = (
-        TeacherEnsemble(Gambles(), n_teachers=6).fit(rows, Y[::5].repeat(2), manifest=manifest).predictions(X)
-        for rows in (X[::5].repeat(2, axis=0), changed)
-    )
-    assert (one != two).any(axis=1).sum() > 1
-
-
 def test_the_global_generators_come_back_as_they_were():
     before = np.random.get_state()[1].tolist(), random.getstate()  # noqa: NPY002
     TeacherEnsemble(Gambles(), n_teachers=5).fit(X, Y).vote(X)
