@@ -22,7 +22,7 @@ from ostraka.secure.rounds import PartyError
 X, Y = load_iris(return_X_y=True)
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(
     votes=st.lists(st.integers(0, 3), min_size=3, max_size=7),
     n_rows=st.integers(1, 5),
@@ -96,7 +96,7 @@ def test_an_aggregator_that_tells_parties_different_things_gets_nothing(ensemble
 
 @pytest.mark.parametrize("direction", ["sent", "received"])
 @pytest.mark.parametrize("verb", ["join", "vote"])
-@pytest.mark.parametrize("place", [0, 63, 64, 100, -1])
+@pytest.mark.parametrize("place", [0, 64, -1])
 def test_a_changed_message_fails_the_round_and_names_the_party(ensemble, tap, direction, verb, place):
     def flipped(sealed):
         changed = bytearray(sealed)

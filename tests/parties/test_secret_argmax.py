@@ -198,24 +198,22 @@ def spoilt_pads(holder, defect):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("holder", [True, False])
-@pytest.mark.parametrize("narrow", [0, 2**32 - 1])
-def test_counts_behind_a_bad_mask_are_noticed(monkeypatch, holder, narrow):
-    spoilt = spoilt_pads(holder, lambda pads: {"opened": pads.opened & np.uint64(narrow)})
+@pytest.mark.parametrize(
+    ("holder", "name", "defect"),
+    [
+        (True, "opened", lambda pads: {"opened": pads.opened & np.uint64(2**32 - 1)}),
+        (False, "opened", lambda pads: {"opened": pads.opened & np.uint64(2**32 - 1)}),
+        (True, "half of the ones", lambda pads: {"table": pads.table * np.uint32(0)}),
+    ],
+    ids=["holder", "asker", "table"],
+)
+def test_counts_behind_a_bad_mask_are_noticed(monkeypatch, holder, name, defect):
+    spoilt = spoilt_pads(holder, defect)
     for side in ("asker", "party"):
         monkeypatch.setattr(f"ostraka.parties.{side}.argmax_pads", spoilt)
     monkeypatch.setattr("ostraka.parties.asker._ones", lambda mine, _: mine.astype(np.int64))
-    found = views(parties_of(max_rows=N_ROWS), LOW)[1 if holder else 0]
-    assert "opened" in told(found)
-
-
-@pytest.mark.statistical
-def test_half_of_the_ones_behind_no_table_is_noticed(monkeypatch):
-    spoilt = spoilt_pads(True, lambda pads: {"table": pads.table * np.uint32(0)})
-    for side in ("asker", "party"):
-        monkeypatch.setattr(f"ostraka.parties.{side}.argmax_pads", spoilt)
-    monkeypatch.setattr("ostraka.parties.asker._ones", lambda mine, _: mine.astype(np.int64))
-    assert "half of the ones" in told(views(parties_of(max_rows=N_ROWS), LOW)[1])
+    found = views(parties_of(max_rows=N_ROWS), LOW)[int(holder)]
+    assert name in told(found)
 
 
 def test_dealer_and_holder_together_learn_the_noisy_counts(monkeypatch):
@@ -332,7 +330,7 @@ def test_a_death_at_any_exchange_fails_the_round_and_names_who_died(name, verb, 
 
 @pytest.mark.parametrize("direction", ["sent", "received"])
 @pytest.mark.parametrize(("name", "verb"), [(FIRST, "hold"), (FIRST, "argmax"), (OTHER, "vote")])
-@pytest.mark.parametrize("place", [5, 120, -1])
+@pytest.mark.parametrize("place", [5, -1])
 def test_a_changed_message_fails_the_round_and_names_the_party(name, verb, direction, place):
     parties = parties_of()
     tapped(
