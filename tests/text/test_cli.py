@@ -86,30 +86,12 @@ def test_what_cannot_be_is_refused(folder, capsys, more, message, monkeypatch):
 
 def test_a_budget_that_is_spent_refuses(folder, capsys):
     run(folder, *CLASSES, "--out", str(folder / "one"))
-    run(
-        folder,
-        *CLASSES,
-        "--out",
-        str(folder / "two"),
-        "--ledger",
-        str(folder / "one" / "ledger.sqlite"),
-        code=3,
-    )
+    more = ("--out", str(folder / "two"), "--ledger", str(folder / "one" / "ledger.sqlite"))
+    run(folder, *CLASSES, *more, code=3)
 
 
 def test_a_question_is_answered_at_its_price_and_the_same_one_again_for_nothing(folder, capsys):
-    asked = [
-        "--text",
-        "body",
-        "--model",
-        "tiny",
-        "--tokens",
-        "4",
-        "--epsilon",
-        "9",
-        "--out",
-        str(folder / "run"),
-    ]
+    asked = "--text body --model tiny --tokens 4 --epsilon 9 --near 0.1 --json".split()
     answers = []
     for _ in range(2):
         with pytest.raises(SystemExit) as left:
@@ -120,9 +102,8 @@ def test_a_question_is_answered_at_its_price_and_the_same_one_again_for_nothing(
                     *asked,
                     "--answer",
                     "the plot",
-                    "--near",
-                    "0.1",
-                    "--json",
+                    "--out",
+                    str(folder / "run"),
                 ]
             )
         assert left.value.code == 0
