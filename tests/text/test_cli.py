@@ -91,21 +91,12 @@ def test_a_budget_that_is_spent_refuses(folder, capsys):
 
 
 def test_a_question_is_answered_at_its_price_and_the_same_one_again_for_nothing(folder, capsys):
-    asked = "--text body --model tiny --tokens 4 --epsilon 9 --near 0.1 --json".split()
+    typed = ["write", str(folder / "notes.csv"), "--text", "body", "--model", "tiny", "--answer", "the plot"]
+    typed += ["--near", "0.1", "--tokens", "4", "--epsilon", "9", "--out", str(folder / "run"), "--json"]
     answers = []
     for _ in range(2):
         with pytest.raises(SystemExit) as left:
-            main(
-                [
-                    "write",
-                    str(folder / "notes.csv"),
-                    *asked,
-                    "--answer",
-                    "the plot",
-                    "--out",
-                    str(folder / "run"),
-                ]
-            )
+            main(typed)
         assert left.value.code == 0
         answers.append(json.loads(capsys.readouterr().out))
     assert answers[0] == answers[1]
