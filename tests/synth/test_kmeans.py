@@ -137,11 +137,16 @@ class TestThePrice:
         assert abs(one.sum() - 1000) < 8 * noise * math.sqrt(3)
 
 
-def test_paired_features_have_length_one():
-    """Theorem 3 of the thesis bounds the mean of the length; there one row reaches the square root of 2."""
-    X = np.random.default_rng(0).normal(size=(2000, 5))
+def test_paired_features_have_length_one_and_those_of_the_thesis_do_not():
+    """Theorem 3 of the thesis bounds the mean of the length; one row reaches the square root of 2."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 5))
     paired = _clusters.random_features(X, n_components=50, gamma=0.5, seed=1)
     np.testing.assert_allclose(np.linalg.norm(paired, axis=1), 1.0, atol=1e-6)
+    w, b = rng.normal(size=(5, 4)), rng.uniform(0, 2 * math.pi, 4)
+    lengths = np.linalg.norm(math.sqrt(2 / 4) * np.cos(X @ w + b), axis=1)
+    assert np.mean(lengths**2) == pytest.approx(1.0, abs=0.05)
+    assert 1.3 < lengths.max() <= math.sqrt(2)
 
 
 def test_inner_products_of_features_are_the_kernel():
