@@ -212,7 +212,7 @@ MUTANTS = [
         "learn/ways/rounds.py",
         "        plan.require_affordable(ledger, key=key)\n",
         "",
-        _ROUNDS + "TestRefusals::test_a_ledger_that_cannot_pay_for_all_rounds_is_not_charged",
+        _ROUNDS + "TestRefusals::test_an_adaptive_budget_that_cannot_pay_for_all_rounds_is_not_charged",
     ),
     Mutant(
         "noise for one table of residuals is used for twelve",

@@ -370,7 +370,7 @@ MUTANTS = [
         "learn/ways/argmax.py",
         "return (consistent.name, repr(steps), repr(consistent.columns))",
         "return ()",
-        "learn/test_consistent.py::test_another_grid_is_another_fit_that_pays_for_its_own_questions",
+        "learn/test_consistent.py::test_other_private_labels_and_another_grid_are_other_questions_with_other_noise",
     ),
     Mutant(
         "the secret is pickled",

@@ -12,27 +12,26 @@ from ostraka.report import folder as _folder
 PLAN = {"epsilon": 2.0, "label": "ill"}
 
 
-def test_a_new_folder_is_made_and_gone_on_with(tmp_path):
+def test_a_new_or_empty_folder_is_used_and_gone_on_with(tmp_path):
     run = tmp_path / "deep" / "run"
-    assert _folder.open_run(run, PLAN, tables={}) is False
-    assert _folder.open_run(run, PLAN, tables={}) is True
+    assert [_folder.open_run(run, PLAN, tables={}) for _ in range(2)] == [False, True]
+    run.with_name("empty").mkdir()
+    assert _folder.open_run(run.with_name("empty"), PLAN, tables={}) is False
 
 
-def test_an_empty_folder_may_be_used(tmp_path):
-    assert _folder.open_run(tmp_path, PLAN, tables={}) is False
-
-
-def test_other_settings_are_refused_by_name(tmp_path):
-    _folder.open_run(tmp_path, PLAN, tables={})
+def test_other_settings_and_tables_are_refused_by_name_and_a_finished_run_is_not_overwritten(tmp_path):
+    (tmp_path / "a").write_text("one")
+    (tmp_path / "b").write_text("two")
+    run, tables = tmp_path / "run", {"private": tmp_path / "a", "public": None}
+    _folder.open_run(run, PLAN, tables=tables)
+    assert _folder.open_run(run, PLAN, tables=tables)
     with pytest.raises(click.UsageError, match="with other epsilon, person: type the command that began it"):
-        _folder.open_run(tmp_path, {**PLAN, "epsilon": 3.0, "person": "who"}, tables={})
-
-
-def test_a_finished_run_is_not_overwritten(tmp_path):
-    _folder.open_run(tmp_path, PLAN, tables={})
-    _folder.write(tmp_path / _folder.RESULT, Result(kind="learn").to_json())
+        _folder.open_run(run, {**PLAN, "epsilon": 3.0, "person": "who"}, tables=tables)
+    with pytest.raises(click.UsageError, match="with other private: type"):
+        _folder.open_run(run, PLAN, tables={"private": tmp_path / "b", "public": None})
+    _folder.write(run / _folder.RESULT, Result(kind="learn").to_json())
     with pytest.raises(click.UsageError, match="type --out with another folder"):
-        _folder.open_run(tmp_path, PLAN, tables={})
+        _folder.open_run(run, PLAN, tables=tables)
 
 
 def test_somebody_elses_folder_is_left_alone(tmp_path):
@@ -59,16 +58,6 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path):
         _folder.write(target, b"new")
         assert held.read() == "old"
     assert target.read_text() == "new"
-
-
-def test_other_tables_are_refused_by_name(tmp_path):
-    (tmp_path / "a").write_text("one")
-    (tmp_path / "b").write_text("two")
-    run = tmp_path / "run"
-    _folder.open_run(run, PLAN, tables={"private": tmp_path / "a", "public": None})
-    assert _folder.open_run(run, PLAN, tables={"private": tmp_path / "a", "public": None})
-    with pytest.raises(click.UsageError, match="with other private: type"):
-        _folder.open_run(run, PLAN, tables={"private": tmp_path / "b", "public": None})
 
 
 def test_a_record_that_is_not_there_yet_is_said_to_be(tmp_path):

@@ -49,7 +49,7 @@ def test_pate_fm_is_planned_before_anything_is_spent(here):
     assert "noise would drown all 4 teachers" in err
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # quick: the plan above; teachers of labels, tests/learn/test_pate_fm.py
 def test_pate_fm_asks_few_labels_of_teachers(here):
     size = ("--teachers", "4", "--epochs", "2", "--answers", "6", "--epsilon", "30", "--jobs", "1")
     code, _, err = labels("--method", "pate-fm", *size, "--holdout", "0.2")

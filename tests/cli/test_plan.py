@@ -30,9 +30,8 @@ def test_each_way_fits_the_budget_and_the_best_one_is_what_to_type():
     assert "nothing is known" in out
 
 
-@pytest.mark.parametrize("numbers", [pytest.param((3000, 3, 1.0), marks=pytest.mark.slow), (400, 2, 3.0)])
-def test_json_holds_every_plan_and_none_is_expected_to_beat_what_is_recommended_clearly(numbers):
-    rows, classes, epsilon = numbers
+def test_json_holds_every_plan_and_none_is_expected_to_beat_what_is_recommended_clearly():
+    rows, classes, epsilon = 400, 2, 3.0
     code, out, err = plan("--rows", rows, "--classes", classes, "--epsilon", epsilon, *FEW, "--json")
     assert code == 0, err
     record = json.loads(out)
@@ -93,25 +92,6 @@ def test_a_public_proxy_narrows_the_ranges(tmp_path):
     code, _, err = plan("--rows", 20_000, "--classes", 3, "--epsilon", 1, "--proxy", path, "--label", "y")
     assert code == 1
     assert "holds 2 classes" in err
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (["--rows", "30000", "--classes", "2"], "one of them"),
-        (["--rows", "30000", "--classes", "2", "--target-accuracy", "7"], "below 1, got 7"),
-        (["--rows", "30000", "--classes", "2", "--epsilon", "1", "--columns", "0"], "--columns"),
-        (["--rows", "0", "--classes", "2", "--epsilon", "1"], "--rows"),
-        (["--rows", "30000", "--classes", "1", "--epsilon", "1"], "--classes"),
-        (["--rows", "30000", "--classes", "2", "--epsilon", "1", "--delta", "0.5"], "delta must be below"),
-        (["--rows", "30000", "--classes", "2", "--epsilon", "1", "--label", "y"], "--proxy"),
-        (["--classes", "2", "--epsilon", "1"], "--rows"),
-    ],
-)
-def test_what_is_typed_wrongly_is_said(options, says):
-    code, out, err = plan(*options)
-    assert (code, out) == (2, "")
-    assert says in err
 
 
 def test_the_best_of_real_rows_is_found_on_a_proxy(tmp_path):

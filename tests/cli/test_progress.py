@@ -6,8 +6,6 @@ import pty
 import subprocess
 import sys
 
-from ostraka.console import Stages
-
 PROBE = """
 import time
 from ostraka.console import Stages
@@ -45,7 +43,3 @@ def test_on_a_terminal_there_are_bars_on_stderr_only():
     assert "teachers trained" in seen
     assert "3/3" in seen
     assert "━" in seen
-
-
-def test_a_progress_prints_alike_everywhere():
-    assert repr(Stages({})) == repr(Stages({"a": "b"}))

@@ -16,11 +16,8 @@ PLAN = "collect plan histogram:0:100:10 --clients 1000 --epsilon 1"
 AUDIT = "audit mechanism gnmax --sigma 2 --trials 1e3"
 
 MISTAKES = [
-    (
-        "collect new survey --question Q --range 0:9 --clients 100 --least=-1",
-        2,
-        "--least",
-    ),  # what is typed, the exit code, part of what is said
+    # what is typed, the exit code, part of what is said
+    ("collect new survey --question Q --range 0:9 --clients 100 --least=-1", 2, "--least"),
     (f"account votes.npz {GNMAX} --classes 2", 1, "has 4 classes, and --classes says 2"),
     (f"account shares.npz {GNMAX}", 1, "must hold whole numbers of votes"),
     (f"account votes.npz {GNMAX} --delta 3", 2, "--delta: delta must be > 0 and < 1"),
@@ -31,26 +28,24 @@ MISTAKES = [
     (f"{AUDIT} --votes 14,-12 --neighbour 13,-11", 2, "--votes must be votes, none below 0"),
     (f"{AUDIT} --votes 14,12 --neighbour 13,13 --figure x.png", 2, "type a name that ends with .svg"),
     (f"{AUDIT} --votes 14,12 --neighbour 13,13 --delta 3", 2, "delta must be > 0 and < 1"),
-    (
-        "audit answers with.csv without.csv --column answer --claimed-epsilon 3 --delta 3",
-        2,
-        "delta must be > 0 and < 1",
-    ),
+    ("audit answers with.csv with.csv --column answer --claimed-epsilon 3 --delta 3", 2, "delta must be > 0"),
     ("audit answers floats.csv floats.csv --claimed-epsilon 3 --delta 1e-5", 2, "answers are classes"),
-    (
-        "attack votes answers.csv --teachers 100 --mechanism gnmax --sigma 1e-300",
-        2,
-        "--sigma must be at least",
-    ),
+    ("attack votes answers.csv --mechanism gnmax --sigma 1e-300", 2, "--sigma must be at least"),
     (
         "plan --rows 1e4 --classes 2 --epsilon 2 --seed -1",
         2,
         "--seed must be a whole number, at least 0, got '-1'",
     ),
     ("plan --rows 10 --classes 2 --epsilon 2", 2, "--rows must be a whole number, at least 16"),
+    ("plan --rows 1.5 --classes 2 --epsilon 2", 2, "--rows must be a whole number, at least 16"),
     ("plan --rows 1e3 --classes 1 --epsilon 2", 2, "--classes must be a whole number, at least 2"),
     ("plan --rows 1e3 --classes 2 --epsilon 2 --delta 3", 2, "delta must be > 0 and < 1"),
-    ("plan --rows 1.5 --classes 2 --epsilon 2", 2, "--rows must be a whole number, at least 16"),
+    ("plan --rows 1e3 --classes 2 --epsilon 2 --delta 0.5", 2, "delta must be below"),
+    ("plan --rows 1e3 --classes 2 --epsilon 2 --columns 0", 2, "--columns"),
+    ("plan --rows 1e3 --classes 2 --epsilon 2 --label y", 2, "--proxy"),
+    ("plan --rows 1e3 --classes 2", 2, "one of them"),
+    ("plan --rows 1e3 --classes 2 --target-accuracy 7", 2, "below 1, got 7"),
+    ("plan --classes 2 --epsilon 1", 2, "--rows"),
     ("learn --seed -1", 2, "--seed must be a whole number, at least 0, got '-1'"),
     ("learn --teachers 1e9", 2, "use --teachers 1150 or fewer"),
     ("learn --sigma 1e-300", 3, "use more noise"),
@@ -99,7 +94,6 @@ def files(tmp_path, monkeypatch):
     for name, column, cells in (
         ("answers.csv", "query,label", [f"{k % 5},{k % 3}" for k in range(60)]),
         ("with.csv", "answer,x", [f"{k % 3},{k}" for k in range(200)]),
-        ("without.csv", "answer,x", [f"{k % 3},{k}" for k in range(200)]),
         ("floats.csv", "answer", [f"{each:.4f}" for each in rng.random(200)]),
     ):
         (tmp_path / name).write_text("\n".join([column, *cells]) + "\n")
@@ -125,14 +119,10 @@ def test_a_task_is_written_for_those_who_are_trusted(files):
     assert Task.from_json((files / "task.json").read_text()).keepers == ()
 
 
-@pytest.mark.parametrize("words", ["-h", "learn -h", "ledger show -h", "collect plan -h"])
-def test_help_has_a_short_form(words):
-    code, out, _ = typed(*words.split())
-    assert code == 0
-    assert out.startswith("Usage: ostraka")
-
-
-def test_the_version_has_a_short_form():
+def test_help_and_the_version_have_short_forms():
+    for words in ("-h", "learn -h", "ledger show -h", "collect plan -h"):
+        code, out, _ = typed(*words.split())
+        assert (code, out[:14]) == (0, "Usage: ostraka"), words
     assert typed("-V")[1].startswith(f"ostraka {ostraka.__version__}")
 
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import clone
 from sklearn.datasets import load_digits
 
 from ostraka import Budget, GNMax, Ledger, PATEClassifier
@@ -24,14 +23,16 @@ def uses(ledger):
     return sum(entry.uses for entry in ledger.entries())
 
 
-def test_rows_that_are_the_same_get_one_label_for_one_charge():
-    fitted = model(consistent=True).fit(PRIVATE, LABELS, X_public=TWICE)
+def test_rows_that_are_the_same_get_one_label_for_one_charge_in_data_frames_too():
+    names = [f"p{j}" for j in range(X.shape[1])]
+    private, twice = (pd.DataFrame(rows, columns=names) for rows in (PRIVATE, TWICE))
+    fitted = model(consistent=True).fit(private, LABELS, X_public=twice)
     np.testing.assert_array_equal(fitted.labels_[:30], fitted.labels_[30:])
     assert uses(fitted.ledger_) == 30
     assert not fitted.ledger_.simulation
     assert "HMAC" in fitted.result_.upper["noise"]
-    plain = model().fit(PRIVATE, LABELS, X_public=TWICE)
-    assert uses(plain.ledger_) == 60
+    with pytest.raises(ValueError, match="consistent must be a bool"):
+        model(consistent="yes").fit(PRIVATE, LABELS, X_public=TWICE)
 
 
 def test_a_grid_of_ones_own_decides_what_is_the_same():
@@ -55,72 +56,39 @@ def test_labels_stay_after_a_restart_and_are_not_paid_again(tmp_path):
     assert (tmp_path / "ledger.secret").stat().st_mode & 0o777 == 0o600
 
 
-def test_data_frames_are_questions_too():
-    names = [f"p{j}" for j in range(X.shape[1])]
-    fitted = model(consistent=True).fit(
-        pd.DataFrame(PRIVATE, columns=names), LABELS, X_public=pd.DataFrame(TWICE, columns=names)
-    )
-    assert uses(fitted.ledger_) == 30
-
-
-def test_the_setting_is_one_like_any_other():
-    assert clone(model(consistent=True)).consistent is True
-
-
-def test_another_setting_is_refused():
-    with pytest.raises(ValueError, match="consistent must be a bool"):
-        model(consistent="yes").fit(PRIVATE, LABELS, X_public=TWICE)
-
-
 @pytest.mark.usefixtures("same_draws")
 def test_the_record_says_what_repeats_would_reveal_to_the_owner_alone():
     fitted = model().fit(PRIVATE, LABELS, X_public=TWICE)
+    assert uses(fitted.ledger_) == 60
     panel = fitted.result_.owner["repeats"]
     assert panel["repeats"][0] == 1
     assert (np.diff(panel["share_wrong"]) <= 0).all()
     assert "repeats" not in fitted.result_.public().owner
 
 
-def test_other_private_labels_are_other_questions_with_other_noise():
+@pytest.mark.parametrize("other", ["labels", "grid"])
+def test_other_private_labels_and_another_grid_are_other_questions_with_other_noise(other):
     # sigma drowns the teachers: labels are noise, and shared noise would give the same ones
-    settings = {
-        "mechanism": GNMax(sigma=1e5),
-        "manifest": partition(len(LABELS), n_teachers=40),
-        "n_answers": 50,
-    }
-    cells = Consistent(secret=bytes(range(32)), grid=1.0, teachers="digits")
+    deal = partition(len(LABELS), n_teachers=40)
     with Ledger(":memory:", budget=Budget(epsilon=8.0, delta=1e-4, adaptive=False)) as ledger:
-        chosen = {**settings, "ledger": ledger, "consistent": cells, "classes": range(10)}
-        one = model(**chosen).fit(PRIVATE, LABELS, X_public=X[:50])
-        same = model(**chosen).fit(PRIVATE, LABELS, X_public=X[:50])
+
+        def fit(labels=LABELS, grid=1.0):
+            cells = Consistent(secret=bytes(range(32)), grid=grid, teachers="digits")
+            settings = {
+                "mechanism": GNMax(sigma=1e5),
+                "manifest": deal,
+                "n_answers": 50,
+                "classes": range(10),
+            }
+            return model(**settings, ledger=ledger, consistent=cells).fit(PRIVATE, labels, X_public=X[:50])
+
+        one, same = fit(), fit()
         assert uses(ledger) == 50
-        other = model(**chosen).fit(PRIVATE, 9 - LABELS, X_public=X[:50])
+        two = fit(9 - LABELS) if other == "labels" else fit(grid=0.5)
         assert uses(ledger) == 100
+        assert len({entry.key.partition("/")[0] for entry in ledger.entries()}) == 2
     np.testing.assert_array_equal(one.labels_, same.labels_)
-    assert (one.labels_ == other.labels_).mean() < 0.6  # 0.1 expected of 50: chance below 1e-18
-
-
-def test_another_grid_is_another_fit_that_pays_for_its_own_questions():
-    # noise drowns the teachers, so that answers of one fit tell nothing about those of the other
-    settings = {
-        "mechanism": GNMax(sigma=1e5),
-        "manifest": partition(len(LABELS), n_teachers=40),
-        "n_answers": 50,
-        "classes": range(10),
-    }
-    with Ledger(":memory:", budget=Budget(epsilon=8.0, delta=1e-4, adaptive=False)) as ledger:
-        fits = [
-            model(
-                **settings,
-                ledger=ledger,
-                consistent=Consistent(secret=bytes(range(32)), grid=step, teachers="digits"),
-            ).fit(PRIVATE, LABELS, X_public=X[:50])
-            for step in (1.0, 0.5)
-        ]
-        keys = {entry.key.partition("/")[0] for entry in ledger.entries()}
-        assert uses(ledger) == 100
-    assert len(keys) == 2
-    assert (fits[0].labels_ == fits[1].labels_).mean() < 0.6
+    assert (one.labels_ == two.labels_).mean() < 0.6  # 0.1 expected of 50: chance below 1e-18
 
 
 def test_keys_in_a_ledger_do_not_let_a_guess_of_the_private_rows_be_checked(tmp_path):

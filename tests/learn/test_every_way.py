@@ -70,34 +70,22 @@ def of_digits(cells, **settings):
 
 CASES = {
     "argmax": Case(
-        {
-            "n_teachers": 50,
-            "epsilon": 6.0,
-            "delta": 1e-5,
-            "n_answers": 20,
-            "student": "spreading",
-            "screen": Threshold(at=10, sigma=10.0),
-        },
+        {"n_teachers": 50, "epsilon": 6.0, "delta": 1e-5, "n_answers": 20, "student": "spreading"}
+        | {"screen": Threshold(at=10, sigma=10.0)},
         (POINTS[200:700], CLUSTERS[200:700]),
         {"X_public": POINTS[:200]},
         (POINTS[700:], CLUSTERS[700:]),
         0.7,
     ),
-    "counts": of_digits(GraphCells(image_shape=(8, 8), time=5.0), way="counts", epsilon=1.0),
+    # argmaxes give 0.75 at this epsilon; counts 0.96, with a deviation of 0.015
+    "counts": of_digits(GraphCells(image_shape=(8, 8), time=5.0), way="counts", epsilon=1.0)._replace(
+        accuracy=0.85
+    ),
     "rounds": of_digits(FeatureCells(FunctionTransformer(), n_features=25), way="rounds", epsilon=4.0),
     "filter": of_digits(None, way="filter", epsilon=4.0),
     "labels": Case(
-        {
-            "n_teachers": 8,
-            "mechanism": GNMax(sigma=2.5),
-            "screen": Threshold(at=5.0, sigma=3.0),
-            "n_answers": 8,
-            "n_queries": 14,
-            "epsilon": 10.5,
-            "delta": 1e-4,
-            "classes": [0, 1, 2],
-            "n_jobs": 1,
-        },
+        {"n_teachers": 8, "mechanism": GNMax(sigma=2.5), "screen": Threshold(at=5.0, sigma=3.0), "n_jobs": 1}
+        | {"n_answers": 8, "n_queries": 14, "epsilon": 10.5, "delta": 1e-4, "classes": [0, 1, 2]},
         (LABELLED[:300], KINDS[:300]),
         {},
         (LABELLED[300:], KINDS[300:]),
@@ -223,9 +211,8 @@ def test_it_leaves_as_plain_scikit_learn(case, fitted):
 @pytest.mark.parametrize("share", [0.3, 0.99])
 def test_a_ledger_that_cannot_pay_for_the_plan_is_not_charged(case, share):
     plan = case.plan()
-    with Ledger(
-        ":memory:", budget=Budget(epsilon=share * plan.epsilon, delta=plan.delta, adaptive=False)
-    ) as ledger:
+    budget = Budget(epsilon=share * plan.epsilon, delta=plan.delta, adaptive=False)
+    with Ledger(":memory:", budget=budget) as ledger:
         with pytest.raises(BudgetExceeded):
             case.fit(ledger=ledger)
         assert not ledger.entries()
@@ -249,3 +236,12 @@ def test_words_say_what_is_asked_and_hope_is_refused_with_what_to_type(case):
     way.require_hope(**facts | {"n_units": 10**9}, n_classes=2, epsilon=1.0)
     with pytest.raises(ValueError, match=r"Nothing was spent.*--"):
         way.require_hope(**facts | {"n_units": 5}, n_classes=1000, epsilon=1.0)
+
+
+@pytest.mark.parametrize("way", ["counts", "rounds", "filter"])
+def test_a_unit_that_is_left_out_needs_about_half_of_the_noise(way):
+    plans = [CASES[way].plan(relation=each) for each in ("replace-one", "zero-out")]
+    whole, half = (plan.mechanism.sigma if way == "counts" else plan.noise for plan in plans)
+    # of counts, a row that is replaced moves two cells, and no table by twice what one row adds
+    assert half < 0.72 * whole if way == "counts" else half == pytest.approx(whole / 2, rel=0.01)
+    assert all(0.99 * plan.epsilon < CASES[way].settings["epsilon"] >= plan.epsilon for plan in plans)

@@ -167,12 +167,6 @@ class TestTheFrontDoor:
         assert -4 < (seen["expected"]["auc"] - seen["auc"]) / seen["expected"]["auc_error"] < 2.5
         assert 0.01 < seen["expected"]["auc_error"] < 0.1
 
-    def test_zero_out_needs_half_of_the_noise(self):
-        sizes = {"n_units": 1500, "n_classes": 2, "n_public": 500, "X_public": self.public}
-        whole, half = (self.model(relation=each).plan(**sizes) for each in ("replace-one", "zero-out"))
-        assert half.noise == pytest.approx(whole.noise / 2, rel=0.01)
-        assert 1.99 < half.epsilon <= 2.0 >= whole.epsilon > 1.99
-
     def test_settings_that_other_ways_have_and_a_ledger_that_cannot_pay(self):
         with pytest.raises(ValueError, match="a Spectrum"):
             self.fit(cells=QuantileCells())

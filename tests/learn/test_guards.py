@@ -56,13 +56,17 @@ def test_data_frames_are_compared_by_the_names_of_their_columns():
 
 
 def test_copies_are_refused_with_their_number():
-    private = np.random.default_rng(0).normal(size=(1000, 3))
-    with pytest.raises(ValueError, match="300 of the 300 public rows are private rows, too"):
-        apart(private, private[:300])
-    with pytest.raises(ValueError, match="40 of the 300 public rows"):
-        apart(private, np.concatenate([private[:40], np.random.default_rng(1).normal(size=(260, 3))]))
-    with pytest.raises(ValueError, match="300 of the 300"):
-        apart(np.repeat(private, 3, axis=0), private[:300])
+    private, rows = np.random.default_rng(0).normal(size=(1000, 3)), coarse(600, 0)
+    some = np.concatenate([private[:40], np.random.default_rng(1).normal(size=(260, 3))])
+    for table, public, words in (
+        (private, private[:300], "300 of the 300 public rows are private rows, too"),
+        (private, some, "40 of the 300 public rows"),
+        (np.repeat(private, 3, axis=0), private[:300], "300 of the 300"),
+        (rows[:400], rows[:200], "public rows"),  # which are often equal by chance
+        (rows[:, :3], rows[:480, :3], "public rows"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            apart(table, public)
 
 
 @pytest.mark.statistical
@@ -79,53 +83,33 @@ def test_rows_that_are_equal_by_chance_are_no_copies():
     assert refused < 3
 
 
-def test_copies_are_seen_among_rows_that_are_often_equal_by_chance():
-    private = coarse(400, 0)
-    with pytest.raises(ValueError, match="public rows"):
-        apart(private, private[:200])
-    few_kinds = coarse(600, 0)[:, :3]
-    with pytest.raises(ValueError, match="public rows"):
-        apart(few_kinds, few_kinds[:480])
-
-
 def test_a_fit_refuses_private_rows_as_public_ones_unless_told_and_then_states_it():
     with pytest.raises(ValueError, match=r"400 of the 400 public rows \(X_public\).*--allow-overlap"):
         PATEClassifier(**QUICK).fit(X[PRIVATE], Y[PRIVATE], X[PRIVATE])
     model = PATEClassifier(**QUICK, allow_overlap=True).fit(X[PRIVATE], Y[PRIVATE], X[PRIVATE])
     assert any("may be copies" in text for text in model.result_.upper["not_protected"])
-
-
-def test_accuracy_on_private_rows_is_refused():
-    model = PATEClassifier(**QUICK).fit(X[PRIVATE], Y[PRIVATE], X[PUBLIC])
     with pytest.raises(ValueError, match="rows to measure with are private rows"):
         model.evaluate(X[PRIVATE], Y[PRIVATE])
     assert model.evaluate(X[NEW], Y[NEW]).utility["student"] > 0.5
 
 
-def test_an_empty_data_frame_is_refused_as_an_empty_array_is():
-    names = list("abc")
-    frame, empty = pd.DataFrame(X, columns=names), pd.DataFrame(X[:0], columns=names)
-    with pytest.raises(ValueError, match=r"X must have one row or more, got a data frame of shape \(0, 3\)"):
-        PATEClassifier(**QUICK).fit(frame[PRIVATE], Y[PRIVATE], X_public=empty)
-    with pytest.raises(ValueError, match="minimum of 1 is required"):
-        PATEClassifier(**QUICK).fit(X[PRIVATE], Y[PRIVATE], X_public=X[:0])
+def test_no_public_rows_are_refused_unless_some_are_held_out_on_request():
+    frame, empty = (pd.DataFrame(rows, columns=list("abc")) for rows in (X, X[:0]))
+    for rows, public, words in (
+        (frame, empty, r"X must have one row or more, got a data frame of shape \(0, 3\)"),
+        (X, X[:0], "minimum of 1 is required"),
+        (X, None, r"X_public must be given.*holdout=0.2"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            PATEClassifier(**QUICK).fit(rows[PRIVATE], Y[PRIVATE], X_public=public)
 
 
-def test_rows_are_held_out_only_when_asked():
-    with pytest.raises(ValueError, match=r"X_public must be given.*holdout=0.2"):
-        PATEClassifier(**QUICK).fit(X, Y)
-
-
-def test_a_scaler_that_was_fitted_to_private_rows_is_refused():
+def test_a_scaler_that_was_fitted_to_private_rows_is_refused_as_are_public_rows_that_miss_a_step():
     pipeline = make_pipeline(StandardScaler(), PATEClassifier(**QUICK, holdout=0.2))
-    with pytest.raises(ValueError, match="StandardScaler stands before PATEClassifier"):
-        pipeline.fit(X[PRIVATE], Y[PRIVATE])
     search = GridSearchCV(pipeline, {"pateclassifier__n_teachers": [20]}, cv=2, error_score="raise")
-    with pytest.raises(ValueError, match="StandardScaler stands before"):
-        search.fit(X[PRIVATE], Y[PRIVATE])
-
-
-def test_public_rows_that_miss_a_step_of_the_pipeline_are_refused():
+    for model in (pipeline, search):
+        with pytest.raises(ValueError, match="StandardScaler stands before PATEClassifier"):
+            model.fit(X[PRIVATE], Y[PRIVATE])
     pipeline = make_pipeline(FunctionTransformer(np.cbrt), PATEClassifier(**QUICK))
     with pytest.raises(ValueError, match="transform_input"):
         pipeline.fit(X[PRIVATE], Y[PRIVATE], pateclassifier__X_public=X[PUBLIC])
@@ -177,16 +161,12 @@ def test_equal_rows_suggest_people():
 
 
 def test_what_makes_a_model_poor_is_said():
-    told = " ".join(
-        warnings_of(
-            n_teachers=5, answers=np.array([1]), predicted=np.array(["b", "b"]), classes=np.array(["a", "b"])
-        )
-    )
+    poor = {"answers": np.array([1]), "predicted": np.array(["b", "b"]), "classes": np.array(["a", "b"])}
+    told = " ".join(warnings_of(n_teachers=5, **poor))
     for words in ("Only 5 teachers", "from 1 answers", "No answer was a", "learned nothing"):
         assert words in told
-    assert not warnings_of(
-        n_teachers=50, answers=np.arange(20) % 2, predicted=np.arange(20) % 2, classes=np.arange(2)
-    )
+    fair = {"answers": np.arange(20) % 2, "predicted": np.arange(20) % 2, "classes": np.arange(2)}
+    assert not warnings_of(n_teachers=50, **fair)
 
 
 class Says:
@@ -246,9 +226,8 @@ def test_a_student_with_probabilities_is_judged_by_how_it_ranks_rows(auc, error,
 def test_the_error_of_an_area_is_that_of_rows_in_a_random_order():
     rng = np.random.default_rng(0)
     y, sure = np.repeat([0, 1, 1], 20), rng.random(60)
-    areas = [
-        area(rng.permutation(y), np.stack([sure, sure], axis=1), classes=np.arange(2)) for _ in range(500)
-    ]
+    sure = np.stack([sure, sure], axis=1)
+    areas = [area(rng.permutation(y), sure, classes=np.arange(2)) for _ in range(500)]
     found, errors = np.transpose(areas)
     # a standard deviation of 500 is within 16 % in all but 1e-6 of cases
     assert found.std() == pytest.approx(errors[0], rel=0.16)
@@ -264,14 +243,7 @@ def test_a_student_that_guesses_has_learned_nothing():
     assert learned_nothing(Result(kind="learn", settings={"n_classes": 3})) == ""
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        pytest.param(sparse.csr_matrix, marks=pytest.mark.slow),
-        sparse.csr_array,
-        pytest.param(sparse.coo_array, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("make", [sparse.csr_array, pytest.param(sparse.coo_array, marks=pytest.mark.slow)])
 def test_a_sparse_matrix_is_learned_from_as_the_same_dense_one(make):
     X, y = load_digits(return_X_y=True)
     model = PATEClassifier(way="counts", epsilon=3.0, delta=1e-4, random_state=0)

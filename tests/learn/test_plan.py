@@ -16,14 +16,7 @@ def planned(**choices) -> Plan:
 
 
 @pytest.mark.parametrize("screen", [None, Threshold(at=60, sigma=40.0)], ids=["open", "screened"])
-@pytest.mark.parametrize(
-    ("epsilon", "n_answers"),
-    [
-        (0.5, None),
-        (3.6, 200),
-        *(pytest.param(*more, marks=pytest.mark.slow) for more in ((0.5, 1), (3.6, None), (6.0, 30))),
-    ],
-)
+@pytest.mark.parametrize(("epsilon", "n_answers"), [(0.5, None), (3.6, 200)])
 def test_the_noise_found_spends_all_of_epsilon_but_half_a_percent_and_never_more(screen, epsilon, n_answers):
     plan = planned(screen=screen, epsilon=epsilon, n_answers=n_answers, n_teachers=250)
     assert plan.epsilon == (plan.n_answers * plan.mechanism.curve()).epsilon(delta=1e-4)
@@ -40,11 +33,6 @@ def test_with_a_mechanism_given_one_answer_more_would_not_fit(sigma, epsilon):
     assert plan.curve(plan.n_answers + 1).epsilon(1e-4) > epsilon
 
 
-def test_other_mechanisms_are_planned_the_same_way():
-    # pure differential privacy: 20 answers at 2/20 each cost 2.0 exactly, and Rényi composition less
-    assert planned(mechanism=LNMax(scale=20.0), epsilon=2.0).n_answers >= 20
-
-
 @pytest.mark.parametrize(("n_units", "teachers"), [(3, 3), (20, 5), (1297, 100), (32_561, 250)])
 def test_auto_takes_a_teacher_for_thirteen_units_within_reason(n_units, teachers):
     assert planned(n_units=n_units, delta=1e-6, epsilon=6.0).n_teachers == teachers
@@ -56,17 +44,6 @@ def test_auto_takes_a_teacher_for_thirteen_units_within_reason(n_units, teachers
 )
 def test_without_a_wish_it_asks_a_hundred_times_or_ten_times_a_class(choices, n_answers):
     assert planned(**choices).n_answers == n_answers
-
-
-def test_fewer_answers_are_asked_where_the_teachers_would_not_be_heard():
-    plan = planned(epsilon=0.5)
-    assert 1 < plan.n_answers < 100
-    assert plan.mechanism.sigma < plan.n_teachers / 4
-
-
-def test_a_plan_is_worked_out_from_public_numbers_only_and_is_a_value():
-    assert planned() == planned()
-    assert isinstance(hash(planned()), int)
 
 
 @pytest.mark.parametrize(
@@ -107,6 +84,14 @@ def test_an_epsilon_too_small_is_refused_with_what_to_type(choices, match):
 def test_numbers_out_of_range_are_refused(choices, match):
     with pytest.raises(ValueError, match=match):
         planned(**choices)
+
+
+def test_fewer_answers_are_asked_where_teachers_would_not_be_heard_and_other_mechanisms_are_planned_alike():
+    plan = planned(epsilon=0.5)
+    assert 1 < plan.n_answers < 100
+    assert plan.mechanism.sigma < plan.n_teachers / 4
+    # pure differential privacy: 20 answers at 2/20 each cost 2.0 exactly, and Rényi composition less
+    assert planned(mechanism=LNMax(scale=20.0), epsilon=2.0).n_answers >= 20
 
 
 def test_an_epsilon_beyond_what_floating_point_can_promise_takes_the_least_noise_that_can():

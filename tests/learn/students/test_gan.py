@@ -9,7 +9,6 @@ import pytest
 torch = pytest.importorskip("torch", reason="pip install '.[torch]'")
 from sklearn.base import clone  # noqa: E402
 from sklearn.datasets import load_digits, load_iris  # noqa: E402
-from sklearn.exceptions import NotFittedError  # noqa: E402
 from torch import nn  # noqa: E402
 
 from ostraka import ABSTAIN, PATEClassifier  # noqa: E402
@@ -214,8 +213,7 @@ class TestNetworks:
 
 
 class TestStudent:
-    @pytest.mark.parametrize("epochs", [16, pytest.param(40, marks=pytest.mark.slow)])
-    def test_unanswered_digits_teach_it_what_two_answers_a_class_do_not(self, epochs):
+    def test_unanswered_digits_teach_it_what_two_answers_a_class_do_not(self):
         rows, labels = load_digits(return_X_y=True)
         order = np.random.default_rng(0).permutation(len(labels))
         rows, labels = rows[order] / 16, labels[order]
@@ -223,32 +221,10 @@ class TestStudent:
         answers = np.full(1200, ABSTAIN)
         answers[few] = labels[few]
         settings = {"hidden": (64, 64), "schedule": "cosine", "random_state": 0}
-        gan = FeatureMatchingGAN(network(epochs=epochs, batch_size=100, **settings), generator=(64,))
-        alone = network(epochs=12 * epochs, batch_size=20, **settings)  # as many steps
+        gan = FeatureMatchingGAN(network(epochs=16, batch_size=100, **settings), generator=(64,))
+        alone = network(epochs=192, batch_size=20, **settings)  # as many steps
         with_others = gan.fit(rows[:1200], answers).score(rows[1200:], labels[1200:])
         assert with_others > alone.fit(rows[few], labels[few]).score(rows[1200:], labels[1200:]) + 0.03
-
-    def test_released_answers_with_names_of_classes(self):
-        fitted = student().fit(X, ANSWERS, classes=NAMES)
-        assert fitted.classes_.tolist() == NAMES.tolist()
-        assert fitted.score(X, NAMES[Y]) > 0.85
-
-    def test_labels_that_are_text_just_work(self):
-        labels = np.where(ANSWERS == ABSTAIN, None, NAMES[Y])
-        assert student(epochs=25).fit(X, labels).score(X, NAMES[Y]) > 0.85
-
-    def test_a_class_that_nobody_answered_has_a_column_and_no_chance(self):
-        fitted = student(epochs=25).fit(X, np.where(ANSWERS == 1, ABSTAIN, ANSWERS), classes=NAMES)
-        assert set(fitted.predict(X)) == {"setosa", "virginica"}
-        sure = fitted.predict_proba(X)
-        assert (sure[:, 1] == 0).all()
-        np.testing.assert_allclose(sure.sum(axis=1), 1)
-        assert (fitted.classes_[sure.argmax(axis=1)] == fitted.predict(X)).all()
-
-    def test_one_answer_for_all_makes_a_student_that_always_says_that(self):
-        fitted = student(epochs=2).fit(X, np.where(ANSWERS == 2, 2, ABSTAIN), classes=NAMES)
-        assert set(fitted.predict(X)) == {"virginica"}
-        assert fitted.predict_proba(X[:1]).tolist() == [[0, 0, 1]]
 
     def test_the_scale_of_a_column_does_not_matter(self):
         fitted = student(epochs=15).fit(X * [1, 1e-3, 1e4, 1] + [0, 0, 5e4, 0], ANSWERS)
@@ -341,25 +317,19 @@ class TestStudent:
 
 
 @pytest.mark.parametrize(
-    ("settings", "y", "classes", "match"),
+    ("settings", "match"),
     [
-        ({}, np.full(150, 3), NAMES, "indices of 3 classes"),
-        ({}, np.full(150, ABSTAIN), NAMES, "all 150 are unanswered"),
-        ({}, Y[:-1], None, "one label for each of 150 rows, got 149"),
-        ({}, np.eye(3)[Y], None, "1d array"),
-        ({}, np.linspace(0, 1, 150), None, "continuous"),
-        ({}, None, None, "requires y"),
-        ({"values": "unit"}, Y, None, r"needs rows in \[0, 1\]"),
-        ({"values": "grey"}, Y, None, "one of auto, unit, any"),
-        ({"unanswered_weight": 0.0}, Y, None, "unanswered_weight must be finite and > 0"),
-        ({"n_noise": 0}, Y, None, "n_noise must be an integer >= 1"),
-        ({"device": "cuda:99"}, Y, None, "device 'cuda:99' is not available"),
-        ({"epochs": 0}, Y, None, "epochs must be an integer >= 1"),
+        ({"values": "unit"}, r"needs rows in \[0, 1\]"),
+        ({"values": "grey"}, "one of auto, unit, any"),
+        ({"unanswered_weight": 0.0}, "unanswered_weight must be finite and > 0"),
+        ({"n_noise": 0}, "n_noise must be an integer >= 1"),
+        ({"device": "cuda:99"}, "device 'cuda:99' is not available"),
+        ({"epochs": 0}, "epochs must be an integer >= 1"),
     ],
 )
-def test_what_cannot_be_learned_from_is_refused(settings, y, classes, match):
+def test_settings_that_cannot_work_are_refused(settings, match):
     with pytest.raises(ValueError, match=match):
-        student(**settings).fit(X, y, classes=classes)
+        student(**settings).fit(X, Y)
 
 
 @pytest.mark.parametrize(
@@ -370,22 +340,15 @@ def test_what_cannot_be_learned_from_is_refused(settings, y, classes, match):
             TorchClassifier(lambda n, k: nn.Sequential(nn.Linear(n, k), nn.Softmax(dim=1))),
             "remove that layer",
         ),
+        (
+            TorchClassifier(
+                lambda *_: nn.Sequential(nn.Unflatten(1, (4, 1)), nn.Conv1d(4, 3, 1), nn.Flatten())
+            ),
+            "network must end in a linear layer",
+        ),
         ("perceptron", "network must be a TorchClassifier, got str"),
     ],
 )
 def test_networks_without_logits_or_features_are_refused(given, match):
     with pytest.raises((ValueError, TypeError), match=match):
         FeatureMatchingGAN(given).fit(X, ANSWERS)
-
-
-def test_a_network_without_a_linear_layer_is_refused():
-    only = TorchClassifier(
-        lambda _n, _k: nn.Sequential(nn.Unflatten(1, (4, 1)), nn.Conv1d(4, 3, 1), nn.Flatten())
-    )
-    with pytest.raises(ValueError, match="network must end in a linear layer"):
-        FeatureMatchingGAN(only).fit(X, ANSWERS)
-
-
-def test_before_fitting_there_is_nothing_to_predict():
-    with pytest.raises(NotFittedError):
-        FeatureMatchingGAN().predict(X)
