@@ -39,7 +39,7 @@ MUTANTS = [
         "data/table.py",
         "max(0, self.stop - self.file.tell())",
         "max(0, self.stop - 9 - self.file.tell())",
-        "cli/test_stored.py::test_one_large_file_is_read_part_by_part_with_the_same_answers",
+        "cli/test_stored.py::test_a_folder_and_a_large_file_read_in_parts_give_what_one_file_gives",
     ),
     Mutant(
         "codes of labels are those of values that do not occur",

@@ -56,15 +56,12 @@ def test_votes_are_those_of_the_library(log):
     np.testing.assert_array_equal(record["queries"][0]["mean"], want.mean)
 
 
-def test_the_table_has_a_line_a_question(log):
+def test_the_table_has_a_line_a_question_and_without_teachers_votes_are_relative(log):
     code, out, err = attack("votes", log, "--teachers", 100, *NOISY)
     assert code == 0
     assert "split" in out
     assert "95 % interval, by posterior" in out
     assert "questions: 2" in err
-
-
-def test_without_teachers_votes_are_relative(log):
     _, out, err = attack("votes", log, *NOISY, "--method", "maximum-likelihood")
     assert "relative to the mean count" in out
     assert "do not tell its level" in err

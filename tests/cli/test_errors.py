@@ -106,12 +106,17 @@ def test_no_traceback_reaches_the_terminal(monkeypatch, capfd):
     assert err.count("\n") == 1
 
 
-def test_an_interrupt_is_told_once(monkeypatch, capfd):
+def test_an_interrupt_is_told_once_and_what_a_command_returns_by_exit_is_its_code(monkeypatch, capfd):
     def probe() -> None:
         raise KeyboardInterrupt
 
+    def leaves() -> None:
+        raise click.exceptions.Exit(3)
+
     assert run(monkeypatch, probe) == 130
     assert capfd.readouterr().err.startswith("ostraka: interrupted: ")
+    leaves.__name__ = "probe"
+    assert run(monkeypatch, leaves) == 3
 
 
 def test_foreign_warnings_are_not_shown_and_ours_are_one_line(monkeypatch, capfd):
@@ -130,13 +135,6 @@ def test_wrong_usage_has_code_two(monkeypatch, capfd):
 
     assert run(monkeypatch, probe, "--n", "x") == 2
     assert "probe --help" in capfd.readouterr().err
-
-
-def test_what_a_command_returns_by_exit_is_its_code(monkeypatch):
-    def probe() -> None:
-        raise click.exceptions.Exit(3)
-
-    assert run(monkeypatch, probe) == 3
 
 
 def test_pandas_is_hidden_from_verbs_that_do_without_it_where_the_process_ends_with_them(monkeypatch):

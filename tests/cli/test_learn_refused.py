@@ -16,14 +16,10 @@ from tests.cli.learning import CANARY, COMMON, charges, csv, learn, person, rows
 @pytest.mark.parametrize(
     ("change", "code", "words"),
     [
-        (("--epsilon", "nan"), 2, "--epsilon must be a finite number"),
         (("--epsilon", "-1"), 2, "epsilon must be finite and > 0"),
-        (("--sigma", "nan"), 2, "--sigma must be a finite number"),
         (("--sigma", "-4"), 2, "sigma must be finite and > 0"),
         (("--screen", "20", "0"), 2, "sigma must be finite and > 0"),
         (("--delta", "0.01"), 2, "delta must be below 1 / 300 units"),
-        (("--delta", "0"), 2, "delta must be > 0"),
-        (("--teachers", "0"), 2, "--teachers must be an integer >= 1"),
         (("--answers", "0"), 2, "--answers must be an integer >= 1"),
         (("--answers", "201"), 2, "at most the"),
         (("--epsilon", "0.001"), 3, "use a larger epsilon"),
@@ -32,14 +28,12 @@ from tests.cli.learning import CANARY, COMMON, charges, csv, learn, person, rows
         (
             ("--label", "income"),
             1,
-            "has no column 'income' (--label); the first line names 4 columns, and none so",
+            "no column 'income' (--label); the first line names 4 columns, and none so",
         ),
-        (("--person", "patient"), 1, "has no column 'patient' (--person)"),
         (("--classes", "well"), 1, "holds one class only"),
         (("--public", "nowhere.csv"), 1, "nowhere.csv: No such file"),
         (("--relation", "zero-out"), 2, "--relation zero-out is for --way counts, rounds and filter"),
         (("--relation", "add-or-remove"), 2, "'add-or-remove' is not one of"),
-        (("--teacher", "oracle"), 2, "'oracle' is not one of"),
         (("--engine", "pigeons"), 2, "'pigeons' is not one of"),
     ],
 )
@@ -94,8 +88,6 @@ def test_bad_tables_are_told_in_one_sentence(folder, change, words):
     ("private", "said"),
     [
         (changed("age", CANARY), "1 cells of column 'age'"),
-        pytest.param(changed("age", "NaN"), "", marks=pytest.mark.slow),
-        pytest.param(changed("ill", ""), "1 cells of column 'ill'", marks=pytest.mark.slow),
         (changed("ill", f"well,{CANARY}"), "1 cells of column 'ill'"),
     ],
 )
@@ -126,36 +118,25 @@ def test_an_unexpected_error_shows_no_value(folder, monkeypatch):
     assert "unexpected ValueError" in err
 
 
-def test_a_missing_file_is_said_before_anything_slow_is_loaded(tmp_path):
-    code = """
-import sys, ostraka.cli
-try:
-    ostraka.cli.main(["learn", "nowhere.csv", "--label", "ill", "--holdout", "0.2"])
-finally:
-    print(sorted({name.partition(".")[0] for name in sys.modules}), file=sys.stderr)
-"""
-    run = subprocess.run(
-        [sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=tmp_path
-    )
-    assert run.returncode == 1
-    said, loaded = run.stderr.strip().rsplit("\n", 1)
-    assert said == "ostraka: nowhere.csv: No such file or directory."
-    assert not {"numpy", "scipy", "sklearn", "pyarrow", "skops", "numba"} & set(ast.literal_eval(loaded))
-
-
-def test_help_loads_nothing_slow():
+def test_help_and_a_missing_file_are_said_before_anything_slow_is_loaded(tmp_path):
     # what makes it slow is what it loads; a clock would judge the machine
     code = """
 import sys, ostraka.cli
 try:
-    ostraka.cli.main(["--help"])
+    ostraka.cli.main(sys.argv[1:])
 finally:
     print(sorted({name.partition(".")[0] for name in sys.modules}), file=sys.stderr)
 """
-    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    loaded = set(ast.literal_eval(run.stderr))
-    assert "click" in loaded
-    assert not {"numpy", "scipy", "sklearn", "jinja2", "pyarrow", "numba", "matplotlib"} & loaded
+    for words, code_of_exit, said in (
+        (["--help"], 0, ""),
+        (["learn", "nowhere.csv", "--label", "ill", "--holdout", "0.2"], 1, "nowhere.csv: No such file or"),
+    ):
+        command = [sys.executable, "-c", code, *words]
+        run = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path)
+        assert (run.returncode, said in run.stderr) == (code_of_exit, True), run.stderr
+        loaded = set(ast.literal_eval(run.stderr.strip().splitlines()[-1]))
+        assert "click" in loaded
+        assert not {"numpy", "scipy", "sklearn", "jinja2", "pyarrow", "skops", "numba", "matplotlib"} & loaded
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "csv.gz"])

@@ -38,84 +38,53 @@ def spy(monkeypatch, kind, name):
     return calls
 
 
-def record(place, name):
-    return json.loads((place / name / "result.json").read_text())
-
-
-def test_manifest_votes_and_labels_are_those_of_one_file(place, with_same_draws):
-    more = (*COMMON, "--person", "who", "--public", "public.parquet", "--jobs", "1")
-    for private, out in (("private.parquet", "one"), ("private", "other")):
-        with with_same_draws():
-            code, _, err = learn(private, *more, "--out", out)
-        assert code == 0, err
-    assert (place / "other" / "manifest.json").read_text() == (place / "one" / "manifest.json").read_text()
-    one, other = record(place, "one"), record(place, "other")
-    del one["owner"]["utility"]["non_private"]  # rows in files are not gathered to train one model
-    for found in (one, other):
-        del found["owner"]["seconds"]
-        del found["upper"]["table"]  # the second release from this table adds to the first
-    assert other["owner"] == one["owner"]
-    assert (other["upper"], other["utility"]) == (one["upper"], one["utility"])
-    labels = [parquet.read_table(place / name / "labels.parquet") for name in ("one", "other")]
-    assert labels[0].equals(labels[1])
+WAYS = {
+    "counts": ("--person", "who"),
+    "argmax": ("--person", "who", "--teachers", "40", "--answers", "20", "--sigma", "20", "--jobs", "1"),
+    "filter": ("--person", "who"),
+    "rounds": ("--drop", "who"),
+}
 
 
 @pytest.mark.parametrize(
-    ("way", "unit"),
-    [
-        ("counts", ("--person", "who")),
-        pytest.param("filter", ("--person", "who"), marks=pytest.mark.slow),
-        pytest.param("rounds", ("--drop", "who"), marks=pytest.mark.slow),
-    ],
+    "way",
+    [pytest.param(way, marks=[pytest.mark.slow] if way in {"filter", "rounds"} else []) for way in WAYS],
 )
-def test_noisy_counts_are_those_of_one_file(place, with_same_draws, way, unit):
-    more = ("--label", "ill", "--epsilon", "3", *unit, "--public", "public.parquet", "--way", way)
-    for private, out in (("private.parquet", "one"), ("private", "other")):
-        with with_same_draws():
-            code, _, err = learn(private, *more, "--out", out)
-        assert code in {0, 4}, err
-    one, other = record(place, "one"), record(place, "other")
-    del one["upper"]["table"], other["upper"]["table"]
-    assert other["upper"] == one["upper"]
-    labels = [parquet.read_table(place / name / "labels.parquet") for name in ("one", "other")]
-    assert labels[0].equals(labels[1])
-
-
-WAYS = [
-    ("counts", ("--person", "who")),
-    ("argmax", ("--drop", "who", "--teachers", "40", "--answers", "20", "--sigma", "20")),
-    pytest.param(("filter", ("--drop", "who")), marks=pytest.mark.slow),
-    pytest.param(("rounds", ("--drop", "who")), marks=pytest.mark.slow),
-]
-
-
-@pytest.mark.parametrize("ending", ["parquet", "csv"])
-@pytest.mark.parametrize("asked", WAYS)
-def test_one_large_file_is_read_part_by_part_with_the_same_answers(
-    place, with_same_draws, monkeypatch, ending, asked
+def test_a_folder_and_a_large_file_read_in_parts_give_what_one_file_gives(
+    place, with_same_draws, monkeypatch, way
 ):
-    way, more = asked
     private = parquet.read_table(place / "private.parquet")
     parquet.write_table(private, place / "large.parquet", row_group_size=170)
     csv.write_csv(private, place / "large.csv")
-    command = (f"large.{ending}", "--label", "ill", *more, "--public", "public.parquet", "--way", way)
-    made = []
-    for out in ("whole", "parts"):
-        if out == "parts":
-            monkeypatch.setattr("ostraka.data.task._MOST_CELLS", 0)
-            monkeypatch.setattr("ostraka.data.task._MOST_BYTES", 0)
-            monkeypatch.setattr("ostraka.data.task._PART", 3000)
-            monkeypatch.setattr("ostraka.voters.rows._KEPT", 0)
+    more = ("--label", "ill", "--epsilon", "3", "--seed", "1", *WAYS[way], "--public", "public.parquet")
+
+    def learned(table, *, in_parts):
         with with_same_draws(), monkeypatch.context() as spied:
+            if in_parts:
+                for name, size in (("_MOST_CELLS", 0), ("_MOST_BYTES", 0), ("_PART", 3000)):
+                    spied.setattr(f"ostraka.data.task.{name}", size)
+                spied.setattr("ostraka.voters.rows._KEPT", 0)
             readings = spy(spied, ParquetRows, "blocks")
-            code, _, err = learn(*command, "--epsilon", "3", "--seed", "1", "--out", out)
+            code, _, err = learn(table, *more, "--way", way, "--out", f"run of {table}")
         assert code in {0, 4}, err
-        assert bool(readings) == (out == "parts")
-        made.append((record(place, out), parquet.read_table(place / out / "labels.parquet")))
-    one, other = made[0][0], made[1][0]
-    del one["upper"]["table"], other["upper"]["table"]
-    assert (other["upper"], other["utility"]) == (one["upper"], one["utility"])
-    assert made[1][1].equals(made[0][1])
+        assert bool(readings) == in_parts
+        run = place / f"run of {table}"
+        found = json.loads((run / "result.json").read_text())
+        del found["upper"]["table"]  # the second release from this table adds to the first
+        files = [run / name for name in ("manifest.json",) if (run / name).exists()]
+        return found, parquet.read_table(run / "labels.parquet"), [path.read_text() for path in files]
+
+    whole, labels, files = learned("private.parquet", in_parts=False)
+    for table in ("private", "large.parquet", "large.csv"):
+        found, others, other_files = learned(table, in_parts=True)
+        assert others.equals(labels), table
+        assert other_files == files, table
+        for part in ("upper", "utility"):
+            assert found[part] == whole[part], table
+        for record in (found, whole):
+            record["owner"].pop("seconds", None)
+            record["owner"].get("utility", {}).pop("non_private", None)  # files are not gathered to train it
+        assert found["owner"] == whole["owner"], table
 
 
 def test_what_is_wrong_with_one_large_file_is_found_in_its_first_rows(place, monkeypatch):
@@ -195,18 +164,13 @@ def test_a_missing_number_is_read_and_a_missing_column_is_said_with_its_file(pla
     assert "2026.parquet must have the columns of" in " ".join(err.split())
 
 
-def test_files_without_rows_are_refused(place):
-    for file in (place / "private").glob("*.parquet"):
-        parquet.write_table(parquet.read_table(file).slice(0, 0), file)
-    code, _, err = learn("private", *COMMON, "--drop", "who", "--public", "public.parquet", "--jobs", "1")
-    assert code == 1
-    assert "has Parquet files without rows" in " ".join(err.split())
-
-
-def test_public_rows_that_are_private_rows_are_refused(place):
+def test_files_without_rows_and_public_rows_that_are_private_ones_are_refused(place):
+    command = ("private", *COMMON, "--drop", "who", "--public", "public.parquet", "--jobs", "1")
     copies = parquet.read_table(place / "private" / "2025.parquet").slice(0, 100)
     parquet.write_table(copies, place / "public.parquet")
-    command = ("private", *COMMON, "--drop", "who", "--public", "public.parquet", "--jobs", "1")
     code, _, err = learn(*command)
-    assert code == 1
-    assert "are private rows, too" in " ".join(err.split())
+    assert (code, "are private rows, too" in " ".join(err.split())) == (1, True)
+    for file in (place / "private").glob("*.parquet"):
+        parquet.write_table(parquet.read_table(file).slice(0, 0), file)
+    code, _, err = learn(*command)
+    assert (code, "has Parquet files without rows" in " ".join(err.split())) == (1, True)

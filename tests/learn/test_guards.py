@@ -88,9 +88,6 @@ def test_a_fit_refuses_private_rows_as_public_ones_unless_told_and_then_states_i
         PATEClassifier(**QUICK).fit(X[PRIVATE], Y[PRIVATE], X[PRIVATE])
     model = PATEClassifier(**QUICK, allow_overlap=True).fit(X[PRIVATE], Y[PRIVATE], X[PRIVATE])
     assert any("may be copies" in text for text in model.result_.upper["not_protected"])
-    with pytest.raises(ValueError, match="rows to measure with are private rows"):
-        model.evaluate(X[PRIVATE], Y[PRIVATE])
-    assert model.evaluate(X[NEW], Y[NEW]).utility["student"] > 0.5
 
 
 def test_no_public_rows_are_refused_unless_some_are_held_out_on_request():
@@ -121,7 +118,10 @@ def test_the_recipes_for_a_pipeline_work():
         make_pipeline(StandardScaler(), LogisticRegression()),
         **{**QUICK, "student": make_pipeline(StandardScaler(), LogisticRegression())},
     )
-    assert inside.fit(X[PRIVATE], Y[PRIVATE], X[PUBLIC]).score(X[NEW], Y[NEW]) > 0.8
+    inside.fit(X[PRIVATE], Y[PRIVATE], X[PUBLIC])
+    assert inside.evaluate(X[NEW], Y[NEW]).utility["student"] == inside.score(X[NEW], Y[NEW]) > 0.8
+    with pytest.raises(ValueError, match="rows to measure with are private rows"):
+        inside.evaluate(X[PRIVATE], Y[PRIVATE])
     scaler = FrozenEstimator(StandardScaler().fit(X[PUBLIC]))
     with sklearn.config_context(enable_metadata_routing=True):
         model = PATEClassifier(**QUICK).set_fit_request(X_public=True)
@@ -227,10 +227,10 @@ def test_the_error_of_an_area_is_that_of_rows_in_a_random_order():
     rng = np.random.default_rng(0)
     y, sure = np.repeat([0, 1, 1], 20), rng.random(60)
     sure = np.stack([sure, sure], axis=1)
-    areas = [area(rng.permutation(y), sure, classes=np.arange(2)) for _ in range(500)]
+    areas = [area(rng.permutation(y), sure, classes=np.arange(2)) for _ in range(300)]
     found, errors = np.transpose(areas)
-    # a standard deviation of 500 is within 16 % in all but 1e-6 of cases
-    assert found.std() == pytest.approx(errors[0], rel=0.16)
+    # a standard deviation of 300 is within 20 % in all but 1e-6 of cases
+    assert found.std() == pytest.approx(errors[0], rel=0.2)
     assert area([0, 0], np.eye(2), classes=np.arange(2)) == (None, None)
 
 

@@ -73,7 +73,7 @@ def test_a_module_is_copied_not_changed():
     assert all(torch.equal(a, b) for a, b in zip(before, module.parameters(), strict=True))
 
 
-def test_interrupted_training_is_the_same_as_whole(tmp_path):
+def test_interrupted_training_is_the_same_as_whole_and_a_checkpoint_of_other_rows_is_refused(tmp_path):
     whole = TorchClassifier(**QUICK | {"epochs": 4}).fit(X, Y)
 
     def stop(_stage, done, _total):
@@ -83,12 +83,8 @@ def test_interrupted_training_is_the_same_as_whole(tmp_path):
     half = TorchClassifier(**QUICK | {"epochs": 4}, checkpoint=tmp_path / "net.pt", progress=stop)
     with pytest.raises(KeyboardInterrupt):
         half.fit(X, Y)
-    again = clone(half).set_params(progress=None).fit(X, Y)
-    assert (again.logits(X_TEST) == whole.logits(X_TEST)).all()
-
-
-def test_a_checkpoint_of_other_rows_is_refused(tmp_path):
-    network = TorchClassifier(**QUICK | {"epochs": 1}, checkpoint=tmp_path / "net.pt").fit(X, Y)
+    network = clone(half).set_params(progress=None).fit(X, Y)
+    assert (network.logits(X_TEST) == whole.logits(X_TEST)).all()
     with pytest.raises(ValueError, match="belongs to another training"):
         clone(network).fit(X, Y[::-1])
 
@@ -137,11 +133,6 @@ def test_a_module_without_logits_is_refused(module, message):
 def test_wrong_settings_are_named(wrong, message):
     with pytest.raises(ValueError, match=message):
         TorchClassifier(**QUICK | wrong).fit(X, Y)
-
-
-def test_soft_labels_are_refused():
-    with pytest.raises(ValueError, match="Unknown label type"):
-        TorchClassifier(**QUICK).fit(X, np.linspace(0, 1, len(X)))
 
 
 def test_a_loss_that_is_not_finite_stops_at_the_last_good_epoch():

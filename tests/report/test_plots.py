@@ -18,63 +18,53 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def example(**changes) -> Result:
     rng = np.random.default_rng(0)
+    epsilon = 3.65 * np.sqrt(np.arange(1, 201) / 200)
+    student = {"epsilon": [1.0, 2.0, 3.65], "accuracy": [0.5, 0.8, 0.893]}
     fields = {
         "kind": "learn",
         "settings": {"epsilon": 3.7},
         "upper": {"epsilon": 3.65, "delta": 1e-4},
-        "series": {
-            "epsilon": 3.65 * np.sqrt(np.arange(1, 201) / 200),
-            "student": {"epsilon": [1.0, 2.0, 3.65], "accuracy": [0.5, 0.8, 0.893]},
-        },
-        "owner": {
-            "consensus": rng.beta(5, 2, 200),
-            "cost": rng.gamma(0.5, 0.002, 200),
-            "cost_order": 8.0,
-            "price": 0.012,
-        },
+        "series": {"epsilon": epsilon, "student": student},
+        "owner": {"consensus": rng.beta(5, 2, 200), "cost": rng.gamma(0.5, 0.002, 200)}
+        | {"cost_order": 8.0, "price": 0.012},
     }
     return Result(**{**fields, **changes})
 
 
-def test_every_figure_is_drawn_public_ones_first():
-    drawn = plots.figures(example())
-    assert [(figure.title, figure.owner_only) for figure in drawn] == [
+@pytest.fixture(scope="module")
+def drawn():
+    """Its figures, drawn once, and the tree of each."""
+    figures = plots.figures(example())
+    return figures, [ET.fromstring(figure.svg) for figure in figures]
+
+
+def test_every_figure_is_drawn_public_ones_first_from_the_record_alone(drawn):
+    figures, _ = drawn
+    assert [(figure.title, figure.owner_only) for figure in figures] == [
         ("Budget over time", False),
         ("Accuracy against ε", False),
         ("Consensus of the teachers", True),
         ("What each answer cost", True),
     ]
-
-
-def test_a_public_record_has_public_figures_only():
+    assert plots.figures(example()) == figures
     assert not any(figure.owner_only for figure in plots.figures(example().public()))
-
-
-def test_an_empty_record_has_no_figures():
     assert plots.figures(Result(kind="learn")) == ()
 
 
-def test_the_ink_is_the_pages_and_there_is_no_background():
-    for figure in plots.figures(example()):
-        root = ET.fromstring(figure.svg)
+def test_the_ink_is_the_pages_and_there_is_no_background(drawn):
+    for figure, root in zip(*drawn, strict=True):
         assert root.tag == f"{SVG}svg"
         assert "currentColor" in figure.svg
         for colour in ("#000000", "#ffffff", "#010203", "fill: white"):
             assert colour not in figure.svg
 
 
-def test_text_stays_text_and_axes_have_units():
-    words = [
-        " ".join(text.text or "" for text in ET.fromstring(figure.svg).iter(f"{SVG}text"))
-        for figure in plots.figures(example())
-    ]
-    labels = [
-        ("questions answered", "budget 3.7"),
-        ("accuracy, %",),
-        ("commonest class, %",),
-        ("nats", "price whatever the votes"),
-    ]
-    assert all(label in text for text, of_one in zip(words, labels, strict=True) for label in of_one)
+def test_text_stays_text_and_axes_have_units(drawn):
+    words = [" ".join(text.text or "" for text in root.iter(f"{SVG}text")) for root in drawn[1]]
+    for number, label in enumerate(("budget 3.7", "accuracy, %", "commonest class, %", "nats")):
+        assert label in words[number]
+    assert "questions answered" in words[0]
+    assert "price whatever the votes" in words[3]
 
 
 def test_answers_on_which_all_teachers_agree_are_in_the_histogram():
@@ -83,35 +73,23 @@ def test_answers_on_which_all_teachers_agree_are_in_the_histogram():
     assert "400" in ticks
 
 
-def test_one_page_can_hold_all_figures():
-    identifiers = [
-        node.attrib["id"]
-        for figure in plots.figures(example())
-        for node in ET.fromstring(figure.svg).iter()
-        if "id" in node.attrib
-    ]
-    assert len(identifiers) == len(set(identifiers))
-
-
-def test_references_inside_a_figure_still_lead_somewhere():
-    for figure in plots.figures(example()):
-        root = ET.fromstring(figure.svg)
-        known = {node.attrib["id"] for node in root.iter() if "id" in node.attrib}
+def test_one_page_can_hold_all_figures_and_their_references_lead_somewhere(drawn):
+    identifiers = []
+    for root in drawn[1]:
+        own = [node.attrib["id"] for node in root.iter() if "id" in node.attrib]
         links = {
             value.rstrip(")").rpartition("#")[2]
             for node in root.iter()
             for name, value in node.attrib.items()
             if name.endswith("href") or "url(#" in value
         }
-        assert links <= known
+        assert links <= set(own)
+        identifiers += own
+    assert len(identifiers) == len(set(identifiers))
 
 
-def test_the_same_record_gives_the_same_bytes():
-    assert plots.figures(example()) == plots.figures(example())
-
-
-def test_words_tell_what_the_eye_sees():
-    budget, accuracy, consensus, cost = (figure.alt for figure in plots.figures(example()))
+def test_words_tell_what_the_eye_sees(drawn):
+    budget, accuracy, consensus, cost = (figure.alt for figure in drawn[0])
     assert "to 3.65 after 200" in budget
     assert "The budget is 3.7" in budget
     assert "89.3 % at 3.65" in accuracy
@@ -129,12 +107,6 @@ def test_more_curves_than_colours_are_drawn_and_the_first_ones_differ():
     assert {f"attack {k}" for k in range(5)} < set(words)
     colours = re.findall(r"stroke: (#[0-9a-f]{6}|currentColor)", drawing)
     assert len(set(colours)) >= 4
-
-
-def test_a_missing_matplotlib_is_named_with_its_command(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ImportError, match=r"pip install 'matplotlib>=[\d.]+'"):
-        plots.figures(example())
 
 
 def test_what_repeats_reveal_is_drawn_for_the_owner():
@@ -182,14 +154,13 @@ def things():
     return [100 * GNMax(sigma=40.0).curve(), ledger, result, Scores.of(members=[0.3, 0.9], others=[0.1, 0.5])]
 
 
-@pytest.mark.parametrize("number", range(4))
-def test_a_value_draws_itself_on_new_axes_or_on_those_given(number):
+def test_a_value_draws_itself_on_new_axes_or_on_those_given():
     pyplot = pytest.importorskip("matplotlib.pyplot")
-    value = things()[number]
-    first = value.plot()
-    assert first.get_xlabel()
-    assert value.plot(first) is first
-    pyplot.close(first.figure)
+    for value in things():
+        first = value.plot()
+        assert first.get_xlabel()
+        assert value.plot(first) is first
+        pyplot.close(first.figure)
 
 
 def test_drawings_show_the_numbers_that_are_printed():
@@ -206,8 +177,8 @@ def test_drawings_show_the_numbers_that_are_printed():
     pyplot.close("all")
 
 
-@pytest.mark.parametrize("number", range(4))
-def test_without_matplotlib_a_drawing_says_what_to_install(number, monkeypatch):
+def test_without_matplotlib_a_drawing_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ImportError, match=r"pip install 'matplotlib>=[\d.]+'.*checkout"):
-        things()[number].plot()
+    for draw in (lambda: plots.figures(example()), *(value.plot for value in things())):
+        with pytest.raises(ImportError, match=r"pip install 'matplotlib>=[\d.]+'"):
+            draw()

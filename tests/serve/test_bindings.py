@@ -7,68 +7,48 @@ import dataclasses
 import os
 import re
 import stat
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ostraka import Budget, BudgetExceeded, GNMax, LNMax, Threshold
 from ostraka.ledger import LedgerError
-from ostraka.voters import SavedTeachers
 from tests.serve.conftest import PEPPER, deploy, rows, serving
 
 # 10. Another partition is another account
 
 
-def test_a_ledger_counts_for_its_teachers_only(tmp_path, saved):
-    with serving(deploy(tmp_path, saved)) as service:
-        service.label(key="k")
-    other = SavedTeachers.load(saved_again(tmp_path, saved))
-    object.__setattr__(other, "sha256", "0" * 64)
-    with pytest.raises(LedgerError, match="not those that this service began with"):
-        deploy(tmp_path, other)
-    (tmp_path / "service" / "teachers.mac").unlink()
-    with pytest.raises(LedgerError, match="type the --sigma and --screen with which it was begun"):
-        deploy(tmp_path, other)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"mechanism": GNMax(sigma=31.0)},
-        {"mechanism": LNMax(scale=30.0)},
-        {"screen": Threshold(at=20.0, sigma=30.0)},
-    ],
-    ids=str,
-)
-def test_a_ledger_counts_for_its_noise_only(tmp_path, saved, change):
-    budget = Budget(epsilon=3.0, delta=1e-6, adaptive=True)
-    deploy(tmp_path, saved, budget=budget).there.ledger.close()
-    other = dataclasses.replace(saved, **change)
-    object.__setattr__(other, "sha256", saved.sha256)
-    with pytest.raises(LedgerError, match="other noise"):
-        deploy(tmp_path, other, budget=budget)
+def test_a_ledger_counts_for_its_teachers_noise_and_secret_only(tmp_path, saved):
+    folder, budget = tmp_path / "service", Budget(epsilon=3.0, delta=1e-6, adaptive=True)
     deploy(tmp_path, saved, budget=budget).there.ledger.close()
 
+    def refused(words, *, sha256=saved.sha256, **changes):
+        other = dataclasses.replace(saved, **changes)
+        object.__setattr__(other, "sha256", sha256)
+        with pytest.raises(LedgerError, match=words):
+            deploy(tmp_path, other, budget=budget)
 
-def test_a_ledger_counts_for_its_secret_only(tmp_path, saved):
-    deploy(tmp_path, saved).there.ledger.close()
-    secret = tmp_path / "service" / "answers.secret"
-    secret.write_bytes(b"s" * 32)
-    with pytest.raises(LedgerError, match="another secret"):
-        deploy(tmp_path, saved)
+    refused("other noise", mechanism=GNMax(sigma=31.0))
+    refused("other noise", mechanism=LNMax(scale=30.0))
+    refused("other noise", screen=Threshold(at=20.0, sigma=30.0))
+    refused("not those that this service began with", sha256="0" * 64)
+    deploy(tmp_path, saved, budget=budget).there.ledger.close()
+    mac, secret = ((folder / name).read_bytes() for name in ("teachers.mac", "answers.secret"))
+    (folder / "teachers.mac").unlink()
+    refused("type the --sigma and --screen with which it was begun", sha256="0" * 64)
+    (folder / "teachers.mac").write_bytes(mac)
+    (folder / "answers.secret").write_bytes(secret[::-1])
+    refused("another secret")
 
 
-def test_a_screen_needs_a_ledger_whose_refusals_are_proved_for_it(tmp_path, saved):
-    screened = dataclasses.replace(saved, screen=Threshold(at=20.0, sigma=30.0))
-    with pytest.raises(LedgerError, match="begun for a service without a screen"):
-        deploy(tmp_path, screened, budget=Budget(epsilon=50.0, delta=1e-6, adaptive=False))
-
-
-def test_a_budget_that_does_not_pay_for_one_answer_is_refused_at_the_start(tmp_path, saved):
+def test_a_budget_that_does_not_pay_for_one_answer_or_for_a_screen_is_refused_at_the_start(tmp_path, saved):
     price = saved.mechanism.curve().epsilon(1e-6)
     with pytest.raises(BudgetExceeded, match="does not pay for one answer of GNMax"):
         deploy(tmp_path, saved, budget=Budget(epsilon=0.99 * price, delta=1e-6, adaptive=False))
+    (tmp_path / "other").mkdir()
+    screened = dataclasses.replace(saved, screen=Threshold(at=20.0, sigma=30.0))
+    with pytest.raises(LedgerError, match="begun for a service without a screen"):
+        deploy(tmp_path / "other", screened, budget=Budget(epsilon=50.0, delta=1e-6, adaptive=False))
 
 
 def test_a_question_under_other_noise_is_another_question(tmp_path, saved):
@@ -81,11 +61,6 @@ def test_a_question_under_other_noise_is_another_question(tmp_path, saved):
             service.label(key="k")
             named |= {entry.digest for entry in service.entries()}
     assert len(named) == 2
-
-
-def saved_again(tmp_path, saved) -> Path:
-    saved.save(tmp_path / "other")
-    return tmp_path / "other"
 
 
 # 11. Same question, same answer

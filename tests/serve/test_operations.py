@@ -37,20 +37,10 @@ from ostraka.serve.server import JsonLines
 from tests.secure.test_server import pair
 from tests.serve.conftest import ONE, PATIENCE, deploy, rows, serving
 
-_OPENSSL = [
-    "openssl",
-    "req",
-    "-x509",
-    "-newkey",
-    "rsa:2048",
-    "-nodes",
-    "-days",
-    "2",
-    "-subj",
-    "/CN=localhost",
-    "-addext",
-    "subjectAltName=DNS:localhost",
-]
+_OPENSSL = shlex.split(
+    "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost"
+    " -addext subjectAltName=DNS:localhost"
+)
 ROOT = Path(__file__).resolve().parents[2]
 RUNBOOK = ROOT / "docs" / "operations.md"
 BLOCKS = re.findall(r"^```sh\n(.*?)^```", RUNBOOK.read_text(), re.MULTILINE | re.DOTALL)
@@ -359,10 +349,7 @@ def nginx(tmp_path, service):
     if program is None:
         pytest.skip("nginx is not installed: apt-get install nginx-light")
     subprocess.run(
-        [*_OPENSSL, "-keyout", "key.pem", "-out", "cert.pem"],
-        cwd=tmp_path,
-        check=True,
-        capture_output=True,
+        [*_OPENSSL, "-keyout", "key.pem", "-out", "cert.pem"], cwd=tmp_path, check=True, capture_output=True
     )
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

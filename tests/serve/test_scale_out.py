@@ -1,6 +1,5 @@
 """Several services before one PostgreSQL, and teachers in several processes."""
 
-import contextlib
 import dataclasses
 import os
 import signal
@@ -11,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.tree import DecisionTreeClassifier
 
 from ostraka import Budget, GNMax
 from ostraka.consistent import Consistent
@@ -142,49 +140,33 @@ def test_no_request_waits_for_a_database_that_is_silent(tmp_path, saved, new_sch
 SECRETS = ("OSTRAKA_PEPPER", "OSTRAKA_LEDGER_SECRET", "OSTRAKA_ANSWERS_SECRET", "PGPASSWORD")
 
 
-@contextlib.contextmanager
-def in_processes(folder, estimator=None):
-    """Teachers in two processes, started where the secrets of a service are in the environment."""
-    SavedTeachers(ensemble=ensemble(estimator), mechanism=GNMax(sigma=30.0), **NUMBERS).save(
-        folder / "teachers"
-    )
+@pytest.fixture(scope="module")
+def split(tmp_path_factory):
+    """Teachers in two processes, started where a service's secrets are in the environment; and their folder.
+
+    One pair for all tests, each of which leaves them as they were.
+    """
+    folder = tmp_path_factory.mktemp("split") / "teachers"
+    SavedTeachers(ensemble=ensemble(), mechanism=GNMax(sigma=30.0), **NUMBERS).save(folder)
     with pytest.MonkeyPatch.context() as patched:
         for name in SECRETS:
             patched.setenv(name, "canary7391")
-        split = SavedTeachers.load(folder / "teachers", processes=2)
+        teachers = SavedTeachers.load(folder, processes=2)
     try:
-        yield split
+        yield teachers, folder
     finally:
-        split.ensemble.close()
-
-
-@pytest.fixture(scope="module")
-def split(tmp_path_factory):
-    """One pair of processes for all tests, each of which leaves them as they were; and their folder."""
-    folder = tmp_path_factory.mktemp("split")
-    with in_processes(folder) as teachers:
-        yield teachers, folder / "teachers"
-
-
-def adds_up(split, teachers, tmp_path):
-    whole = SavedTeachers.load(teachers)
-    assert (split.sha256, split.n_ballots, split.adjacency) == (whole.sha256, 40, whole.adjacency)
-    X = rows(50, seed=3)
-    np.testing.assert_array_equal(split.vote(X).open(), whole.vote(X).open())
-    with serving(deploy(tmp_path, split)) as service:
-        answer = service.label(ONE, key="k").json()
-    with serving(deploy(tmp_path, whole)) as service:
-        assert service.label(ONE, key="k").json() == answer, "the same service, in one process"
+        teachers.ensemble.close()
 
 
 def test_partial_votes_of_processes_add_up(split, tmp_path):
-    adds_up(*split, tmp_path)
-
-
-@pytest.mark.slow  # linear ones above
-def test_partial_votes_of_trees_add_up(tmp_path):
-    with in_processes(tmp_path, DecisionTreeClassifier(max_depth=3)) as teachers:
-        adds_up(teachers, tmp_path / "teachers", tmp_path)
+    together, whole = split[0], SavedTeachers.load(split[1])
+    assert (together.sha256, together.n_ballots, together.adjacency) == (whole.sha256, 40, whole.adjacency)
+    X = rows(50, seed=3)
+    np.testing.assert_array_equal(together.vote(X).open(), whole.vote(X).open())
+    with serving(deploy(tmp_path, together)) as service:
+        answer = service.label(ONE, key="k").json()
+    with serving(deploy(tmp_path, whole)) as service:
+        assert service.label(ONE, key="k").json() == answer, "the same service, in one process"
 
 
 def test_a_process_of_teachers_does_not_inherit_the_secrets_of_the_service(split):
@@ -210,7 +192,8 @@ def test_a_process_of_teachers_that_ends_costs_nothing_and_comes_back(split, tmp
 
 def test_a_process_that_is_started_again_refuses_other_teachers_than_the_others_have(split, tmp_path, capfd):
     teachers, folder = split
-    SavedTeachers(ensemble=ensemble(), mechanism=GNMax(sigma=31.0), **NUMBERS).save(tmp_path / "others")
+    whole = SavedTeachers.load(folder)
+    dataclasses.replace(whole, mechanism=GNMax(sigma=31.0)).save(tmp_path / "others")
     with serving(deploy(tmp_path, teachers)) as service:
         os.kill(teachers.ensemble._parts[0].process.pid, 9)
         teachers.ensemble._parts[0].process.wait()
