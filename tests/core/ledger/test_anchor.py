@@ -8,7 +8,7 @@ import pytest
 
 from ostraka.core.ledger import history
 from ostraka.core.ledger.chain import Anchor, Row, Seal
-from ostraka.ledger import Budget, ChargeRequest, Ledger, LedgerError
+from ostraka.ledger import Budget, Ledger, LedgerError
 from tests.core.ledger.conftest import beneath, tamper
 
 ASK = {"unit": "row", "simulation": False}
@@ -48,40 +48,35 @@ def test_it_is_written_before_anything_is_answered(path, anchor, budget, gaussia
 
 
 class TestRefused:
-    def test_an_older_copy(self, charged, path, tmp_path, budget, anchor):
+    @pytest.mark.parametrize("goes_on", [False, True])
+    def test_an_older_copy(self, charged, path, anchor, *, gaussian, goes_on):
+        says = (
+            "has another history than entry 4" if goes_on else r"at entry 3, before entry 4 that .* records"
+        )
         charged(3)
-        shutil.copy(path, tmp_path / "backup")
+        backup = shutil.copy(path, path.with_name("backup"))
         charged(1)
-        shutil.copy(tmp_path / "backup", path)
+        shutil.copy(backup, path)
+        if goes_on:
+            with Ledger(path) as ledger:
+                ledger.charge(gaussian(90.0), uses=2, **ASK)
         for owner in (False, True):
-            with pytest.raises(LedgerError, match=r"ends at entry 3, before entry 4 that .* records"):
+            with pytest.raises(LedgerError, match=says):
                 Ledger(path, anchor=anchor, owner=owner)
 
-    def test_an_older_copy_that_went_on(self, charged, path, tmp_path, anchor, gaussian):
-        charged(3)
-        shutil.copy(path, tmp_path / "backup")
-        charged(1)
-        shutil.copy(tmp_path / "backup", path)
-        with Ledger(path) as ledger:
-            for _ in range(2):
-                ledger.charge(gaussian(90.0), uses=1, **ASK)
-        with pytest.raises(LedgerError, match="has another history than entry 4"):
-            Ledger(path, anchor=anchor)
-
-    def test_an_older_copy_in_place_of_the_open_ledger_at_the_next_start_of_an_owner(
-        self, charged, path, tmp_path, anchor
-    ):
-        charged(2, owner=True)
-        shutil.copy(path, tmp_path / "backup")
-        charged(2, owner=True)
-        shutil.copy(tmp_path / "backup", path)
-        with pytest.raises(LedgerError, match="older copy"):
-            charged(0, owner=True)
-
-    def test_a_new_ledger_in_place_of_a_lost_one(self, charged, path):
+    @pytest.mark.parametrize(
+        ("change", "says"),
+        [
+            (lambda path, anchor: path.unlink(), "ends at entry 0, before entry 2"),
+            (lambda path, anchor: anchor.unlink(), r"is empty or new, but .* has 2 entries"),
+            (lambda path, anchor: anchor.write_bytes(b"nonsense" * 1000), "is damaged or belongs to another"),
+            (lambda path, anchor: anchor.write_bytes(b"ostraka-anchor 1 00 00\n"), "is damaged or belongs"),
+        ],
+    )
+    def test_a_ledger_or_an_anchor_that_is_lost_or_no_anchor(self, charged, path, anchor, change, says):
         charged(2)
-        path.unlink()
-        with pytest.raises(LedgerError, match="ends at entry 0, before entry 2"):
+        change(path, anchor)
+        with pytest.raises(LedgerError, match=says):
             charged(0)
 
     def test_another_ledger(self, charged, tmp_path, anchor):
@@ -91,19 +86,6 @@ class TestRefused:
         anchor.unlink()
         Ledger(tmp_path / "other", anchor=anchor).close()
         with pytest.raises(LedgerError, match="has another history than entry 0"):
-            charged(0)
-
-    def test_a_ledger_whose_anchor_is_gone(self, charged, anchor):
-        charged(2)
-        anchor.unlink()
-        with pytest.raises(LedgerError, match=r"is empty or new, but .* has 2 entries"):
-            charged(0)
-
-    @pytest.mark.parametrize("content", [b"nonsense" * 1000, b"ostraka-anchor 1 00 00\n"])
-    def test_an_anchor_that_is_none(self, charged, anchor, content):
-        charged(2)
-        anchor.write_bytes(content)
-        with pytest.raises(LedgerError, match=r"is damaged or belongs to another"):
             charged(0)
 
     def test_an_anchor_of_another_secret(self, charged, anchor, path, tmp_path, budget):
@@ -140,29 +122,24 @@ class TestACrash:
         assert Anchor(anchor, Seal(None)).read()[0] == 4
 
 
-@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), KeyboardInterrupt()])
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), KeyboardInterrupt(), None])
 def test_a_failing_anchor_stops_the_ledger(path, anchor, budget, gaussian, error):
     def fail(*_):
+        if error is None:
+            return 17  # a write that is cut short
         raise error
 
     with Ledger(path, budget=budget, anchor=anchor) as ledger:
         ledger.charge(gaussian(100.0), uses=1, **ASK)
         with pytest.MonkeyPatch.context() as failing:
-            failing.setattr(os, "fdatasync", fail)
-            with pytest.raises(LedgerError if isinstance(error, OSError) else KeyboardInterrupt):
+            failing.setattr(os, "fdatasync" if error else "pwrite", fail)
+            with pytest.raises(KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else LedgerError):
                 ledger.charge(gaussian(100.0), uses=1, **ASK)
         for use in (ledger.spent, lambda: ledger.charge(gaussian(100.0), uses=1, **ASK)):
             with pytest.raises(LedgerError, match="could not write its anchor"):
                 use()
     with Ledger(path, anchor=anchor) as again:
         assert len(again.entries()) == 2
-
-
-def test_a_write_that_is_cut_short_stops_the_ledger(path, anchor, budget, gaussian, monkeypatch):
-    with Ledger(path, budget=budget, anchor=anchor) as ledger:
-        monkeypatch.setattr(os, "pwrite", lambda *_: 17)
-        with pytest.raises(LedgerError, match="could not write its anchor, so nothing was answered"):
-            ledger.charge(gaussian(100.0), uses=1, **ASK)
 
 
 def test_it_needs_a_directory(path, budget, tmp_path):
@@ -199,12 +176,10 @@ def test_a_quick_start_reads_from_the_last_record_of_totals_on(charged, path, an
 
 
 def test_a_budget_raised_behind_the_ledgers_back_is_noticed_by_a_quick_start_too(
-    path, anchor, budget, gaussian, monkeypatch
+    charged, path, anchor, monkeypatch
 ):
     monkeypatch.setattr(history, "SNAPSHOT_EVERY", 4)
-    with Ledger(path, budget=budget, anchor=anchor, secret=SECRET) as ledger:
-        for _ in range(11):
-            ledger.charge(gaussian(90.0), uses=1, unit="row", simulation=False)
+    charged(11, secret=SECRET)
     tamper(path, "UPDATE budget SET epsilon = 50.0")
     with pytest.raises(LedgerError, match="its totals are not those recorded"):
         Ledger(path, anchor=anchor, secret=SECRET)
@@ -282,16 +257,12 @@ class TestAQuickStart:
     """It does not read what lies before the last record of totals, until somebody asks for it."""
 
     @pytest.fixture
-    def old(self, path, anchor, budget, gaussian, monkeypatch):
+    def old(self, path, anchor, budget, ask, monkeypatch):
         """Six questions; the totals were recorded after the fourth."""
         monkeypatch.setattr(history, "SNAPSHOT_EVERY", 4)
-        price = gaussian(100.0)
         with Ledger(path, budget=budget, anchor=anchor) as ledger:
             ledger.grant("ann", budget_epsilon=1.0)
-            asked = [
-                ChargeRequest(account="ann", key=f"k{n}", digest=f"0{n}", cost=price, reserve=price, answer=n)
-                for n in range(6)
-            ]
+            asked = [ask(f"k{n}", sigma=100.0, answer=n) for n in range(6)]
             for each in asked:
                 ledger.charge_each([each])
         return asked

@@ -10,24 +10,24 @@ from ostraka.ledger import Budget, BudgetExceeded, Ledger, LedgerError
 from ostraka.mechanisms import RandomizedResponse
 
 
-@pytest.mark.parametrize("epsilon", [0, -1.0, math.nan, math.inf, "2", True, None])
-def test_an_epsilon_that_is_no_positive_number_is_refused(epsilon):
-    with pytest.raises(ValueError, match="epsilon must be finite and > 0, got"):
-        Budget(epsilon=epsilon, delta=1e-5, adaptive=False)
-
-
-@pytest.mark.parametrize("delta", [0, 1, -1e-5, math.nan, math.inf, "1e-5", None])
-def test_a_delta_that_is_no_probability_is_refused(delta):
-    with pytest.raises(ValueError, match="delta must be > 0 and < 1, got"):
-        Budget(epsilon=2.0, delta=delta, adaptive=False)
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("epsilon", value) for value in (0, -1.0, math.nan, math.inf, "2", True, None)),
+        *(("delta", value) for value in (0, 1, -1e-5, math.nan, math.inf, "1e-5", None)),
+        ("adaptive", 1),
+    ],
+)
+def test_what_is_no_budget_is_refused(field, value):
+    says = {"epsilon": "finite and > 0, got", "delta": "> 0 and < 1, got", "adaptive": "True or False"}
+    with pytest.raises(ValueError, match=f"{field} must be {says[field]}"):
+        Budget(**{"epsilon": 2.0, "delta": 1e-5, "adaptive": False, field: value})
 
 
 def test_a_budget_is_a_value():
-    assert Budget(epsilon=2, delta=1e-5, adaptive=False) == Budget(epsilon=2.0, delta=1e-5, adaptive=False)
-    assert (
-        repr(Budget(epsilon=2, delta=1e-5, adaptive=False))
-        == "Budget(epsilon=2.0, delta=1e-05, adaptive=False)"
-    )
+    budget = Budget(epsilon=2, delta=1e-5, adaptive=False)
+    assert budget == Budget(epsilon=2.0, delta=1e-5, adaptive=False)
+    assert repr(budget) == "Budget(epsilon=2.0, delta=1e-05, adaptive=False)"
     with pytest.raises(TypeError):
         Budget(2.0, 1e-5)
 

@@ -253,13 +253,11 @@ class TestInALedger:
 
     def test_it_refuses_what_a_fixed_plan_may_still_ask(self):
         fixed = Budget(epsilon=2.0, delta=1e-5, adaptive=False)
+        adaptive = Budget(epsilon=2.0, delta=1e-5)
         assert self.charged(":memory:", fixed, uses=310) == 310
+        assert self.charged(":memory:", adaptive, uses=300) == 300
         with pytest.raises(BudgetExceeded, match="price of choosing questions"):
-            self.charged(":memory:", Budget(epsilon=2.0, delta=1e-5), uses=310)
-
-    def test_it_lets_through_what_the_filter_lets_through(self):
-        budget = Budget(epsilon=2.0, delta=1e-5, adaptive=True)
-        assert self.charged(":memory:", budget, uses=300) == 300
+            self.charged(":memory:", adaptive, uses=310)
 
     def test_what_is_charged_first_decides_the_rule(self):
         gaussian, laplace = GNMax(sigma=40.0), LNMax(scale=100.0)
@@ -313,23 +311,17 @@ class TestInALedger:
                 laws = to_curve(first.cost, first.unit, first.orders).laws
                 assert begins(laws) == (argmax == GNMax(sigma=40.0))
 
-    def test_the_file_remembers_it(self, tmp_path):
+    def test_the_file_remembers_it_and_a_ledger_of_before_keeps_its_rule(self, tmp_path):
         path = tmp_path / "ledger.sqlite"
+        fixed, adaptive = (Budget(epsilon=2.0, delta=1e-5, adaptive=rule) for rule in (False, True))
         self.charged(path, Budget(epsilon=2.0, delta=1e-5), uses=1)
         with Ledger(path) as ledger:
             assert ledger.budget.adaptive
         with pytest.raises(LedgerError, match="adaptive=True"):
-            Ledger(path, budget=Budget(epsilon=2.0, delta=1e-5, adaptive=False))
-
-    def test_a_ledger_of_before_keeps_its_rule(self, tmp_path):
-        path, budget = tmp_path / "ledger.sqlite", Budget(epsilon=2.0, delta=1e-5)
-        self.charged(path, Budget(epsilon=2.0, delta=1e-5, adaptive=False), uses=309)
-        assert self.charged(path, budget, uses=1) == 310
-        with pytest.raises(LedgerError, match="adaptive=False"):
-            Ledger(path, budget=Budget(epsilon=2.0, delta=1e-5, adaptive=True))
-        with pytest.raises(LedgerError, match="epsilon=3"):
-            Ledger(path, budget=Budget(epsilon=3.0, delta=1e-5))
-
-    def test_it_is_yes_or_no(self):
-        with pytest.raises(ValueError, match="adaptive must be True or False"):
-            Budget(epsilon=2.0, delta=1e-5, adaptive=1)
+            Ledger(path, budget=fixed)
+        before = tmp_path / "before.sqlite"
+        self.charged(before, fixed, uses=309)
+        assert self.charged(before, Budget(epsilon=2.0, delta=1e-5), uses=1) == 310
+        for other, says in ((adaptive, "adaptive=False"), (Budget(epsilon=3.0, delta=1e-5), "epsilon=3")):
+            with pytest.raises(LedgerError, match=says):
+                Ledger(before, budget=other)

@@ -1,6 +1,5 @@
 """Questions of clients: one transaction, one answer for each key and each question."""
 
-import threading
 from dataclasses import dataclass, replace
 
 import pytest
@@ -9,7 +8,8 @@ from ostraka import Curve
 from ostraka.core.ledger.budget import KeyConflict
 from ostraka.core.ledger.chain import Receipt
 from ostraka.core.ledger.store import SQLiteStore
-from ostraka.ledger import BudgetExceeded, ChargeRequest, Ledger, LedgerError
+from ostraka.ledger import BudgetExceeded, Ledger, LedgerError
+from tests.core.ledger.conftest import race
 
 
 def uses(total, gaussian, sigma=10.0):
@@ -49,23 +49,15 @@ class TestAQuestion:
         (third,) = ledger.charge_each([ask("s", sigma=500.0, reserve=4.9)])
         assert isinstance(third, BudgetExceeded)
 
-    def test_with_a_known_key_and_the_same_digest_gets_its_receipt_again(self, ledger, ask, path):
+    def test_with_a_known_key_is_the_same_question_or_a_conflict_unless_another_asks(self, ledger, ask, path):
         (first,) = ledger.charge_each([ask("q", answer=3)])
         head, spent = ledger.head, ledger.epsilon()
         assert ledger.charge_each([ask("q", answer=5)]) == [first]
         with Ledger(path) as again:
             assert again.charge_each([ask("q", answer=5)]) == [first]
-        assert (ledger.head, ledger.epsilon()) == (head, spent)
-
-    def test_with_a_known_key_and_another_digest_is_a_conflict(self, ledger, ask):
-        ledger.charge_each([ask("q")])
-        head = ledger.head
         (conflict,) = ledger.charge_each([ask("q", digest="other")])
         assert isinstance(conflict, KeyConflict)
-        assert ledger.head == head
-
-    def test_of_another_client_may_have_the_same_key(self, ledger, ask):
-        ledger.charge_each([ask("q")])
+        assert (ledger.head, ledger.epsilon()) == (head, spent)
         (other,) = ledger.charge_each([ask("q", account="bob", digest="other", answer=8)])
         assert other.answer == 8
 
@@ -161,24 +153,16 @@ def reads(monkeypatch):
     return found
 
 
-def test_a_question_asked_before_takes_as_many_reads_as_a_new_one(ledger, ask, reads):
-    ledger.charge_each([ask(f"q{n}") for n in range(5)])
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_question_asked_before_takes_as_many_reads_as_a_new_one(tmp_path, budget, ask, reads, elsewhere):
     counted = []
     for digest in ("q2", "never asked"):
-        reads.clear()
-        ledger.charge_each([ask(f"again {digest}", account="bob", digest=digest)])
-        counted.append(len(reads))
-    assert counted[0] == counted[1] > 0
-
-
-def test_so_it_does_where_another_process_wrote_all_that_is_on_record(tmp_path, budget, ask, reads):
-    counted = []
-    for digest in ("q2", "never asked"):
-        with Ledger(tmp_path / digest, budget=budget) as empty, Ledger(tmp_path / digest) as other:
-            other.grant("ann", budget_epsilon=1.0)
-            other.charge_each([ask(f"q{n}") for n in range(5)])
+        with Ledger(tmp_path / digest, budget=budget) as ledger, Ledger(tmp_path / digest) as other:
+            writer = other if elsewhere else ledger  # another process may have written all that is on record
+            writer.grant("ann", budget_epsilon=1.0)
+            writer.charge_each([ask(f"q{n}") for n in range(5)])
             reads.clear()
-            empty.charge_each([ask("again", digest=digest)])
+            ledger.charge_each([ask("again", digest=digest)])
             counted.append(len(reads))
     assert counted[0] == counted[1] > 0
 
@@ -195,21 +179,16 @@ class TestWrongArguments:
         ],
     )
     def test_are_refused_before_anything_is_charged(self, ledger, ask, change, says):
-        good = ask("q")
-        fields = {name: getattr(good, name) for name in ChargeRequest.__slots__}
         with pytest.raises(ValueError, match=says):
-            ledger.charge_each([good, ChargeRequest(**(fields | change))])
+            ledger.charge_each([ask("q"), replace(ask("q"), **change)])
         assert len(ledger.entries()) == 2
 
-    def test_a_cost_above_the_reserve_is_refused(self, ledger, ask):
+    def test_costs_above_the_reserve_or_of_private_data_are_refused(self, ledger, ask, priced):
         with pytest.raises(ValueError, match="reserve must cost at least"):
             ledger.charge_each([ask("q", sigma=10.0, reserve=11.0)])
-
-    def test_only_publishable_costs(self, ledger, priced):
         private = priced(Curve((2.0,), (0.1,), publishable=False))
-        asked = ChargeRequest(account="ann", key="k", digest="00", cost=private, reserve=private, answer=0)
         with pytest.raises(ValueError, match="only publishable curves"):
-            ledger.charge_each([asked])
+            ledger.charge_each([replace(ask("k"), cost=private, reserve=private)])
 
     def test_another_unit_is_the_error_of_its_caller_alone(self, ledger, ask):
         ledger.charge_each([ask("q")])
@@ -223,21 +202,15 @@ class TestWrongArguments:
 
 
 def test_threads_that_ask_at_once_are_served_together(ledger, ask):
-    outcomes = {}
-    together = threading.Barrier(16)
+    receipts = {}
 
-    def work(me):
-        together.wait()
-        for n in range(10):
-            outcomes[me, n] = ledger.charge_each([ask(f"{me}/{n}", sigma=100.0, answer=n)])
+    def charge(_, key):
+        (receipts[key],) = ledger.charge_each([ask(key, sigma=100.0, answer=int(key.split("/")[1]))])
+        return True
 
-    threads = [threading.Thread(target=work, args=(me,)) for me in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(receipt.seq for (receipt,) in outcomes.values()) == list(range(3, 163))
-    assert all(receipt.answer == n for (_, n), (receipt,) in outcomes.items())
+    assert race(charge, n_callers=16, n_each=10) == 160
+    assert sorted(receipt.seq for receipt in receipts.values()) == list(range(3, 163))
+    assert all(key.endswith(f"/{receipt.answer}") for key, receipt in receipts.items())
     ledger.verify()
 
 

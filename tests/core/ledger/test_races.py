@@ -111,26 +111,3 @@ def test_a_commit_that_fails_under_load_leaves_every_receipt_and_answers_no_more
         charged = {entry.key: (entry.seq, entry.head, entry.answer) for entry in again.entries()}
         for key, receipt in receipts.items():
             assert charged[key] == (receipt.seq, receipt.head, receipt.answer)
-
-
-def test_what_fails_before_the_commit_charges_nothing_and_the_next_goes_through(path, gaussian):
-    class Full(AtCommit):
-        full = True
-
-        def executemany(self, query, values):
-            if "INTO entry" in query and self.full:
-                self.full = False
-                raise sqlite3.OperationalError("database or disk is full")
-            return self._db.executemany(query, values)
-
-    with Ledger(path, budget=Budget(epsilon=9.0, delta=1e-5, adaptive=False), owner=True) as ledger:
-        ledger.grant("ann", budget_epsilon=9.0)
-        before = ledger.head, ledger.accounts()
-        ledger._store._db = Full(ledger._store._db, lambda db: db.execute("COMMIT"))
-        with pytest.raises(LedgerError, match="full"):
-            ledger.charge_each([question(gaussian, "a", 10.0)])
-        assert (ledger.head, ledger.accounts()) == before
-        (receipt,) = ledger.charge_each([question(gaussian, "a", 11.0)])
-        assert receipt.seq == 2
-        ledger.verify()
-        assert ledger.entries()[1].mechanism == "Gaussian(sigma=11.0)"
