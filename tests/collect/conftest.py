@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from ostraka.collect import Client, Keeper, Tally, Task, Tree
-from ostraka.secure.keys import Identity
+from ostraka.collect.messages import Closing
+from ostraka.secure.keys import Identity, exchange_key, new_secret
 
 
 class KeptRound:
@@ -39,6 +40,17 @@ class KeptRound:
         for message in messages:
             self.tally.receive(message)
         return messages
+
+    def closing(self, clients=None, *, key=None, signatures=b""):
+        """A request about these clients, or about all who reported: what the tally would sign."""
+        clients = sorted(self.tally._state.reports) if clients is None else clients
+        closing = Closing(0, key or exchange_key(new_secret()), b"".join(clients), signatures)
+        return closing.write(self.task)
+
+    def ask(self, body, *, verb="close", keeper=None, signer=None):
+        """What the first keeper answers to such a request."""
+        sealed = (signer or self.me).seal(verb, body)
+        return getattr(keeper or self.keepers[0], {"close": "answer"}.get(verb, verb))(sealed)
 
     def plain(self, values):
         """What numpy says the sum is."""

@@ -228,20 +228,20 @@ def test_count_min_is_as_close_as_its_definition_says():
 
 def test_a_count_sketch_is_right_on_average_over_keys():
     errors = []
-    for number in range(60):
+    for number in range(30):
         sketch = CountSketch(width=8, depth=5, key=f"{number:064x}")
-        sums = sum(signed(sketch.encode([x])) for x in [3] * 40 + list(range(10, 70)))
+        sums = sum(signed(sketch.encode([x])) for x in range(10, 70)) + 40 * signed(sketch.encode([3]))
         errors.append(sketch.estimate(sums, [3])[0] - 40)
     assert abs(np.mean(errors)) < 1.5
     assert np.std(errors) > 0.5
 
 
-ROUNDS = 4_000
+ROUNDS = 1_000
 
 
 @pytest.mark.statistical
 def test_random_rounding_is_right_on_average_and_towards_zero_is_not():
-    """A mean of 4,000 draws lies within six of its deviations, but for a chance of 2e-9."""
+    """A mean of 1,000 draws lies within six of its deviations, but for a chance of 2e-9."""
     entries = np.array([0.30, -0.72, 0.11])
     vector, number = Vector(cells=3, clip=1.0, grid=16), Sum(0, 15, bits=4)
     draws = np.array([signed(vector.encode(entries)) for _ in range(ROUNDS)])

@@ -101,7 +101,7 @@ def test_the_package_gives_the_known_answers_in_a_browser_and_its_element_sends_
         http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as files,
         PartyServer(tally, pages=tally.pages) as server,
     ):
-        threading.Thread(target=files.serve_forever, daemon=True).start()
+        threading.Thread(target=files.serve_forever, args=(0.01,), daemon=True).start()
         (site / "index.html").write_text(
             '<!doctype html><html lang="en"><title>Elsewhere</title>'
             '<script type="module" src="node_modules/@ostraka/collect/question.js"></script>'

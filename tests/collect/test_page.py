@@ -1,19 +1,14 @@
 """The browser's client: byte for byte that of Python, in Node and in a real browser."""
 
-import json
-import shutil
 import socket
-import subprocess
-from importlib import resources
 
 import numpy as np
-import pytest
 
 from ostraka.collect import Client, CountMin, CountSketch, Grid, Histogram, Pairs, Tree
 from ostraka.secure.keys import exchange_key
 from ostraka.secure.wire import PartyServer, Remote
+from tests.collect.test_page_among_clients import node
 
-PAGE = resources.files("ostraka.collect") / "page"
 KEY = "5a" * 32
 VALUES = [
     (Histogram(-1.5, 2.25, cells=7), [-9, -1.5, 0, 0.1, 2.2499999, 2.25, 1e300]),
@@ -25,20 +20,6 @@ VALUES = [
     (CountSketch(width=11, depth=4, key=KEY, at_most=2), [[2**31 - 2, 0], [77, 77, 5, 6]]),
 ]
 SECRET = bytes(range(32))
-CROWD = """
-(async () => {
-  const { report } = await import("./collect.js");
-  const task = await (await fetch("/task.json")).text();
-  const one = async (number) => {
-    const body = await report(task, number % 3 ? 1 : 15), cut = new AbortController();
-    const sent = fetch("/v1/report", { method: "POST", body, signal: cut.signal });
-    if (number % 3 === 0) cut.abort();
-    return (await sent).ok;
-  };
-  const ends = await Promise.allSettled(Array.from({ length: 30 }, (_, number) => one(number)));
-  return ends.filter((end) => end.status === "fulfilled" && end.value).length;
-})()
-"""
 FILLED = """
 new Promise(done => {
   const look = () => {
@@ -48,57 +29,23 @@ new Promise(done => {
   look();
 })
 """
-SCRIPT = """
-import { encode, fromHex, report, secretOf, toHex } from %s;
-import { readFileSync } from "node:fs";
-const out = [];
-for (const one of JSON.parse(readFileSync(0, "utf8"))) {
-  const own = { secret: await secretOf(fromHex(one.secret)), key: fromHex(one.key) };
-  out.push(toHex(await report(one.task, one.value, { own })));
-}
-console.log(JSON.stringify(out));
-"""
 
 
-def reported(task, value) -> bytes:
-    """What Python sends with the secret that both are told."""
-    client = Client(task)
-    client._secret, client.key = SECRET, exchange_key(SECRET)
-    return client.report(value)
-
-
-@pytest.fixture(scope="module")
-def node():
-    found = shutil.which("node")
-    if found is None:
-        pytest.skip("there is no node here: install Node.js 20 or newer")
-    return found
-
-
-def test_reports_of_javascript_are_those_of_python_byte_for_byte(kept, node):
-    cases, expected = [], []
+def test_reports_of_javascript_are_those_of_python_byte_for_byte(kept):
+    cases, expected, key = [], [], exchange_key(SECRET)
     for encoding, values in VALUES:
-        one = kept(encoding, n_keepers=3)
+        task = kept(encoding, n_keepers=3).task
         for value in values:
-            cases.append(
-                {
-                    "task": one.task.to_json(),
-                    "value": value,
-                    "secret": SECRET.hex(),
-                    "key": exchange_key(SECRET),
-                }
-            )
-            expected.append(reported(one.task, value).hex())
-    script = SCRIPT % json.dumps(str(PAGE / "collect.js"))
-    run = subprocess.run(
-        [node, "--no-warnings", "--input-type=module", "-e", script],
-        input=json.dumps(cases),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    assert json.loads(run.stdout) == expected
+            client = Client(task)
+            client._secret, client.key = SECRET, key
+            cases.append({"task": task.to_json(), "value": value})
+            expected.append(client.report(value).hex())
+    script = """const main = async ({ secret, key, cases }) => {
+      const own = { secret: await collect.secretOf(collect.fromHex(secret)), key: collect.fromHex(key) };
+      const reports = cases.map(({ task, value }) => collect.report(task, value, { own }));
+      return (await Promise.all(reports)).map(collect.toHex);
+    };\n"""
+    assert node(script, {"secret": SECRET.hex(), "key": key, "cases": cases}) == expected
 
 
 def test_the_page_of_the_tally_sends_a_report_from_a_browser(kept, browser):
@@ -118,21 +65,6 @@ def test_the_page_of_the_tally_sends_a_report_from_a_browser(kept, browser):
             }  # fmt: skip
     one.send(7)
     np.testing.assert_array_equal(one.tally.close().open(), one.plain([3, 19, 7]))
-
-
-def test_thirty_clients_in_a_browser_beside_python_clients_a_third_of_them_cut_off(kept, browser):
-    one = kept(Tree(0, 20, fanout=5), n_keepers=3)
-    with PartyServer(one.tally, pages=one.tally.pages) as server:
-        browser.open(server.url)
-        done = browser.ask(CROWD)
-        late = Remote("the tally", server.url, timeout=60.0)
-        for value in (7, 7, 8, 9, 10):
-            late.ask("report", Client(one.task).report(value), 1024)
-        assert done == 20
-        leaves = one.tally.close().open()[-20:]
-    assert leaves[:3].tolist() == [0, 20, 0]
-    assert leaves[7:11].tolist() == [2, 1, 1, 1]
-    assert leaves.sum() == one.tally.n_survivors == 25 + leaves[15]  # of those cut off, some had arrived
 
 
 def test_a_report_that_breaks_off_counts_nothing_and_can_be_sent_again(kept):

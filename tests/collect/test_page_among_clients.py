@@ -15,7 +15,7 @@ from scipy.stats import chi2
 
 from ostraka.collect import Client, Tally, Task, Tree
 from ostraka.collect.client import run_exchanges, send
-from ostraka.collect.messages import degree, degree_of
+from ostraka.collect.messages import degree
 from ostraka.core.mechanisms.skellam import _poisson
 from ostraka.secure.keys import Identity
 from ostraka.secure.masks import join
@@ -52,29 +52,18 @@ def office(**options) -> tuple[Task, Tally]:
 
 
 def test_neighbours_and_thresholds_are_those_of_python():
+    honest = itertools.product(
+        (12, 60, 100, 1000, 10_000), ((0.05, 0.1), (0.1, 0.1), (0.0, 0.3), (0.2, 0.33)), (False,)
+    )
+    lying = itertools.product((12, 100, 1000), ((0.05, 0.1), (0.1, 0.1)), (True,))
     asked = [
-        {"colluding": colluding, "missing": missing, "n": n}
-        for n, (colluding, missing) in itertools.product(
-            (12, 60, 100, 1000, 10_000), ((0.05, 0.1), (0.1, 0.1), (0.0, 0.3), (0.2, 0.33))
-        )
-    ]
-    found = node("const main = (all) => all.map((one) => collect.degreeOf(one, one.n));\n", asked)
-    me = Identity.fresh().public_key
-    for one, pair in zip(asked, found, strict=True):
-        rates = {"colluding": one["colluding"], "missing": one["missing"]}
-        least = max(3, int(0.6 * one["n"]))
-        task = Task(Tree(0, 4), sigma=3.0, tally=me, noise="tally", least=least, most=one["n"], **rates)
-        assert tuple(pair) == degree_of(task, one["n"])
-
-
-def test_neighbours_against_a_lying_tally_are_those_of_python():
-    asked = [
-        {"colluding": c, "missing": 0.1, "lying": True, "n": n} for n in (12, 100, 1000) for c in (0.05, 0.1)
+        {"n": n, "colluding": colluding, "missing": missing, "lying": lies}
+        for n, (colluding, missing), lies in (*honest, *lying)
     ]
     found = node("const main = (all) => all.map((one) => collect.degreeOf(one, one.n));\n", asked)
     for one, pair in zip(asked, found, strict=True):
-        n = one["n"]
-        assert tuple(pair) == degree(n, math.ceil(one["colluding"] * n - 1e-9), math.ceil(n / 10), lying=True)
+        n_colluding, n_missing = (math.ceil(one[name] * one["n"] - 1e-9) for name in ("colluding", "missing"))
+        assert tuple(pair) == degree(one["n"], n_colluding, n_missing, lying=one["lying"])
 
 
 @pytest.mark.parametrize("mean", [0.0051, 0.7, 18.0, 3000.25])
@@ -233,7 +222,7 @@ const main = async ({ url, stage, flips }) => {
 def test_a_client_refuses_what_a_tally_should_not_say(stage, flips, why):
     _, tally = office(most=20)
     with PartyServer(tally, pages=tally.pages) as server:
-        closing = threading.Thread(target=close_in_time, args=(tally, 12))
+        closing = threading.Thread(target=close_in_time, args=(tally, 12, "" if why == "answered" else stage))
         threads = [threading.Thread(target=send, args=(server.url, 5)) for _ in range(11)]
         for thread in (closing, *threads):
             thread.start()
@@ -243,59 +232,17 @@ def test_a_client_refuses_what_a_tally_should_not_say(stage, flips, why):
     assert why in said
 
 
-def close_in_time(tally: Tally, n_clients: int) -> None:
-    """Wait for all to join and to share, however busy the machine is; then close after 3 seconds."""
-    for _ in ("join", "share"):
-        waited(lambda: tally.progress[0] == n_clients)
-        tally.advance()
-    run_exchanges(tally, n_clients=n_clients, seconds=3)
+def close_in_time(tally: Tally, n_clients: int, refuses: str) -> None:
+    """Close each exchange when all who answer have, however busy the machine is; one stops at ``refuses``."""
+    for stage in ("join", "share", "mask", "unmask"):
+        n_clients -= stage == refuses
+        waited(lambda n=n_clients: tally.progress[0] == n)
+        if stage != "unmask":
+            tally.advance()
 
 
 def send_join(tally: Tally) -> None:
     tally.receive(Client(tally.task).join())
-
-
-RECEIVED, SAID = "Received. It will be counted once.", "document.getElementById('said').textContent"
-FILL = """
-new Promise((done) => {
-  const look = () => {
-    if (!document.getElementById("value")) return setTimeout(look, 20);
-    document.getElementById("value").value = "%s";
-    done(document.getElementById("form").requestSubmit());
-  };
-  look();
-})
-"""
-
-
-@pytest.mark.slow  # three of both in test_clients_in_javascript_and_in_python_make_one_sum
-def test_thirty_pages_beside_python_clients_a_third_of_them_closed(browser):
-    _, tally = office(most=60)
-    python = [1, 2, 2, 18, 19, 19]
-    with PartyServer(tally, pages=tally.pages) as server:
-        tabs = [browser.tab(server.url) for _ in range(30)]
-        for number, tab in enumerate(tabs):
-            browser.ask(FILL % (7 if number < 20 else 11), tab=tab)
-        threads = [threading.Thread(target=send, args=(server.url, value)) for value in python]
-        for thread in threads:
-            thread.start()
-        waited(lambda: tally.progress[0] == 36)
-        tally.advance()
-        for tab in tabs[20:25]:
-            browser.close_tab(tab)  # some before they share, some with their shares sent
-        waited(lambda: tally.progress[0] >= 31)
-        for tab in tabs[25:]:
-            browser.close_tab(tab)
-        tally.advance()
-        run_exchanges(tally, n_clients=36, seconds=10)
-        for thread in threads:
-            thread.join()
-        waited(lambda: {browser.ask(SAID, tab=tab) for tab in tabs[:20]} == {RECEIVED})
-    leaves = tally.close().open()[-20:]
-    assert leaves[7] == 20
-    assert leaves[[1, 2, 18, 19]].tolist() == [1, 2, 1, 2]
-    assert leaves[11] <= 10
-    assert leaves.sum() == tally.n_survivors
 
 
 def waited(ready, seconds: float = 60.0) -> None:

@@ -219,27 +219,26 @@ def test_noise_of_keepers_is_in_a_checked_sum(kept):
 def test_a_keeper_checks_one_set_once_and_sums_nothing_unchecked(kept):
     one = kept(Histogram(0, 4, cells=4), checked=True)
     one.send(0, 1, 2, 3)
-    keeper, keys = one.keepers[0], sorted(one.tally._state.reports)
-
-    def closing(some):
-        return Closing(0, exchange_key(new_secret()), b"".join(some))
-
-    first, other = closing(keys), closing(keys[:3])
+    keys = sorted(one.tally._state.reports)
+    first, other = (Closing(0, exchange_key(new_secret()), b"".join(some)) for some in (keys, keys[:3]))
     with pytest.raises(PartyError, match="no reports of this round"):
-        keeper.answer(one.me.seal("close", first.write(one.task)))
-    answer = keeper.sketch(one.me.seal("sketch", first.write(one.task)))
-    assert keeper.sketch(one.me.seal("sketch", first.write(one.task))) == answer
-    for again in (other, closing(keys)):
+        one.ask(first.write(one.task))
+    answer = one.ask(first.write(one.task), verb="sketch")
+    assert one.ask(first.write(one.task), verb="sketch") == answer
+    for again in (other.write(one.task), one.closing()):
         with pytest.raises(PartyError, match="another request"):
-            keeper.sketch(one.me.seal("sketch", again.write(one.task)))
+            one.ask(again, verb="sketch")
     with pytest.raises(PartyError, match="not checked"):
-        keeper.answer(one.me.seal("close", first.write(one.task)))
-    head, shape = bytes(4) + first.digest(one.task), (4, TIMES, 1)
-    keeper.verdict(one.me.seal("verdict", head + packed(np.zeros(shape))))
+        one.ask(first.write(one.task))
+
+    def verdict(closing, value):
+        one.ask(bytes(4) + closing.digest(one.task) + packed(np.full((4, TIMES, 1), value)), verb="verdict")
+
+    verdict(first, 0.0)
     with pytest.raises(PartyError, match="another request"):  # a second opening would give <r, x> away
-        keeper.verdict(one.me.seal("verdict", head + packed(np.ones(shape))))
+        verdict(first, 1.0)
     with pytest.raises(PartyError, match="other reports"):
-        keeper.verdict(one.me.seal("verdict", bytes(4) + other.digest(one.task) + packed(np.zeros(shape))))
+        verdict(other, 0.0)
 
 
 def test_only_what_can_be_checked_is_promised(kept):

@@ -41,11 +41,7 @@ COLUMNS = {  # None: refused; else the classes, and the codes of the four rows
     "times": (np.array(["2020-01-01", "2020-01-02"] * 2, dtype="datetime64[D]"), None, None),
     "dates": ([dt.date(2020, 1, 1), dt.date(2020, 1, 2)] * 2, None, None),
     "one-hot rows": (np.eye(4), None, None),
-    "codes": (
-        Coded(np.array(["a", "b"]), np.array([1, 0, 1, 0], dtype=np.uint8)),
-        ["a", "b"],
-        [1, 0, 1, 0],
-    ),
+    "codes": (Coded(np.array(["a", "b"]), np.array([1, 0, 1, 0], dtype=np.uint8)), ["a", "b"], [1, 0, 1, 0]),
     "codes of values": (
         Coded.joined(np.array([7, 3, 9, 3]), np.array([0, 1, 0, 3], dtype=np.uint8)),
         [3, 7],

@@ -193,6 +193,6 @@ class AgainstAList(RuleBasedStateMachine):
 @pytest.mark.parametrize("kind", LEDGERS)
 def test_a_ledger_behaves_like_a_list_with_a_sum(kind):
     machine = type(f"{kind.__name__}AgainstAList", (AgainstAList,), {"kind": kind})
-    few = settings(max_examples=30 if kind is InMemory else 8, stateful_step_count=15)
+    few = settings(max_examples=20 if kind is InMemory else 6, stateful_step_count=15)
     machine.TestCase.settings = few
     machine.TestCase("runTest").runTest()

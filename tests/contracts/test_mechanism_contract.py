@@ -358,10 +358,7 @@ def test_a_screen_on_the_largest_count_has_one_noise_and_a_screen_on_every_count
 
 def test_weights_and_samples_answer_as_the_mechanism_they_carry():
     inner = GNMax(sigma=20.0)
-    for outer in (
-        Weighted(mechanism=inner, weight=2.0),
-        Subsampled(mechanism=inner, sampling_rate=0.1),
-    ):
+    for outer in (Weighted(mechanism=inner, weight=2.0), Subsampled(mechanism=inner, sampling_rate=0.1)):
         np.testing.assert_array_equal(
             answers_of(outer, HISTOGRAM, seed=4), answers_of(inner, HISTOGRAM, seed=4)
         )

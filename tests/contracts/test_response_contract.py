@@ -74,25 +74,14 @@ class TestEveryResponse:
             with pytest.raises(LedgerError):
                 release(mechanism, private(), ledger=ledger)
 
-    @pytest.mark.parametrize(
-        "labels",
-        [
-            [2] * (N - 1) + [7319],
-            [2] * (N - 1) + [-7319],
-            [0.5] * N,
-            [1.0] * N,
-            [True] * N,
-            ["7319"] * N,
-            [SPREAD] * N,
-            [[0, 1, 0]] * N,
-        ],
-        ids=str,
-    )
-    def test_what_is_no_class_is_refused_unseen_and_before_anything_is_charged(self, mechanism, labels):
+    def test_what_is_no_class_is_refused_unseen_and_before_anything_is_charged(self, mechanism):
+        wrong = [[2] * (N - 1) + [last] for last in (7319, -7319)]
+        wrong += [[label] * N for label in (0.5, 1.0, True, "7319", SPREAD, [0, 1, 0])]
         with Ledger(":memory:", budget=Budget(epsilon=1e3, delta=1e-5, adaptive=False)) as ledger:
-            with pytest.raises(ValueError, match="labels must be") as caught:
-                release(mechanism, private(labels), ledger=ledger)
-            assert "7319" not in str(caught.value)
+            for labels in wrong:
+                with pytest.raises(ValueError, match="labels must be") as caught:
+                    release(mechanism, private(labels), ledger=ledger)
+                assert "7319" not in str(caught.value)
             assert ledger.count() == 0
 
     def test_posteriors_are_probabilities_by_bayes_rule(self, mechanism):

@@ -10,7 +10,7 @@ from rigs import charging, faults, kills, power
 MODES_ALONE = [pytest.param("shared", marks=pytest.mark.slow), "owned", "log"]
 
 
-@pytest.mark.parametrize("images", [80, pytest.param(1_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("images", [50, pytest.param(1_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("mode", MODES_ALONE)
 def test_a_power_cut_loses_no_acknowledged_charge(recorder, mode, images):
     found = power.find(mode, images=images)

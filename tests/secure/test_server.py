@@ -85,6 +85,13 @@ def ask(port, *, body=b"hello", tls=None, seconds=PATIENCE, **headers):
     return line.ask("POST", "/v1/echo", body, headers, seconds=seconds, most=2**20, fresh=True)
 
 
+def wait_while(busy):
+    end = time.monotonic() + PATIENCE
+    while busy():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
 def all_of(connection):
     got = b""
     with contextlib.suppress(ConnectionResetError):
@@ -120,13 +127,10 @@ def test_the_oldest_stranger_goes_and_whoever_works_stays():
         answers = []
         working = threading.Thread(target=lambda: answers.append(ask(port)))
         working.start()
-        until = time.monotonic() + PATIENCE
-        while not server.application.asked and time.monotonic() < until:
-            time.sleep(0.01)
+        wait_while(lambda: not server.application.asked)
         with contextlib.ExitStack() as stack:
             strangers = [stack.enter_context(stranger(port)) for _ in range(60)]
-            while server.strangers.dropped < 40 and time.monotonic() < until:
-                time.sleep(0.01)
+            wait_while(lambda: server.strangers.dropped < 40)
             go.set()
             working.join(PATIENCE)
             assert answers[0].body == b"hello"
@@ -153,9 +157,8 @@ def test_every_wait_ends_and_says_so(said, status):
 @pytest.mark.parametrize("said", [b"", b"GET / HT"], ids=["silence", "a line"])
 def test_a_delay_of_the_server_itself_is_not_the_clients(said):
     with served(Echo()) as (port, server, loop), stranger(port, said) as one:
-        until, begun = time.monotonic() + PATIENCE, None
-        while not server.open and time.monotonic() < until:
-            time.sleep(0.01)
+        begun = None
+        wait_while(lambda: not server.open)
 
         def stop_the_loop():  # for a minute, as far as it can tell: nothing of it ran
             nonlocal begun
@@ -163,9 +166,9 @@ def test_a_delay_of_the_server_itself_is_not_the_clients(said):
             loop.time = lambda: clock() + 60
 
         loop.call_soon_threadsafe(stop_the_loop)
-        while not begun or any(each in server.open and each.deadline == at for each, at in begun.items()):
-            assert time.monotonic() < until
-            time.sleep(0.01)
+        wait_while(
+            lambda: not begun or any(one in server.open and one.deadline == at for one, at in begun.items())
+        )
         one.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[len(said) :])
         assert b"200 OK" in one.recv(65536)
 
@@ -174,8 +177,7 @@ def test_a_delay_of_the_server_itself_is_not_the_clients(said):
 def test_a_request_that_is_read_in_one_piece_may_be_as_long_as_one_in_several(ahead):
     go, request = threading.Event(), HEAD.replace(b"100000", b"60000") + bytes(60_000)
     with served(Echo()) as (port, server, loop), stranger(port) as one:
-        while not server.open:
-            time.sleep(0.01)
+        wait_while(lambda: not server.open)
         loop.call_soon_threadsafe(go.wait, PATIENCE)  # so all of it waits to be read when the loop goes on
         one.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * ahead + request)
         go.set()
@@ -190,10 +192,8 @@ def test_who_leaves_in_the_middle_of_a_body_leaves_no_trace(caplog):
     with served(Echo()) as (port, server, _):
         for _ in range(5):
             stranger(port, HEAD + b"x").close()
-            until = time.monotonic() + PATIENCE
             time.sleep(0.05)
-            while server.open and time.monotonic() < until:
-                time.sleep(0.01)
+            wait_while(lambda: server.open)
         assert not server.open
     gc.collect()  # of tasks whose exception nobody asked for
     assert not caplog.records
@@ -206,7 +206,6 @@ def test_a_body_has_time_for_its_length_and_no_more():
             one.sendall(bytes(12_500))
         assert b"200 OK" in one.recv(65536)
     with served(Echo(head_seconds=0.2, least_rate=1e6)) as (port, _, _), stranger(port, HEAD) as one:
-        time.sleep(1)
         assert all_of(one)[9:12] == b"408"
 
 
@@ -225,9 +224,7 @@ def test_an_answer_that_takes_too_long_is_told_as_unknown():
         assert "the same Idempotency-Key" in json.loads(answer.body)["error"]
         assert len(server.working) == 1, "it still counts as running"
         go.set()
-        until = time.monotonic() + PATIENCE
-        while server.working and time.monotonic() < until:
-            time.sleep(0.01)
+        wait_while(lambda: server.working)
         assert not server.working
 
 
@@ -236,9 +233,7 @@ def test_answers_at_once_are_bounded_and_the_rest_is_told_to_come_again():
     with served(Echo(go=go, at_once=2)) as (port, server, _), contextlib.ExitStack() as stack:
         question = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
         waiting = [stack.enter_context(stranger(port, question)) for _ in range(2)]
-        until = time.monotonic() + PATIENCE
-        while len(server.working) < 2 and time.monotonic() < until:
-            time.sleep(0.01)
+        wait_while(lambda: len(server.working) < 2)
         third = ask(port)
         assert (third.status, json.loads(third.body)["code"], third.pause) == (503, "busy", 1.0)
         go.set()
@@ -264,9 +259,7 @@ def test_bodies_that_wait_for_their_answer_are_held_too():
         stranger(port, HEAD + bytes(100_000)) as one,
         stranger(port, HEAD) as other,
     ):
-        until = time.monotonic() + PATIENCE
-        while not server.working and time.monotonic() < until:
-            time.sleep(0.01)
+        wait_while(lambda: not server.working)
         with contextlib.suppress(ConnectionError):
             other.sendall(bytes(60_000))
         assert all_of(other) == b""
@@ -281,9 +274,7 @@ def test_long_bodies_of_one_address_do_not_drop_that_of_another():
         own = socket.create_connection(("127.0.0.1", port), PATIENCE, source_address=("127.0.0.2", 0))
         own = stack.enter_context(own)
         own.sendall(HEAD + bytes(90_000))  # longer than any of the others
-        until = time.monotonic() + PATIENCE
-        while server.held < 90_000 and time.monotonic() < until:
-            time.sleep(0.01)
+        wait_while(lambda: server.held < 90_000)
         others = [stack.enter_context(stranger(port, HEAD + bytes(40_000))) for _ in range(3)]
         assert len(select.select([own, *others], [], [], PATIENCE)[0]) == 1  # one of them has ended
         own.sendall(bytes(10_000))
@@ -313,8 +304,7 @@ def test_a_refusal_arrives_though_the_body_is_still_on_its_way():
         with stranger(port, HEAD.replace(b"/v1/echo", b"/none")) as one:  # which never comes
             begun = time.monotonic()
             assert b" 404 " in all_of(one)
-            while server.open and time.monotonic() < begun + PATIENCE:
-                time.sleep(0.01)
+            wait_while(lambda: server.open)
             assert time.monotonic() - begun < 3
 
 
@@ -352,9 +342,7 @@ def test_strangers_who_do_not_shake_hands_do_not_close_a_server_with_tls(tmp_pat
                 stack.enter_context(stranger(port, said))
             assert [ask(port, tls=trusting(tmp_path)).body for _ in range(5)] == [b"hello"] * 5
             assert len(server.strangers) <= 30
-        until = time.monotonic() + PATIENCE
-        while server.open and time.monotonic() < until:
-            time.sleep(0.01)
+        wait_while(lambda: server.open)
         assert (len(server.open), len(server.strangers), server.strangers._count.total()) == (0, 0, 0)
 
 
@@ -365,9 +353,7 @@ def test_a_greeting_in_pieces_costs_no_handshake_until_it_is_whole(tmp_path):
         with pytest.raises(ssl.SSLWantReadError):
             tls.do_handshake()
         hello = goes.read()
-        until = time.monotonic() + PATIENCE
-        while not server.open and time.monotonic() < until:  # a busy machine
-            time.sleep(0.01)
+        wait_while(lambda: not server.open)
         for piece in (hello[:1], hello[1:5], hello[5:200]):
             sock.sendall(piece)
             time.sleep(0.02)
@@ -420,9 +406,7 @@ def test_a_connection_is_kept_and_one_that_the_server_closed_is_not_used():
         how = {"seconds": PATIENCE, "most": 1000}
         assert [line.ask("GET", "/", **how).body for _ in range(3)] == [b"nothing"] * 3
         assert len(server.open) == 1
-        until = time.monotonic() + PATIENCE
-        while server.open and time.monotonic() < until:
-            time.sleep(0.01)
+        wait_while(lambda: server.open)
         assert line.ask("GET", "/", **how).body == b"nothing"
         line.close()
 
@@ -470,10 +454,7 @@ def test_a_proxy_of_the_environment_is_used_where_it_may_be(tmp_path, monkeypatc
 def test_who_shows_a_key_is_no_stranger_before_the_body_is_there():
     head = b"POST /v1/echo HTTP/1.1\r\nHost: x\r\nAuthorization: key\r\nContent-Length: 5\r\n\r\n"
     with served(Echo()) as (port, server, _), contextlib.closing(stranger(port, head)):
-        until = time.monotonic() + PATIENCE
-        while not server.open or len(server.strangers):
-            assert time.monotonic() < until
-            time.sleep(0.005)
+        wait_while(lambda: not server.open or len(server.strangers))
 
 
 # strangers, counted
