@@ -5,10 +5,13 @@ import math
 import pytest
 
 from ostraka import GNMax, LNMax, Threshold
-from ostraka.core.mechanisms.counts import NoisyCounts
+from ostraka.core.mechanisms.adaptive import AdaptiveMarginals
+from ostraka.core.mechanisms.counts import NoisyCounts, NoisyMarginals, TreeMarginals
 from ostraka.core.mechanisms.response import PriorResponse
-from ostraka.core.mechanisms.skellam import SkellamMax
+from ostraka.core.mechanisms.selection import Selection, TokenDraw
+from ostraka.core.mechanisms.skellam import SkellamMax, SkellamSum
 from ostraka.core.mechanisms.sums import GaussianSums
+from ostraka.core.mechanisms.trials import BestTrial
 from ostraka.core.mechanisms.wrapped import StagedResponse, Subsampled, Weighted
 
 
@@ -16,6 +19,8 @@ def advise(stage, answers):
     raise AssertionError("nobody asks a mechanism that was refused")
 
 
+SUMS = GaussianSums(n_columns=1, sigma=4.0)
+TABLE = {"sizes": (3, 2, 2), "select_epsilon": 0.5}
 RIGHT = {
     GNMax: {"sigma": 1.0},
     LNMax: {"scale": 1.0},
@@ -27,6 +32,13 @@ RIGHT = {
     StagedResponse: {"stage": [0, 1], "n_classes": 3, "epsilon": 1.0, "advise": advise},
     Subsampled: {"mechanism": GNMax(sigma=1.0), "sampling_rate": 0.5},
     Weighted: {"mechanism": GNMax(sigma=1.0), "weight": 2.0},
+    SkellamSum: {"sigma": 1.0, "l1": 2.0, "l2": 1.5},
+    Selection: {"epsilon": 1.0},
+    TokenDraw: {"clip": 1.5, "n_documents": 3, "temperature": 0.8, "public": (-0.4, -1.8, -2.5, -3.0)},
+    NoisyMarginals: {"sizes": (3, 2), "columns": ((0, 1),), "sigma": 1.0},
+    TreeMarginals: {"target": 2, "sigma_pairs": 2.0, "sigma_triples": 3.0, **TABLE},
+    AdaptiveMarginals: {"target": None, "sigma_first": 6.0, "sigma": 5.0, "n_pick": 2, **TABLE},
+    BestTrial: {"settings": (SUMS,), "n_trials": 3.0},
 }
 REFUSED = [
     (GNMax, {"sigma": 1e200}, r"sigma must be at most 1e\+150 votes, got 1e\+200"),
@@ -55,6 +67,49 @@ REFUSED = [
     (StagedResponse, {"n_classes": 1}, "n_classes must be an integer >= 2"),
     *((Subsampled, {"sampling_rate": rate}, "sampling_rate") for rate in (0, -0.1, 1.5, math.nan, True)),
     *((Weighted, {"weight": weight}, "weight") for weight in (0, -1, math.nan, math.inf)),
+    *((SkellamSum, {"sigma": sigma}, "must be") for sigma in (0.0, 8001.0)),
+    *((SkellamSum, wrong, "must be") for wrong in ({"l1": 0.5}, {"l2": math.nan}, {"adds": 1})),
+    (SkellamSum, {"l1": 2e9, "l2": 16385}, "must be"),
+    *((Selection, {"epsilon": epsilon}, "epsilon must") for epsilon in (0.0, 41.0)),
+    (Selection, {"sensitivity": 0}, "sensitivity must"),
+    (Selection, {"relation": "x"}, "relation must"),
+    (TokenDraw, {"clip": 0.0}, "clip must"),
+    (TokenDraw, {"temperature": -1.0}, "temperature must"),
+    (TokenDraw, {"n_documents": 0}, "n_documents must"),
+    (TokenDraw, {"relation": "add-or-remove"}, "relation must"),
+    (TokenDraw, {"steps": 2**20 + 1}, "steps must"),
+    (TokenDraw, {"clip": 48.1}, "at most 40 nats"),  # of 40.1
+    (TokenDraw, {"public": (0.0, math.nan)}, "public must"),
+    (TokenDraw, {"public": (0.0, -9000.0), "clip": 1e-10}, "too small"),
+    (NoisyMarginals, {"sizes": (10_000, 10_000)}, "take fewer codes"),
+    *(
+        (kind, wrong, words)
+        for kind in (TreeMarginals, AdaptiveMarginals)
+        for wrong, words in (
+            ({"target": 7}, "target must be a column"),
+            (
+                {"sizes": (2,), "target": 0, **({} if kind is TreeMarginals else {"n_pick": 0})},
+                "one column or",
+            ),
+            ({"select_epsilon": 0.0}, "epsilon must"),
+            ({"grain": 0}, "grain must"),
+        )
+    ),
+    (TreeMarginals, {"sigma_triples": math.nan}, "sigma_triples must"),
+    (AdaptiveMarginals, {"sigma": math.nan}, "sigma must"),
+    (AdaptiveMarginals, {"grain": 70_000}, "at most 65,535"),
+    (AdaptiveMarginals, {"n_pick": 5}, "n_pick must be at most 4"),
+    (AdaptiveMarginals, {"pull": 0.0}, "pull must"),
+    (AdaptiveMarginals, {"batch": 0}, "batch must"),
+    (BestTrial, {"settings": ()}, "settings must be a tuple"),
+    (BestTrial, {"settings": (SUMS, GNMax(sigma=4.0))}, "settings must all hide the same change"),
+    (BestTrial, {"settings": (Subsampled(mechanism=GNMax(sigma=4.0), sampling_rate=0.1),)}, "must not count"),
+    (BestTrial, {"n_trials": 0.0}, "n_trials must be finite and > 0"),
+    (BestTrial, {"n_trials": 1.0, "eta": 1.0}, "n_trials must be above 1"),
+    (BestTrial, {"n_trials": 1e5}, "n_trials must be above 1 and at most 10000"),
+    *((BestTrial, {"eta": eta}, "eta must be None, or > -1 and at most 100") for eta in (-1.0, math.nan)),
+    (BestTrial, {"n_trials": 100.0, "eta": -0.999}, "n_trials=100.0 is out of reach of eta=-0.999"),
+    (BestTrial, {"n_answers": 0}, "n_answers must be an integer"),
 ]
 
 

@@ -159,9 +159,3 @@ def test_every_release_has_its_own_key_of_256_bits():
     assert len(keys) == 20
     assert all(len(key) == 8 for key in keys)
     assert os_keyed().bit_generator.state["state"]["rounds"] == 20
-
-
-def test_words_are_the_stream():
-    raw = ChaCha(key=1, rounds=20).random_raw(100)
-    drawn = words(np.random.Generator(ChaCha(key=1, rounds=20)), (10, 10))
-    np.testing.assert_array_equal(drawn.reshape(-1), raw)

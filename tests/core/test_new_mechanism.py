@@ -166,12 +166,9 @@ def test_it_is_served(tmp_path):
     ensemble = TeacherEnsemble(LogisticRegression(max_iter=200), n_teachers=10).fit(X[:300], y[:300])
     columns = tuple(str(j) for j in range(X.shape[1]))
     saved = SavedTeachers(
-        ensemble=ensemble,
-        mechanism=MECHANISM,
-        columns=columns,
-        numeric=(True,) * len(columns),
+        ensemble=ensemble, mechanism=MECHANISM, columns=columns, numeric=(True,) * len(columns),
         grid=Consistent.grid_of(X),
-    )
+    )  # fmt: skip
     saved.save(tmp_path / "teachers")
     saved = SavedTeachers.load(tmp_path / "teachers")
     assert saved.mechanism == MECHANISM
@@ -179,16 +176,10 @@ def test_it_is_served(tmp_path):
 
     def requests(drawn, account):
         assert {each.cost for each in drawn} == {MECHANISM}
+        asked = ((f"{n}", one.digest, one.cost, one.answer) for n, one in enumerate(drawn))
         return [
-            ChargeRequest(
-                account=account,
-                key=f"{n}",
-                digest=each.digest,
-                cost=each.cost,
-                reserve=each.cost,
-                answer=each.answer,
-            )
-            for n, each in enumerate(drawn)
+            ChargeRequest(account=account, key=key, digest=digest, cost=cost, reserve=cost, answer=answer)
+            for key, digest, cost, answer in asked
         ]
 
     with Ledger(

@@ -104,6 +104,7 @@ PRINTED = {
     "f-string": lambda p: f"{p} {p!r} {p!s} {p!a}",
     "format": lambda p: f"{p}",
     "%s": lambda p: "%s %r" % (p, p),  # noqa: UP031
+    "a log": lambda p: logging.LogRecord("any", logging.DEBUG, "", 1, "votes: %s", (p,), None).getMessage(),
     "Template": lambda p: string.Template("$p").substitute(p=p),
     "pprint": pprint.pformat,
     "in a container": lambda p: str([{"votes": (p,)}]),
@@ -116,13 +117,6 @@ def test_what_is_printed_is_the_shape_and_whom_it_protects(way):
     text = PRINTED[way](secret())
     assert says_nothing(text)
     assert "Private(shape=(2, 2), unit='person')" in text
-
-
-def test_a_log_line_shows_no_value(caplog):
-    with caplog.at_level(logging.DEBUG):
-        logging.getLogger("any").debug("votes: %s, %r", secret(), secret())
-    assert "Private(" in caplog.text
-    assert says_nothing(caplog.text)
 
 
 def test_refusals_say_which_door_is_open():
@@ -309,8 +303,6 @@ class TestAdjacency:
 
 
 def test_what_is_not_wrapped_is_refused_with_what_to_write():
-    from ostraka import Budget, GNMax, Ledger, release
-
     with (
         Ledger(":memory:", budget=Budget(epsilon=1.0, delta=1e-5)) as ledger,
         pytest.raises(
@@ -322,8 +314,6 @@ def test_what_is_not_wrapped_is_refused_with_what_to_write():
 
 
 def test_notebooks_show_shapes_and_prices_only():
-    from ostraka import Budget, GNMax, Ledger
-
     votes = Private(np.array([[9731, 5]]), Adjacency.one_ballot(unit="person"))
     assert votes._repr_html_() == "<code>Private(shape=(1, 2), unit=&#x27;person&#x27;)</code>"
     curve = GNMax(sigma=40.0).curve()

@@ -18,13 +18,13 @@ SCORES = Scores.of(members=MEMBERS, others=OTHERS)
 
 
 def test_the_roc_is_scikit_learns():
-    labels = np.repeat([1, 0], [MEMBERS.size, OTHERS.size])
-    false, true, _ = roc_curve(labels, np.concatenate([MEMBERS, OTHERS]), drop_intermediate=False)
+    labels, both = np.repeat([1, 0], [MEMBERS.size, OTHERS.size]), np.concatenate([MEMBERS, OTHERS])
+    false, true, _ = roc_curve(labels, both, drop_intermediate=False)
     ours = SCORES.roc()
     np.testing.assert_allclose(ours, (false, true))
-    assert np.trapezoid(ours[1], ours[0]) == pytest.approx(
-        roc_auc_score(labels, np.concatenate([MEMBERS, OTHERS]))
-    )
+    area = pytest.approx(roc_auc_score(labels, both))
+    assert area == np.trapezoid(ours[1], ours[0])
+    assert area == SCORES.auc()
 
 
 def test_the_rate_at_a_false_positive_rate_is_reached_and_not_interpolated():
@@ -59,19 +59,11 @@ def test_counts_add_up():
 def test_what_makes_no_sense_is_refused(values, members, others, words):
     with pytest.raises(ValueError, match=words):
         Scores(values=values, members=members, others=others)
-
-
-def test_scores_must_be_finite():
     with pytest.raises(ValueError, match="finite"):
         Scores.of(members=[np.inf], others=[0.0])
 
 
 # --- rates with intervals ---
-
-
-def test_the_area_is_scikit_learns():
-    labels = np.repeat([1, 0], [MEMBERS.size, OTHERS.size])
-    assert SCORES.auc() == pytest.approx(roc_auc_score(labels, np.concatenate([MEMBERS, OTHERS])))
 
 
 @pytest.mark.statistical
@@ -169,8 +161,5 @@ def test_rates_that_make_no_sense_are_refused(settings, words):
         SCORES.rate(**settings)
     with pytest.raises(ValueError, match=words):
         Scores.rate_over_targets([SCORES] * 10, **settings, rng=rng)
-
-
-def test_a_few_targets_are_not_drawn_again():
     with pytest.raises(ValueError, match="10 or more"):
         Scores.rate_over_targets([SCORES] * 9, fpr=0.1, rng=rng)

@@ -131,17 +131,6 @@ def test_a_teacher_that_falls_silent_or_speaks_up_costs_no_more_and_exactly_what
         np.testing.assert_allclose(exact, largest[inner], rtol=1e-8, atol=ROUNDING)
 
 
-@every_mechanism
-def test_the_exact_cost_is_the_largest_divergence_over_neighbours_and_directions(mechanism):
-    for n_classes in SIZES:
-        rows, pairs = histograms(n_classes)
-        largest = np.zeros((len(rows), len(ORDERS)))
-        found = all_divergences(mechanism, n_classes)
-        np.maximum.at(largest, pairs[:, 0], found)
-        np.maximum.at(largest, pairs[:, 1], found)
-        np.testing.assert_allclose(exact_rdp(mechanism, rows), largest, rtol=1e-8, atol=ROUNDING)
-
-
 @pytest.mark.parametrize("mechanism", [*ARGMAXES, *PAIRS[::2]], ids=str)
 def test_the_2018_bound_covers_the_direction_it_claims(mechanism):
     answered = {"answered": [True]} if isinstance(mechanism, Confident) else {}

@@ -12,19 +12,11 @@ from ostraka import GNMax, LNMax, Threshold
 from ostraka.core.curve import ORDERS
 from ostraka.core.mechanisms import tight as _tight
 
-# (size of one vote in units of the noise, order): from hardly any effect to where classic takes over
-CASES = [(0.001, 2), (0.001, 512), (0.001, 1536), (0.0025, 320), (0.025, 2), (0.025, 16), (0.025, 40)]
-CASES += [
-    (0.025, 128),
-    (0.1, 4),
-    (0.1, 20),
-    (0.2, 8),
-    (1 / 3, 1.125),
-    (0.5, 4),
-    (1.0, 2),
-    (2.0, 1.5),
-    (2.0, 3),
-]
+CASES = [
+    *((0.001, order) for order in (2, 512, 1536)), (0.0025, 320), *((0.025, n) for n in (2, 16, 40, 128)),
+    (0.1, 4), (0.1, 20), (0.2, 8), (1 / 3, 1.125), (0.5, 4), (1.0, 2), (2.0, 1.5), (2.0, 3),
+]  # fmt: skip
+
 QUICK = {(0.001, 2), (0.001, 1536), (0.025, 2), (0.025, 16), (0.1, 20), (0.5, 4), (2.0, 1.5)}
 MARGIN = {"gaussian": (4e-4, 0.011), "laplace": (5e-4, 0.031), "every": (4e-4, 0.011)}
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(80)

@@ -84,29 +84,17 @@ def test_a_gaussian_a_quarter_too_large_is_seen(one, two, epsilon, delta, monkey
     assert reached(rule(one, two, budget), one, two, epsilon) > delta
 
 
-def most(allows):
-    low, high = 0, 1
-    while allows(high):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if allows(middle) else (low, middle)
-    return low
-
-
-def test_freedom_costs_one_mechanism_two_in_a_hundred_answers_at_most():
-    each, budget = GNMax(sigma=40.0).curve(), {"epsilon": 2.0, "delta": 1e-5}
-    plain, free = (
-        most(lambda n, b=b: b.allows(n * each)) for b in (Budget(**budget, adaptive=False), Budget(**budget))
-    )
-    assert plain == 312
-    assert free == 308
+@pytest.mark.parametrize(("free", "most"), [(False, 312), (True, 308)])
+def test_freedom_costs_one_mechanism_two_in_a_hundred_answers_at_most(free, most):
+    each, budget = GNMax(sigma=40.0).curve(), Budget(epsilon=2.0, delta=1e-5, adaptive=free)
+    assert [budget.allows(n * each) for n in (most, most + 1)] == [True, False]
 
 
 def test_gaussians_cost_what_their_share_of_delta_costs():
     law, epsilon, delta = Law(GAUSSIAN, 0.01), 2.0, 1e-5
-    n = most(lambda n: adaptive.fits((law._replace(uses=n),), epsilon=epsilon, delta=delta))
-    assert n == math.floor(adaptive._allowed(epsilon, (1 - 0.011) * delta) / 0.01)
+    most = math.floor(adaptive._allowed(epsilon, (1 - 0.011) * delta) / 0.01)
+    for n in (most, most + 1):
+        assert adaptive.fits((law._replace(uses=n),), epsilon=epsilon, delta=delta) == (n == most)
 
 
 def test_totals_that_fit_fit_with_less_of_anything():

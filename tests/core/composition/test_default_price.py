@@ -1,15 +1,14 @@
 """The default price: never above the Rényi one, never below what random adaptive strategies reach."""
 
-import itertools
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from ostraka import Confident, GNMax, Threshold
+from tests.core.composition.strategies import laws_of
 
-N_TEACHERS, N_CLASSES = 6, 3
-HISTOGRAMS = [(i, j, N_TEACHERS - i - j) for i in range(N_TEACHERS + 1) for j in range(N_TEACHERS + 1 - i)]
+HISTOGRAMS = [(i, j, 6 - i - j) for i in range(7) for j in range(7 - i)]
 EPSILONS = np.array([0.0, 0.1, 0.3, 0.7, 1.2])
 MECHANISMS = [
     GNMax(sigma=5.0),
@@ -17,19 +16,6 @@ MECHANISMS = [
     Threshold(at=4.0, sigma=6.0, noise="every"),
     Confident(screen=Threshold(at=4.0, sigma=9.0), argmax=GNMax(sigma=6.0)),
 ]
-
-
-def laws(mechanism):
-    """Outcome laws of every histogram and of every neighbour of it."""
-    found = []
-    for votes in HISTOGRAMS:
-        for giver, taker in itertools.permutations(range(N_CLASSES), 2):
-            if votes[giver]:
-                near = np.array(votes)
-                near[giver] -= 1
-                near[taker] += 1
-                found.append(np.exp(mechanism.log_outcomes([votes, near])))
-    return np.array(found)
 
 
 def reached(pairs, n, rng):
@@ -49,7 +35,7 @@ def reached(pairs, n, rng):
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=repr)
 def test_no_random_strategy_reaches_more_than_the_default_price_allows(mechanism):
-    pairs, rng = laws(mechanism), np.random.default_rng(4)
+    pairs, rng = laws_of(mechanism, HISTOGRAMS), np.random.default_rng(4)
     for n in (2, 4):
         promised = np.array([(n * mechanism.curve()).delta(epsilon=epsilon) for epsilon in EPSILONS])
         for _ in range(10):
@@ -70,4 +56,4 @@ def test_confident_and_its_parts_cost_the_same():
     screen, argmax = Threshold(at=100, sigma=90.0), GNMax(sigma=30.0)
     whole, parts = Confident(screen=screen, argmax=argmax).curve(), screen.curve() + argmax.curve()
     assert whole == parts
-    assert (40 * whole).epsilon(1e-5) == (40 * screen.curve() + 40 * argmax.curve()).epsilon(1e-5)
+    assert (8 * whole).epsilon(1e-5) == (8 * screen.curve() + 8 * argmax.curve()).epsilon(1e-5)

@@ -5,7 +5,6 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from scipy.special import gammaln
 
 from ostraka.core.kernels import recursion as kernels
 from ostraka.core.laws import answers, cover, curvature, tables
@@ -14,7 +13,7 @@ from ostraka.core.laws import law as families
 from ostraka.core.laws.gaussian import gaussian_delta, mirrored
 from ostraka.core.laws.law import ARGMAX, SCREEN, Law
 from ostraka.core.numeric import up
-from tests.core.composition.strategies import gnmax
+from tests.core.composition.strategies import argmax_law, gnmax, told_by_repeats
 
 DELTA = 1e-5
 
@@ -136,29 +135,6 @@ def test_the_first_answers_are_those_of_all_pairs_at_every_point(kind):
 # Many answers --------------------------------------------------------------------------------------------
 
 
-def law_at(t, u, shift):
-    """P and Q of three outcomes, by the closed forms that multi-precision confirms above."""
-    gained, lost = (float(curvature.rise(np.array(x), np.array(u), shift)) for x in (t, shift - t))
-    p = np.array([curvature.wins(np.array(x), np.array(u)) for x in (t, -t)])
-    p = np.append(p, 1 - p.sum())
-    return p, p + np.array([-gained, lost, gained - lost])
-
-
-def told_by_repeats(p, q, n, epsilon):
-    """Exact delta of n answers to one question: every number of times that each outcome was seen."""
-    first = np.arange(n + 1)[:, None]
-    second = np.arange(n + 1)[None, :]
-    third = n - first - second
-    ways = gammaln(n + 1) - gammaln(first + 1) - gammaln(second + 1) - gammaln(np.maximum(third, 0) + 1)
-    logs = [
-        np.where(
-            third < 0, -np.inf, ways + first * np.log(x[0]) + second * np.log(x[1]) + third * np.log(x[2])
-        )
-        for x in (p, q)
-    ]
-    return float(np.maximum(0.0, np.exp(logs[0]) - math.exp(epsilon) * np.exp(logs[1])).sum())
-
-
 @pytest.mark.parametrize("n", [24, 25, 150])
 @pytest.mark.parametrize(
     ("t", "u"), [(0.0, 1.1), (-0.4, 1.1), pytest.param(0.3, 0.8, marks=pytest.mark.slow)]
@@ -166,7 +142,7 @@ def told_by_repeats(p, q, n, epsilon):
 def test_no_repeated_question_exceeds_delta_and_the_best_comes_near(n, t, u):
     shift = math.sqrt(2) / 25.0
     table = tables.of((Law(ARGMAX, up(1 / 25.0), n),))
-    p, q = law_at(t, u, shift)
+    p, q = argmax_law(t, u, shift)
     for epsilon in (0.0, 0.3, 1.0, 2.0):
         assert told_by_repeats(p, q, n, epsilon) <= table.delta(epsilon)
     if t == 0 and n == 150:  # of few repeats, losses are few numbers with gaps between them
@@ -194,7 +170,7 @@ def test_the_envelope_exceeds_what_random_laws_add_to_exponential_kinks():
             most = math.exp(np.polynomial.polynomial.polyval((slope / steepest) ** 2, polynomial))
             added = []
             for _ in range(60):
-                p, q = law_at(rng.uniform(-2, 2), rng.uniform(-0.5, 3), shift)
+                p, q = argmax_law(rng.uniform(-2, 2), rng.uniform(-0.5, 3), shift)
                 side = np.where(j > 0, 1, -1)[:, None] * (q - odds[:, None] * p)
                 added.append(float((kinks / odds * np.maximum(0.0, side).sum(axis=1)).sum()))
             assert max(added) <= most

@@ -60,17 +60,7 @@ def test_figures_of_the_prototype(n, least, most):
 
 def test_a_screen_costs_less_than_its_gaussian_and_its_renyi_price():
     total = 60 * threshold(30.0)
-    assert (
-        0.85 * alone(total).epsilon(delta=DELTA)
-        < total.epsilon(delta=DELTA)
-        < 0.97 * alone(total).epsilon(delta=DELTA)
-    )
-
-
-def test_delta_grows_with_answers_and_falls_with_epsilon():
-    deltas = [[(n * gnmax(20.0)).delta(epsilon=e) for e in (0.2, 0.5, 0.9)] for n in (3, 5, 9)]
-    assert (np.diff(deltas, axis=0) > 0).all()
-    assert (np.diff(deltas, axis=1) < 0).all()
+    assert 0.85 < total.epsilon(delta=DELTA) / alone(total).epsilon(delta=DELTA) < 0.97
 
 
 def test_epsilon_and_delta_are_inverse():

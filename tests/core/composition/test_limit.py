@@ -6,13 +6,13 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from scipy.special import gammaln, ndtr
+from scipy.special import ndtr
 
 from ostraka import Confident, GNMax, Threshold
-from ostraka.core.laws import curvature, limit, tables
+from ostraka.core.laws import limit, tables
 from ostraka.core.laws.law import ARGMAX, SCREEN, Law
 from ostraka.core.numeric import up
-from tests.core.composition.strategies import laws_of, played
+from tests.core.composition.strategies import argmax_law, laws_of, played, told_by_repeats
 
 DELTA = 1e-5
 
@@ -20,13 +20,6 @@ DELTA = 1e-5
 def gaussian(x, mu):
     """Delta of a Gaussian at odds e^x."""
     return ndtr(mu / 2 - x / mu) - np.exp(x) * ndtr(-x / mu - mu / 2)
-
-
-def argmax_law(t, u, shift):
-    gained, lost = (float(curvature.rise(np.array(x), np.array(u), shift)) for x in (t, shift - t))
-    p = np.array([float(curvature.wins(np.array(x), np.array(u))) for x in (t, -t)])
-    p = np.append(p, 1 - p.sum())
-    return p, p + np.array([-gained, lost, gained - lost])
 
 
 def screen_law(t, _, shift):
@@ -75,18 +68,6 @@ def test_a_larger_gaussian_lies_above_its_function_between_the_grid_points_too()
             assert above + found.delta >= chord
     assert found.mu_squared < 1.01 * mu**2
     assert limit.larger_gaussian(values, step, least=0.4 * mu**2, highest=0.99 * mu**2) is None
-
-
-def told_by_repeats(p, q, n, epsilon):
-    """Exact delta of n answers to one question with three outcomes, by the numbers of each."""
-    first, second = np.arange(n + 1)[:, None], np.arange(n + 1)[None, :]
-    third = n - first - second
-    ways = gammaln(n + 1) - gammaln(first + 1) - gammaln(second + 1) - gammaln(np.maximum(third, 0) + 1)
-    sums = (
-        ways + first * np.log(law[0]) + second * np.log(law[1]) + third * np.log(law[2]) for law in (p, q)
-    )
-    logs = [np.where(third < 0, -np.inf, each) for each in sums]
-    return float(np.maximum(0.0, np.exp(logs[0]) - math.exp(epsilon) * np.exp(logs[1])).sum())
 
 
 def test_beyond_the_answers_that_are_followed_a_repeated_question_stays_below_and_comes_near():
@@ -217,16 +198,10 @@ def test_the_tables_are_what_is_computed(kind, column, monkeypatch, tmp_path):
 
 
 def test_sixty_four_noises_cost_less_than_by_renyi_and_no_less_than_as_many_answers_of_the_mildest():
-    sigmas = 40.0 + 0.01 * np.arange(64)
-    together = sum((2 * GNMax(sigma=sigma).curve() for sigma in sigmas[1:]), 2 * GNMax(sigma=40.0).curve())
-    cost = together.epsilon(DELTA)
-    mildest = tables.of((Law(ARGMAX, 1 / sigmas[-1], 128),)).epsilon(DELTA)
-    assert (
-        mildest
-        <= cost
-        < 0.97
-        * sum(
-            (2 * GNMax(sigma=sigma).curve("tight") for sigma in sigmas[1:]),
-            2 * GNMax(sigma=40.0).curve("tight"),
-        ).epsilon(DELTA)
+    first, *others = sigmas = (40.0 + 0.01 * np.arange(64)).tolist()
+    exact, renyi = (
+        sum((2 * GNMax(sigma=sigma).curve(*bound) for sigma in others), 2 * GNMax(sigma=first).curve(*bound))
+        for bound in ((), ("tight",))
     )
+    mildest = tables.of((Law(ARGMAX, 1 / sigmas[-1], 128),)).epsilon(DELTA)
+    assert mildest <= exact.epsilon(DELTA) < 0.97 * renyi.epsilon(DELTA)

@@ -148,25 +148,6 @@ def test_choices_look_for_what_the_model_lacks():
     assert {0, 4} <= set(adaptive.columns_of(names[5]))
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"target": 7}, "target must be a column"),
-        ({"sizes": (2,), "target": 0, "n_pick": 0}, "one column or more"),
-        ({"sigma": math.nan}, "sigma must"),
-        ({"select_epsilon": 0.0}, "epsilon must"),
-        ({"grain": 0}, "grain must"),
-        ({"grain": 70_000}, "at most 65,535"),
-        ({"n_pick": 21}, "n_pick must be at most 20"),
-        ({"pull": 0.0}, "pull must"),
-        ({"batch": 0}, "batch must"),
-    ],
-)
-def test_parameters_out_of_range_are_refused_when_the_mechanism_is_made(change, words):
-    with pytest.raises(ValueError, match=words):
-        made(**change)
-
-
 def test_many_columns_have_pairs_only_as_candidates():
     assert {len(columns) for columns in made(sizes=(2,) * 60, n_pick=0).candidates()} == {2}
     assert {len(columns) for columns in made(sizes=(2,) * 50, n_pick=0).candidates()} == {2, 3}

@@ -12,10 +12,11 @@ both = pytest.mark.parametrize("mechanism", [GNMax(sigma=7.0), LNMax(scale=7.0)]
 
 
 def test_the_classic_price_is_order_over_sigma_squared():
-    curve = GNMax(sigma=7.0).curve("classic")
+    tight, curve = (GNMax(sigma=7.0).curve(bound) for bound in ("tight", "classic"))
     for order, rdp in zip(curve.orders[:-1], curve.rdp[:-1], strict=True):
         assert rdp == pytest.approx(order / 49, rel=1e-12)
-    assert curve.mu_squared == pytest.approx(2 / 49)
+    assert curve.mu_squared == tight.mu_squared == pytest.approx(2 / 49)
+    assert curve.slack == 0
 
 
 @pytest.mark.parametrize("noise", [5e-324, 1e-308, 1e-300, 1e-160, 1e-154, 1e-100])
@@ -27,12 +28,6 @@ def test_noise_too_small_for_float64_has_a_price_that_no_budget_pays(noise):
     assert (3 * GNMax(sigma=noise).curve("exact")).epsilon(delta=1e-5) > 1e99
 
 
-def test_tight_and_classic_share_the_gaussian_that_dominates_both():
-    tight, classic = (GNMax(sigma=7.0).curve(bound) for bound in ("tight", "classic"))
-    assert tight.mu_squared == classic.mu_squared
-    assert tight.slack == classic.slack == 0
-
-
 def test_lnmax_is_pure_and_no_gaussian_dominates_it():
     curve = LNMax(scale=7.0).curve()
     assert curve.orders[-1] == math.inf
@@ -42,11 +37,9 @@ def test_lnmax_is_pure_and_no_gaussian_dominates_it():
 
 
 def test_hundred_answers_at_sigma_40_cost_1_07_and_by_renyi_1_16():
-    assert (100 * GNMax(sigma=40.0).curve()).epsilon(delta=1e-5) == pytest.approx(1.071, abs=2e-3)
-    assert (100 * GNMax(sigma=40.0).curve(bound="tight")).epsilon(delta=1e-5) == pytest.approx(
-        1.162, abs=2e-3
-    )
-    assert (100 * GNMax(sigma=40.0).curve("classic")).epsilon(delta=1e-5) == pytest.approx(1.356, abs=2e-3)
+    for bound, cost in (((), 1.071), (("tight",), 1.162), (("classic",), 1.356)):
+        curve = 100 * GNMax(sigma=40.0).curve(*bound)
+        assert curve.epsilon(delta=1e-5) == pytest.approx(cost, abs=2e-3)
 
 
 @both

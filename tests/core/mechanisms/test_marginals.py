@@ -110,23 +110,3 @@ def test_rows_that_are_no_codes_are_refused_without_a_value(rows, words):
     with pytest.raises(ValueError, match=words) as caught:
         tree().uses(Private(rows, ONE_ROW))
     assert "5" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"target": 7}, "target must be a column"),
-        ({"sizes": (2,), "target": 0}, "one column or more"),
-        ({"sigma_triples": math.nan}, "sigma_triples must"),
-        ({"select_epsilon": 0.0}, "epsilon must"),
-        ({"grain": 0}, "grain must"),
-    ],
-)
-def test_parameters_out_of_range_are_refused_when_the_mechanism_is_made(change, words):
-    with pytest.raises(ValueError, match=words):
-        tree(**change)
-
-
-def test_too_many_cells_are_refused():
-    with pytest.raises(ValueError, match="take fewer codes"):
-        NoisyMarginals(sizes=(10_000, 10_000), columns=((0, 1),), sigma=1.0)

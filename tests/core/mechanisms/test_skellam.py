@@ -42,17 +42,13 @@ def test_the_price_is_the_exact_divergence_rounded_up(sigma):
 
 def test_the_price_nears_that_of_gaussian_noise_as_sigma_grows():
     ratios = []
-    for sigma in (5.0, 20.0, 80.0):
+    for sigma in (5.0, 20.0, 80.0, 1000.0):
         ours, gaussian = SkellamMax(sigma=sigma).curve(), GNMax(sigma=sigma).curve("classic")
         ratios.append(ours.rdp[20] / gaussian.rdp[20])
     assert abs(ratios[0] - 1) > abs(ratios[1] - 1)
-    assert ratios[1:] == pytest.approx([1, 1], abs=1e-3)
+    assert ratios[1:] == pytest.approx([1, 1, 1], abs=1e-3)
+    assert ours.rdp[:-1] == pytest.approx(gaussian.rdp[:-1], rel=1e-3)  # large sigma is summed far enough
     assert ours.rdp[-1] == math.inf  # no pure differential privacy
-
-
-def test_large_sigma_is_summed_far_enough():
-    ours, gaussian = SkellamMax(sigma=1000.0).curve(), GNMax(sigma=1000.0).curve("classic")
-    assert ours.rdp[:-1] == pytest.approx(gaussian.rdp[:-1], rel=1e-3)
 
 
 @pytest.mark.parametrize("mean", [0.0005, 0.4, 4.0, 300.0])
@@ -203,12 +199,3 @@ def test_low_bits_decide_where_high_bits_tie(monkeypatch):
     monkeypatch.setattr(skellam, "_words", lambda size, rng: next(words))
     assert skellam.skellam(4.0, (2,)).tolist() == [3 - 3, 4 - 4]
     assert next(words, None) is None
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"sigma": 0.0}, {"sigma": 8001.0}, {"l1": 0.5}, {"l2": math.nan}, {"l1": 2e9, "l2": 16385}, {"adds": 1}],
-)
-def test_sums_of_another_kind_are_refused(change):
-    with pytest.raises(ValueError, match="must be"):
-        SkellamSum(**{"sigma": 1.0, "l1": 2.0, "l2": 1.5, **change})

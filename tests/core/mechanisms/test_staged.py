@@ -61,16 +61,16 @@ def test_stages_answer_by_their_own_laws_and_the_advice(labels):
     mechanism, rng = one_then(2), np.random.default_rng(11)
     expected = law(labels)
     seen = dict.fromkeys(expected, 0)
-    for _ in range(6000):
+    for _ in range(2500):
         seen[tuple(mechanism.release(private(labels), rng=rng).tolist())] += 1
     possible = [pair for pair, chance in expected.items() if chance > 0]
-    assert sum(seen[pair] for pair in possible) == 6000
+    assert sum(seen[pair] for pair in possible) == 2500
     counts = [seen[pair] for pair in possible]
-    assert chisquare(counts, [6000 * expected[pair] for pair in possible]).pvalue > FALSE_ALARM
+    assert chisquare(counts, [2500 * expected[pair] for pair in possible]).pvalue > FALSE_ALARM
     for wrong in (0.8, 1.25):  # power: first answers 20 % too seldom, or too often, right would be seen
         right = sum(seen[pair] for pair in possible if pair[0] == labels[0])
         chance = wrong * math.exp(EPSILON) / (math.exp(EPSILON) + 2)
-        assert binomtest(right, 6000, chance).pvalue < FALSE_ALARM
+        assert binomtest(right, 2500, chance).pvalue < FALSE_ALARM
 
 
 @pytest.mark.parametrize("sharp", [SHARP, pytest.param(SHARP[:1] * 3, marks=pytest.mark.slow)])
@@ -121,13 +121,6 @@ def test_advice_sees_earlier_answers_only_and_cannot_change_them():
     assert [stage for stage, _ in seen] == [1, 2]
     np.testing.assert_array_equal(seen[0][1], [NOT_YET, 1, NOT_YET, 1, NOT_YET, NOT_YET])
     np.testing.assert_array_equal(seen[1][1], [2, 1, NOT_YET, 1, 2, NOT_YET])
-
-
-def test_all_noise_comes_from_rng():
-    labels = private(np.arange(40) % 3)
-    one, two, other = (one_then(40).release(labels, rng=np.random.default_rng(seed)) for seed in (7, 7, 8))
-    np.testing.assert_array_equal(one, two)
-    assert (one != other).any()
 
 
 def test_the_door_charges_all_stages_once():

@@ -88,13 +88,6 @@ class TestThePrice:
         assert few == many
         assert few.slack == 0
 
-    def test_is_charged_once_for_all_columns(self):
-        mechanism = GaussianSums(n_columns=3, sigma=4.0)
-        with Ledger(":memory:", budget=Budget(epsilon=2.0, delta=1e-5)) as ledger:
-            found = release(mechanism, Private(rows(100, 3), ONE_ROW), ledger=ledger)
-            assert found.shape == (3,)
-            assert ledger.epsilon() == pytest.approx(mechanism.curve().epsilon(1e-5), rel=1e-9)
-
 
 @pytest.mark.parametrize(
     ("table", "words"),
@@ -110,11 +103,3 @@ def test_rows_that_cannot_be_summed_are_refused_before_the_charge(table, words):
         with pytest.raises(ValueError, match=words):
             release(GaussianSums(n_columns=2, sigma=4.0), Private(table, ONE_ROW), ledger=ledger)
         assert ledger.epsilon() == 0
-
-
-def test_rows_which_are_replaced_need_twice_the_noise_and_are_refused():
-    with (
-        Ledger(":memory:", budget=Budget(epsilon=2.0, delta=1e-5)) as ledger,
-        pytest.raises(ValueError, match="add-or-remove"),
-    ):
-        release(GaussianSums(n_columns=2, sigma=4.0), Private(rows(9, 2), Adjacency.one_row()), ledger=ledger)

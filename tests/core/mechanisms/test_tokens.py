@@ -96,7 +96,7 @@ def test_what_a_draw_costs_one_document_is_never_less_than_it_tells_and_hardly_m
     draw, rng = draw_of(), np.random.default_rng(2)
     for scale in (0.05, 0.5, 4.0):
         worst = 0.0
-        for _ in range(300):
+        for _ in range(120):
             mine = rng.choice([-scale, scale], size=4)
             cost = float(draw.cost(draw.contributions([mine]))[0])
             losses = law(draw, [*DOCUMENTS, mine]) - law(draw, DOCUMENTS)
@@ -135,24 +135,6 @@ def test_it_is_a_value_whose_price_reads_its_fields_only():
     assert draw.curve().slack == 0
     assert draw.curve().publishable
     assert (12 * draw.curve()).epsilon(delta=1e-5) < 0.95 * 12 * draw.range
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"clip": 0.0}, "clip must"),
-        ({"temperature": -1.0}, "temperature must"),
-        ({"n_documents": 0}, "n_documents must"),
-        ({"relation": "add-or-remove"}, "relation must"),
-        ({"steps": 2**20 + 1}, "steps must"),
-        ({"clip": 48.1}, "at most 40 nats"),  # of 40.1
-        ({"public": (0.0, float("nan"))}, "public must"),
-        ({"public": (0.0, -9000.0), "clip": 1e-10}, "too small"),
-    ],
-)
-def test_parameters_out_of_range_are_refused(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        draw_of(**wrong)
 
 
 def test_sums_of_another_shape_are_refused():

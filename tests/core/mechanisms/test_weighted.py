@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ostraka import Adjacency, Budget, GNMax, Ledger, LNMax, Private, Threshold, release
+from ostraka import GNMax, LNMax, Threshold
 from ostraka.accounting import exact_curve
 from ostraka.core.curve import ORDERS
 from ostraka.core.mechanisms.wrapped import Weighted
@@ -51,13 +51,3 @@ def test_the_exact_cost_of_heavy_ballots_is_that_of_the_scaled_ones():
                     cost = np.logaddexp.reduce(orders[:, None] * p + (1 - orders[:, None]) * q, axis=1)
                     worst = np.maximum(worst, cost / (orders - 1))
     np.testing.assert_allclose(scaled.rdp[:-1], worst, rtol=1e-5)
-
-
-def test_the_door_compares_weights():
-    light, heavy = GNMax(sigma=9.0), Weighted(mechanism=GNMax(sigma=9.0), weight=3.0)
-    votes = Private([[90, 3]], Adjacency(at_most=3.0))
-    with Ledger(":memory:", budget=Budget(epsilon=9.0, delta=1e-5)) as ledger:
-        assert release(heavy, votes, ledger=ledger).tolist() == [0]
-        assert ledger.epsilon() == pytest.approx(GNMax(sigma=3.0).curve().epsilon(delta=1e-5), rel=1e-12)
-        with pytest.raises(ValueError, match="hides"):
-            release(light, votes, ledger=ledger)
