@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from ostraka.collect import Client, Histogram, Tally, Task, Tree
+from ostraka.collect import Client, Histogram
 from ostraka.collect.client import pair_names
 from ostraka.collect.messages import approval, certificate, kind_of, numbers, places
 from ostraka.collect.plan import among_clients
@@ -17,42 +17,32 @@ from ostraka.core.mechanisms.skellam import skellam
 from ostraka.secure.keys import Identity
 from ostraka.secure.masks import mask, pair_mask
 from ostraka.secure.rounds import PartyError
+from tests.collect.conftest import Office
 from tests.false_alarm import FALSE_ALARM, looks_uniform
 
 
-class Office:
-    """A task among clients with its tally, and an enrolment if it needs one."""
-
-    def __init__(self, encoding=None, *, lying=False, **options):
-        self.me, self.enrolment = Identity.fresh(), Identity.fresh() if lying else None
-        usual = {"sigma": 3.0, "noise": "tally", "least": 8, "most": 40, "missing": 0.2}
-        fields = {**usual, **options, "lying": lying}
-        if lying:
-            fields["enrolment"] = self.enrolment.public_key
-        self.task = Task(encoding or Tree(0, 20, fanout=5), tally=self.me.public_key, **fields)
-        self.tally = Tally(self.task, self.me)
+class Round(Office):
+    """A task among clients, who go through its exchanges."""
 
     def run(self, values, vanish=None):
-        return among_clients(self.tally, values, vanish=vanish, enrolment=self.enrolment)
-
-    def plain(self, values):
-        rows = [self.task.encoding.encode(value).astype(np.int32) for value in values]
-        return np.sum(rows, axis=0, dtype=np.int64)
+        return among_clients(self.tally, values, vanish=vanish, enrolment=self.office)
 
     def clients(self, n):
         """New clients, enrolled if there is an enrolment."""
         clients = [Client(self.task) for _ in range(n)]
-        for client in clients if self.enrolment else ():
-            client.certificate = certificate(self.task, self.enrolment, client.claim, round_=0)
+        for client in clients if self.office else ():
+            client.certificate = certificate(self.task, self.office, client.claim, round_=0)
         return clients
+
+    def approval(self):
+        return approval(self.task, self.office, self.tally.entries(), round_=0) if self.office else b""
 
     def until(self, stage, values):
         """The clients, with everything done up to an exchange; its messages are not sent."""
         clients = self.clients(len(values))
         for client in clients:
             self.tally.receive(client.join())
-        roster = self.enrolment and approval(self.task, self.enrolment, self.tally.entries(), round_=0)
-        self.tally.advance(roster or b"")
+        self.tally.advance(self.approval())
         while self.tally.stage != stage:
             for client, value in zip(clients, values, strict=True):
                 self.tally.receive(self.answer(client, value))
@@ -72,7 +62,7 @@ class Office:
     lying=st.booleans(),
 )
 def test_whoever_vanishes_the_sum_is_exact_or_the_round_fails_by_name(vanish, lying):
-    one, values = Office(lying=lying, missing=0.25, colluding=0.05), list(range(12))
+    one, values = Round(lying=lying, missing=0.25, colluding=0.05), list(range(12))
     masked = one.run(values, vanish)
     try:
         sums = one.tally.close().open()
@@ -83,7 +73,7 @@ def test_whoever_vanishes_the_sum_is_exact_or_the_round_fails_by_name(vanish, ly
 
 
 def test_too_many_who_vanish_fail_the_round_and_are_named():
-    one = Office(missing=0.0, colluding=0.3, least=9, most=20)
+    one = Round(missing=0.0, colluding=0.3, least=9, most=20)
     one.run(list(range(14)), dict.fromkeys(range(10), "unmask"))
     with pytest.raises(PartyError, match="10 survivors did not answer") as caught:
         one.tally.close()
@@ -93,7 +83,7 @@ def test_too_many_who_vanish_fail_the_round_and_are_named():
 @pytest.mark.statistical
 @pytest.mark.usefixtures("same_draws")
 def test_shares_of_noise_suffice_for_the_fewest_honest_survivors():
-    one = Office(Histogram(0, 1, cells=3000), noise="clients", sigma=5.0, least=10, most=14, colluding=0.1)
+    one = Round(Histogram(0, 1, cells=3000), noise="clients", sigma=5.0, least=10, most=14, colluding=0.1)
     values = np.linspace(0, 1, 12)
     masked = one.run(values, {0: "mask", 1: "mask"})
     noise = one.tally.close().open() - one.plain(values[masked])
@@ -109,7 +99,7 @@ def test_shares_of_noise_suffice_for_the_fewest_honest_survivors():
 @pytest.mark.statistical
 def test_a_client_that_is_called_missing_after_it_sent_stays_unreadable():
     # the recovery of Melis 2018: survivors tell the masks of whoever the tally calls missing
-    one = Office(Histogram(0, 1, cells=20_000))
+    one = Round(Histogram(0, 1, cells=20_000))
     clients = one.until("mask", values := [0.5] * 12)
     messages = [one.answer(client, value) for client, value in zip(clients, values, strict=True)]
     victim = clients[0]
@@ -140,7 +130,7 @@ def survivors(one, alive, *, n=None) -> bytes:
 
 
 def test_a_client_answers_for_one_set_of_survivors_and_never_tells_both_shares():
-    one = Office()
+    one = Round()
     clients = one.until("unmask", list(range(12)))
     client = clients[0]
     answer = one.answer(client)
@@ -155,7 +145,7 @@ def test_a_client_answers_for_one_set_of_survivors_and_never_tells_both_shares()
 
 @pytest.mark.parametrize("lying", [False, True])
 def test_fewer_survivors_than_agreed_are_refused_before_a_share_is_told(lying):
-    one = Office(lying=lying, least=8)
+    one = Round(lying=lying, least=8)
     clients = one.until("confirm" if lying else "unmask", list(range(12)))
     client = clients[0]
     place = one.tally._state._places[bytes.fromhex(client.key)]
@@ -169,7 +159,7 @@ def test_fewer_survivors_than_agreed_are_refused_before_a_share_is_told(lying):
 
 @pytest.mark.parametrize("told_of_all", [True, False])
 def test_a_lying_tally_gets_no_second_set_confirmed(told_of_all):
-    one = Office(lying=True, least=8, colluding=0.05, missing=0.1)
+    one = Round(lying=True, least=8, colluding=0.05, missing=0.1)
     clients = one.until("confirm", list(range(12)))
     inner = one.tally._state
     at = {inner._places[bytes.fromhex(client.key)]: client for client in clients}
@@ -191,7 +181,7 @@ def test_a_lying_tally_gets_no_second_set_confirmed(told_of_all):
 
 @pytest.mark.parametrize("lying", [False, True])
 def test_a_tally_that_withholds_shares_opens_no_sum_of_a_part_of_the_survivors(lying):
-    one = Office(lying=lying, least=11, colluding=0.05, missing=0.1)
+    one = Round(lying=lying, least=11, colluding=0.05, missing=0.1)
     clients = one.until("mask", list(range(12)))
     inner = one.tally._state
     places_of = [inner._places[bytes.fromhex(client.key)] for client in clients]
@@ -223,14 +213,14 @@ def test_a_tally_that_withholds_shares_opens_no_sum_of_a_part_of_the_survivors(l
 
 
 def test_a_roster_without_the_word_of_the_enrolment_is_refused_by_tally_and_client():
-    one = Office(lying=True)
+    one = Round(lying=True)
     clients = one.clients(10)
     for client in clients:
         one.tally.receive(client.join())
     for wrong in (b"", bytes(96), approval(one.task, Identity.fresh(), one.tally.entries(), round_=0)):
         with pytest.raises(PartyError, match=r"approval|signature"):
             one.tally.advance(wrong)
-    one.tally.advance(approval(one.task, one.enrolment, one.tally.entries(), round_=0))
+    one.tally.advance(one.approval())
     message = one.tally.outbox(bytes.fromhex(clients[0].key))
     invented = message[:-128] + message[-256:-128]
     with pytest.raises(PartyError, match="signature"):
@@ -247,7 +237,7 @@ def flipped(message: bytes, place: int) -> bytes:
     "change", [lambda m: b"", lambda m: m[:-1], lambda m: m + b"\0", lambda m: flipped(m, 0)]
 )
 def test_clients_refuse_what_a_tally_should_not_say(stage, change):
-    one = Office()
+    one = Round()
     client = one.until(stage, list(range(12)))[0]
     message = change(one.tally.outbox(bytes.fromhex(client.key)))
     with pytest.raises(PartyError, match="the client refuses"):
@@ -256,7 +246,7 @@ def test_clients_refuse_what_a_tally_should_not_say(stage, change):
 
 @pytest.mark.parametrize("lying", [False, True])
 def test_a_client_that_lies_about_shares_ends_no_round(lying):
-    one, values = Office(lying=lying, least=8, colluding=0.05), list(range(12))
+    one, values = Round(lying=lying, least=8, colluding=0.05), list(range(12))
     clients = one.clients(len(values))
     liar = clients[5]
     while True:
@@ -274,13 +264,12 @@ def test_a_client_that_lies_about_shares_ends_no_round(lying):
             one.tally.receive(message)
         if stage == "unmask":
             break
-        roster = stage == "join" and lying
-        one.tally.advance(approval(one.task, one.enrolment, one.tally.entries(), round_=0) if roster else b"")
+        one.tally.advance(one.approval() if stage == "join" else b"")
     np.testing.assert_array_equal(one.tally.close().open(), one.plain(values))
 
 
 def test_too_many_wrong_seals_are_refused():
-    one = Office()
+    one = Round()
     client = one.until("mask", list(range(12)))[0]
     message = one.tally.outbox(bytes.fromhex(client.key))
     with pytest.raises(PartyError, match="neighbours are needed"):
@@ -293,7 +282,7 @@ def test_too_many_wrong_seals_are_refused():
 
 @pytest.mark.parametrize("stage", ["share", "mask", "unmask"])
 def test_the_tally_takes_one_message_of_each_exchange_and_only_from_its_sender(stage):
-    one = Office()
+    one = Round()
     clients = one.until(stage, list(range(12)))
     message = one.answer(clients[0], 3)
     before = copy.deepcopy(one.tally._state.total)
@@ -315,12 +304,12 @@ def test_the_tally_takes_one_message_of_each_exchange_and_only_from_its_sender(s
 
 
 def test_too_few_clients_stop_every_exchange():
-    one = Office(least=8)
+    one = Round(least=8)
     for _ in range(7):
         one.tally.receive(Client(one.task).join())
     with pytest.raises(PartyError, match="needs 8 clients, and 7 joined"):
         one.tally.advance()
-    one = Office(least=8)
+    one = Round(least=8)
     clients = one.until("share", list(range(12)))
     for client in clients[:7]:
         one.tally.receive(one.answer(client))
@@ -329,7 +318,7 @@ def test_too_few_clients_stop_every_exchange():
 
 
 def test_more_wrong_shares_than_can_be_corrected_are_noticed_and_no_honest_client_is_named():
-    one = Office()
+    one = Round()
     one.run(list(range(12)))
     inner, peer = one.tally._state, 5
     for holder in inner._graph[peer].tolist()[:4]:
@@ -341,14 +330,8 @@ def test_more_wrong_shares_than_can_be_corrected_are_noticed_and_no_honest_clien
 
 
 def test_a_restarted_tally_goes_on_in_every_exchange(tmp_path):
-    one = Office()
-    values = list(range(12))
-    one.tally = Tally(one.task, one.me, folder=tmp_path)
-
-    def restart():
-        one.tally._log.close()  # one tally at a time may hold the folder
-        one.tally = Tally(one.task, one.me, folder=tmp_path)
-
+    one = Round(folder=tmp_path)
+    values, restart = list(range(12)), one.restart
     clients = [Client(one.task) for _ in values]
     for client in clients:
         one.tally.receive(client.join())
@@ -365,7 +348,7 @@ def test_a_restarted_tally_goes_on_in_every_exchange(tmp_path):
 
 
 def test_a_client_joins_a_round_once_not_after_a_restart_either(tmp_path):
-    one = Office()
+    one = Round()
     Client(one.task, folder=tmp_path).join()
     with pytest.raises(PartyError, match="answered this round"):
         Client(one.task, folder=tmp_path).join()
@@ -376,7 +359,7 @@ def test_a_client_joins_a_round_once_not_after_a_restart_either(tmp_path):
 
 
 def test_each_pair_has_a_mask_of_its_own_in_each_round():
-    one = Office()
+    one = Round()
     clients = one.until("mask", list(range(12)))
     client = clients[0]._masking
     streams = [

@@ -47,20 +47,17 @@ def test_k_is_the_smallest_even_number_that_keeps_the_promises(n, colluding, mis
 
 
 @pytest.mark.parametrize(
-    ("n", "share", "lying", "expected"),
+    ("n", "share", "missing", "lying", "expected"),
     [
-        (1_000, 0.1, False, (46, 26)),
-        (10_000, 0.1, False, (54, 30)),
-        (1_000, 0.1, True, (102, 72)),
-        (10_000, 0.05, True, (68, 49)),
+        (1_000, 0.1, 0.1, False, (46, 26)),
+        (10_000, 0.1, 0.1, False, (54, 30)),
+        (1_000, 0.1, 0.1, True, (102, 72)),
+        (10_000, 0.05, 0.05, True, (68, 49)),
+        (1_000, 0.2, 0.33, False, (158, 72)),  # a third missing costs more neighbours
     ],
 )
-def test_known_sizes(n, share, lying, expected):
-    assert degree(n, round(share * n), round(share * n), lying=lying) == expected
-
-
-def test_a_third_missing_costs_more_neighbours():
-    assert degree(1_000, 200, 330) == (158, 72)
+def test_known_sizes(n, share, missing, lying, expected):
+    assert degree(n, round(share * n), round(missing * n), lying=lying) == expected
 
 
 def test_small_groups_mask_with_everybody_or_are_refused():

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from ostraka.collect import Client, Tally, Task, Tree
+from ostraka.collect import Client, Tally, Task
 from ostraka.collect.client import run_exchanges, send
 from ostraka.collect.messages import degree
 from ostraka.core.mechanisms.skellam import _poisson
-from ostraka.secure.keys import Identity
 from ostraka.secure.masks import join
 from ostraka.secure.wire import PartyServer
+from tests.collect.conftest import Office
 from tests.false_alarm import FALSE_ALARM
 
 SOURCE = resources.files("ostraka.collect") / "page" / "collect.js"
@@ -45,10 +45,8 @@ def node(script: str, said: object) -> object:
 
 
 def office(**options) -> tuple[Task, Tally]:
-    me = Identity.fresh()
-    usual = {"sigma": 3.0, "noise": "tally", "least": 8, "most": 60, "missing": 0.4, "colluding": 0.05}
-    task = Task(Tree(0, 20, fanout=5), tally=me.public_key, **{**usual, **options})
-    return task, Tally(task, me)
+    one = Office(**{"most": 60, "missing": 0.4, "colluding": 0.05, **options})
+    return one.task, one.tally
 
 
 def test_neighbours_and_thresholds_are_those_of_python():

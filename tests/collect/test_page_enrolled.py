@@ -14,6 +14,7 @@ from ostraka.collect.keeper import Enrolment
 from ostraka.collect.messages import certificate, neighbours
 from ostraka.secure.keys import Identity
 from ostraka.secure.wire import PartyServer
+from tests.collect.conftest import Office
 from tests.collect.test_page import FILLED
 from tests.collect.test_page_among_clients import node, waited
 
@@ -22,13 +23,8 @@ N = 12
 
 def office(*, lying=True, **options):
     """A task among clients with an enrolment, its tally and its enrolment."""
-    me, identity = Identity.fresh(), Identity.fresh()
-    usual = {"sigma": 3.0, "noise": "tally", "least": 8, "most": 40, "missing": 0.2, "colluding": 0.05}
-    task = Task(
-        Tree(0, 20, fanout=5), tally=me.public_key, enrolment=identity.public_key, lying=lying,
-        **{**usual, **options},
-    )  # fmt: skip
-    return task, Tally(task, me), Enrolment(task, identity)
+    one = Office(lying=lying, enrolled=True, **{"colluding": 0.05, **options})
+    return one.task, one.tally, one.enrolment
 
 
 def test_shake_256_is_that_of_hashlib():

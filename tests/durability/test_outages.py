@@ -21,6 +21,6 @@ def test_what_passes_stops_nobody_and_every_retry_is_charged_once(kind, times):
 
 def test_a_lock_for_a_long_time_stops_no_ledger_of_many(tmp_path, monkeypatch):
     monkeypatch.setattr(outages, "MINUTE", 0.3)
-    found = outages.minutes(tmp_path, 4)
+    found = outages.minutes(tmp_path, 2)
     assert found["charges"]
     assert not any(found["wrong"].values()), found

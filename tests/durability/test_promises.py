@@ -15,7 +15,7 @@ def test_callers_who_want_more_than_there_is_get_exactly_what_there_is(mode, bud
     assert found.passed, found
 
 
-@pytest.mark.parametrize("steps", [60, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("steps", [120, pytest.param(300, marks=pytest.mark.slow)])
 def test_random_walks_of_the_ledger_and_of_a_plain_model_agree(steps):
     found = model.find(steps=steps)
     assert found.passed, found

@@ -11,8 +11,8 @@ import pytest
 from ostraka.core.ledger import history
 from ostraka.core.ledger.budget import LedgerMoved, LedgerUnavailable
 from ostraka.core.ledger.chain import Receipt
-from ostraka.ledger import Budget, BudgetExceeded, Ledger, LedgerError
-from tests.core.ledger.conftest import AtCommit, changed, race
+from ostraka.ledger import Budget, Ledger, LedgerError
+from tests.core.ledger.conftest import AtCommit, changed
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed: pip install '.[service]'")
 ASK = {"unit": "row", "simulation": False}
@@ -340,20 +340,6 @@ class TestOutOfReach:
         monkeypatch.setattr("ostraka.core.ledger.store._BATCH", 3)
         with Ledger(where, read_only=True) as again:
             assert [entry.seq for entry in again.entries()] == list(range(1, 9))
-
-
-class TestARace:
-    def test_grants_exactly_the_cap(self, where, ask, gaussian, affordable):
-        def charge(ledger, key):
-            (outcome,) = ledger.charge_each([ask(key, sigma=20.0)])
-            assert isinstance(outcome, Receipt | BudgetExceeded)
-            return isinstance(outcome, Receipt)
-
-        with Ledger(where, budget=Budget(epsilon=1.0, delta=1e-5)) as ledger:
-            ledger.grant("ann", budget_epsilon=100.0)
-            granted = race(charge, lambda: Ledger(where), n_callers=8, n_each=12)
-            assert granted == affordable(gaussian(20.0).curve(), 1.0) < 8 * 12
-            ledger.verify()
 
 
 def test_a_server_that_does_not_write_durably_is_refused(where, budget, monkeypatch):

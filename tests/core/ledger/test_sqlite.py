@@ -1,7 +1,6 @@
 """Opening: what is made, what is checked, and one clear sentence for whatever is wrong."""
 
 import os
-import random
 import shutil
 import sqlite3
 import tempfile
@@ -243,43 +242,27 @@ class TestWithoutPermission:
 
 
 class TestDamage:
+    # one of each kind; every cell and row is changed in tests/durability/test_promises.py
     @pytest.mark.parametrize(
         ("change", "seq"),
         [
             ("UPDATE entry SET uses = 1 WHERE seq = 3", 3),
-            ("UPDATE entry SET key = 'other' WHERE seq = 4", 4),
-            ("UPDATE entry SET key = 'named' WHERE seq = 3", 3),
-            ("UPDATE entry SET protects = 'person' WHERE seq = 2", 2),
-            ("UPDATE entry SET simulation = 1 WHERE seq = 5", 5),
-            ("UPDATE entry SET epsilon = 0.0 WHERE seq = 4", 4),
-            ("UPDATE entry SET kind = 'grant' WHERE seq = 5", 5),
-            ("UPDATE entry SET account = 'ann' WHERE seq = 2", 2),
-            ("UPDATE entry SET answer = 1 WHERE seq = 3", 3),
-            ("UPDATE entry SET cap = 9.0 WHERE seq = 3", 3),
-            ("UPDATE entry SET digest = zeroblob(32) WHERE seq = 3", 3),
-            ("UPDATE entry SET price = 2 WHERE seq = 3", 3),
-            ("UPDATE entry SET price = 9 WHERE seq = 3", 3),
             ("UPDATE entry SET price = 9 WHERE seq = 5", 5),
             ("DELETE FROM entry WHERE seq = 1", 1),
-            ("DELETE FROM entry WHERE seq = 3", 3),
             ("UPDATE entry SET seq = 9 WHERE seq = 5", 5),
             ("UPDATE price SET cost = zeroblob(length(cost)) WHERE id = 2", 2),
-            ("UPDATE price SET mechanism = 'Gaussian(sigma=99.0)' WHERE id = 1", 1),
-            ("UPDATE price SET unit = 'label' WHERE id = 2", 2),
-            ("UPDATE price SET orders = zeroblob(length(orders)) WHERE id = 1", 1),
             ("UPDATE budget SET epsilon = 3.0", 1),
             ("UPDATE entry SET state = NULL WHERE seq = 4", 4),
-            ("UPDATE entry SET state = zeroblob(32) WHERE seq = 4", 4),
             ("UPDATE total SET total = zeroblob(length(total))", 4),
-            ("UPDATE total SET simulation = 1", 4),
-            ("UPDATE total SET entry = 3", 4),
             ("DELETE FROM total", 4),
             ("UPDATE answer SET array = zeroblob(9) WHERE entry = 4", 4),
             ("UPDATE answer SET entry = 3 WHERE entry = 2", 3),
             ("UPDATE answer SET entry = 8 WHERE entry = 4", 8),
         ],
     )
-    def test_any_changed_row_is_found_when_the_file_is_opened(self, filled, change, seq):
+    def test_a_changed_row_is_found_when_the_file_is_opened_and_the_first_wrong_entry_named(
+        self, filled, change, seq
+    ):
         tamper(filled, change)
         with pytest.raises(
             LedgerError, match=f"is damaged, .*count its whole budget as spent.*entry {seq}: "
@@ -287,14 +270,6 @@ class TestDamage:
             Ledger(filled)
         assert damage.value.seq == seq
         assert str(filled) in str(damage.value)
-
-    def test_two_entries_that_changed_places_are_found(self, filled):
-        tamper(
-            filled,
-            *(f"UPDATE entry SET seq = {to} WHERE seq = {now}" for now, to in ((1, 9), (3, 1), (9, 3))),
-        )
-        with pytest.raises(LedgerError, match="entry 1: "):
-            Ledger(filled)
 
     def test_a_change_under_an_open_ledger_is_found_by_verify(self, filled):
         with Ledger(filled) as ledger:
@@ -324,33 +299,6 @@ class TestDamage:
         tamper(filled, change)
         with pytest.raises(LedgerError, match=r"is damaged.*no budget"):
             Ledger(filled)
-
-    def test_a_file_cut_short_anywhere_is_found_or_has_lost_only_zeros(self, filled):
-        whole, before = filled.read_bytes(), everything(filled)
-        for length in range(512, len(whole), 3584):
-            filled.write_bytes(whole[:length])
-            if not any(whole[length:]):
-                assert everything(filled) == before
-                continue
-            with pytest.raises(LedgerError, match=r"is damaged|is not a ledger"):
-                Ledger(filled)
-
-    @pytest.mark.parametrize("n", [60, pytest.param(300, marks=pytest.mark.slow)])
-    def test_flipped_bits_are_found_or_change_nothing(self, filled, n):
-        whole, before = filled.read_bytes(), everything(filled)
-        rng, found = random.Random(0), 0
-        used = [at for at, byte in enumerate(whole) if byte]
-        for at in [*range(100), *rng.sample(used, n)]:
-            flipped = bytearray(whole)
-            flipped[at] ^= 1 << rng.randrange(8)
-            filled.write_bytes(flipped)
-            try:
-                assert everything(filled) == before
-            except LedgerError:
-                found += 1
-            for leftover in ("-wal", "-shm", "-journal"):
-                Path(f"{filled}{leftover}").unlink(missing_ok=True)
-        assert found > n / 2 + 50
 
     def test_an_entry_that_reads_as_something_else_is_found(self, filled):
         tamper(filled, "UPDATE price SET mechanism = CAST(x'ff' AS TEXT) WHERE id = 1")
