@@ -20,8 +20,8 @@ from __future__ import annotations
 import bisect
 import math
 from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,12 +29,10 @@ from ostraka.core.laws import limit, stored
 from ostraka.core.laws.gaussian import gaussian_delta
 from ostraka.core.laws.law import ARGMAX, SCREEN, Law
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-# Octaves below a size of .07: the more a family tells, the nearer to each other
+# Octaves below a size of .07: the more a family tells, the nearer to each other. They are nearest at shifts
+# from .115 to .133, of an argmax and of a screen: as large as shifts are of which 512 answers are followed.
 _OCTAVES = (
-    *(-k / 32 for k in range(69, 0, -1)),
+    *sorted({-k / 32 for k in range(1, 70)} | {-k / 256 for k in (*range(55, 110), *range(183, 238))}),
     *(begin + k / per for begin, per in enumerate((32, 28, 16)) for k in range(per)),
     *(3 + k / 5 for k in range(7)),
     *(4.46, 4.73, 5.0, 5.5, 6.0, 7.0, 8.0, 9.5, 11.0, 13.0),
@@ -44,19 +42,21 @@ _SIZES = tuple(0.07 * 2.0**-octave for octave in reversed(_OCTAVES))
 _QUIET = sum(size <= 0.0495 for size in _SIZES)
 _BLOCKS = (
     *(_SIZES[first : min(first + 10, _QUIET)] for first in range(0, _QUIET, 10)),
-    *(_SIZES[first : first + 2] for first in range(_QUIET, len(_SIZES), 2)),
+    *(
+        tuple(sizes)
+        for _, sizes in groupby(_SIZES[_QUIET:], lambda size: math.floor(16 * math.log2(size / 0.07) + 1e-9))
+    ),
 )
 _COUNTS = np.array([*range(1, 13), 14, 16, 20, 24, 28, 29, 32, 40, 48, 64, 65, 96, 128, 192, 256, 384, 512])
 _HEIGHTS = np.concatenate([np.arange(0, 4, 0.25), np.arange(4, 8.26, 0.125)])  # standard deviations
 _GRID = np.arange(265) / 32  # the same, where a table is computed
 _LEAST, _SPAN = 0.75, 0.5  # share 0 of the file, and how far above it the others reach
 _STEPS = 65_535  # how many shares it tells apart
-_LOUD, _MOST_OF_LOUD = 0.115, 64  # a shift: with less noise, bounds of more answers are too wide
 _SPACING = 0.035  # shifts: the widest spacing of a table
 _OUTWARD = 1e-12
 _DIGESTS = {
-    ARGMAX: "1f21a0d4df432e76e1649347b5587d6d4d408ba0aa16bb17598987e8a0b0cc14",
-    SCREEN: "f75415e2380ce7a9e71701e26f8c3f65e15642f26e11913a99accfa087aa01c4",
+    ARGMAX: "0d9d17b5a3b6408a8f82774e35c27de1444cd8c96aaac94d7b79095b6ef6031a",
+    SCREEN: "1f5488f7fdb74f7180d351b0a4a870cf448adc06d8aa938604df3a721943c11e",
 }
 
 
@@ -65,7 +65,7 @@ def table(law: Law) -> tuple[float, np.ndarray] | None:
     place = bisect.bisect_left(_SIZES, law.size)
     if law.kind not in _DIGESTS or place == len(_SIZES) or not 1 <= law.uses <= _COUNTS[-1]:
         return None
-    if not limit.within_reach(law) or (law.uses > _MOST_OF_LOUD and law.mu_squared > _LOUD**2):
+    if not limit.within_reach(law):
         return None
     size = _SIZES[place]
     heights = _of_block(law.kind, bisect.bisect_left([sizes[-1] for sizes in _BLOCKS], size), law.uses)
@@ -130,15 +130,27 @@ def _hats(places: np.ndarray, knots: np.ndarray) -> np.ndarray:
     return np.stack([np.interp(places, knots, row) for row in np.eye(len(knots))], axis=1)
 
 
-def tabulate(kind: str, sizes: Iterable[float]) -> np.ndarray:
-    """Shares of one block, (counts, heights), as in the file: nowhere below those of any of these sizes."""
-    exact = np.full((_COUNTS[-1], len(_GRID)), _LEAST)
-    for size in sizes:
-        if not limit.within_reach(Law(kind, size)):
-            continue
-        np.maximum(exact, _exact(Law(kind, size)), out=exact)
-    answers = np.arange(1, _COUNTS[-1] + 1)
-    by_count, by_height = _weights(answers), _hats(_GRID, _HEIGHTS)
+def tabulate(kind: str) -> np.ndarray:
+    """Shares of all blocks, (blocks, counts, heights), as in the file: from above at each size.
+
+    A size has the smaller of two bounds: the recursion's, and what follows from the next larger size. The
+    recursion of more than 64 answers with large shifts is up to 4 % wider at some sizes than beside them.
+    """
+    shares, larger = [], (math.nan, np.empty((0, len(_GRID))))
+    for sizes in reversed(_BLOCKS):
+        exact = np.full((_COUNTS[-1], len(_GRID)), _LEAST)
+        for size in reversed(sizes):
+            if limit.within_reach(law := Law(kind, size)):
+                larger = size, _proved(law, *larger)
+                np.maximum(exact, _exact(law, larger[1]), out=exact)
+        shares.append(_stored(exact))
+    return np.stack(shares[::-1])
+
+
+def _stored(exact: np.ndarray) -> np.ndarray:
+    """The numbers of a block: knots from which nothing is interpolated that is below these shares."""
+    by_count = _weights(np.arange(1, _COUNTS[-1] + 1))
+    by_height = _hats(_GRID, _HEIGHTS)
     knots = exact[_COUNTS - 1][:, np.isin(_GRID, _HEIGHTS)]
     lacking = np.maximum(0.0, exact - by_count @ knots @ by_height.T)
     knots += np.array(
@@ -149,21 +161,31 @@ def tabulate(kind: str, sizes: Iterable[float]) -> np.ndarray:
     return np.asarray(np.minimum(numbers, _STEPS).astype("<u2"))
 
 
-def _exact(law: Law) -> np.ndarray:
+def _proved(law: Law, larger: float, of_larger: np.ndarray) -> np.ndarray:
+    """Bounds of w at the heights, (answers, heights), for as many answers as are followed."""
+    from ostraka.core.laws import answers  # noqa: PLC0415  (compiled code, loaded when needed)
+
+    followed, one = answers.followed(law), law.mu_squared
+    w = np.empty((_COUNTS[-1], len(_GRID)))
+    for n in range(1, _COUNTS[-1] + 1):
+        grid = followed(n)
+        if grid is None:
+            return w[: n - 1]
+        odds = np.exp(np.arange(len(grid[1])) * grid[0])
+        w[n - 1] = np.interp(np.exp(_GRID * math.sqrt(n * one)), odds, grid[1]) * (1 + 10 * _OUTWARD)
+        if n <= len(of_larger):
+            spread = math.sqrt(n * Law(law.kind, larger).mu_squared)
+            bound = _contracted(of_larger[n - 1], _GRID * spread, law.size / larger * (1 + _OUTWARD))
+            np.minimum(w[n - 1], bound, out=w[n - 1])
+    return w
+
+
+def _exact(law: Law, w: np.ndarray) -> np.ndarray:
     """Shares by number of answers and height, from above; 1 where answers are not followed.
 
     They are solved for at the counts of the file. Between these, what is interpolated is checked.
     """
-    from ostraka.core.laws import answers  # noqa: PLC0415  (compiled code, loaded when needed)
-
-    followed, one = answers.followed(law), law.mu_squared
-    w = []  # at the heights, by number of answers
-    for n in range(1, _COUNTS[-1] + 1):
-        grid = followed(n)
-        if grid is None:
-            break
-        odds = np.exp(np.arange(len(grid[1])) * grid[0])
-        w.append(np.interp(np.exp(_GRID * math.sqrt(n * one)), odds, grid[1]) * (1 + 10 * _OUTWARD))
+    one = law.mu_squared
     solved = np.ones((len(_COUNTS), len(_GRID)))
     for place, n in enumerate(_COUNTS):
         if 1 < n <= len(w):
@@ -196,4 +218,4 @@ def _solved(x: np.ndarray, values: np.ndarray, start: np.ndarray) -> np.ndarray:
 
 if __name__ == "__main__":
     for table_kind in _DIGESTS:
-        stored.write(_path(table_kind), np.stack([tabulate(table_kind, sizes) for sizes in _BLOCKS]))
+        stored.write(_path(table_kind), tabulate(table_kind))
