@@ -4,7 +4,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -206,39 +206,45 @@ class TestWhatIsNoLedger:
             Ledger(filled)
 
 
+@contextmanager
+def without_root():
+    """As somebody who is not root, within a test alone: pytest's own files are root's."""
+    if os.geteuid():
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
 class TestWithoutPermission:
     @pytest.fixture
     def folder(self):
-        """A directory that everybody may enter; the test runs as somebody who is not root."""
+        """A directory that everybody may enter, and that an account which is not root owns."""
         folder = Path(tempfile.mkdtemp())
-        root = os.geteuid() == 0
-        if root:
+        if os.geteuid() == 0:
             os.chown(folder, 65534, 65534)
-            os.seteuid(65534)
         yield folder
-        if root:
-            os.seteuid(0)
         folder.chmod(0o700)
         shutil.rmtree(folder)
 
     def test_a_directory_that_cannot_be_written(self, folder, budget):
         folder.chmod(0o555)
-        with pytest.raises(
-            LedgerError, match=r"ledger.sqlite cannot be used \(Permission denied\): choose a directory"
+        with (
+            without_root(),
+            pytest.raises(LedgerError, match=r"cannot be used \(Permission denied\): choose a directory"),
         ):
             Ledger(folder / "ledger.sqlite", budget=budget)
 
-    def test_a_file_that_cannot_be_written(self, folder, budget):
-        Ledger(folder / "ledger.sqlite", budget=budget).close()
-        (folder / "ledger.sqlite").chmod(0o444)
-        with pytest.raises(LedgerError, match=r"ledger.sqlite cannot be (written|opened).* chmod u\+w"):
-            Ledger(folder / "ledger.sqlite")
-
-    def test_a_file_whose_directory_cannot_be_written(self, folder, budget):
-        Ledger(folder / "ledger.sqlite", budget=budget).close()
-        folder.chmod(0o555)
-        with pytest.raises(LedgerError, match=r"ledger.sqlite cannot be (written|opened).* chmod u\+w"):
-            Ledger(folder / "ledger.sqlite")
+    @pytest.mark.parametrize(("name", "mode"), [("ledger.sqlite", 0o444), (".", 0o555)])
+    def test_a_file_or_its_directory_cannot_be_written(self, folder, budget, name, mode):
+        with without_root():
+            Ledger(folder / "ledger.sqlite", budget=budget).close()
+            (folder / name).chmod(mode)
+            with pytest.raises(LedgerError, match=r"ledger.sqlite cannot be (written|opened).* chmod u\+w"):
+                Ledger(folder / "ledger.sqlite")
 
 
 class TestDamage:
