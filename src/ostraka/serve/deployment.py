@@ -259,15 +259,13 @@ class Deployment:
     async def left_after(self, name: str, receipts: Sequence[Receipt]) -> Headers:
         """Record what a client has left after answers; return it as headers, rounded down."""
         self._left[name] = receipts[-1].left
-        self.answers_left.given(name, len(receipts))
-        for account in ("", name):
-            if self.answers_left.stale(account):
-                task = self._working_out.get(account)
-                if task is None:  # once for all requests that wait; a known count is renewed meanwhile
-                    task = asyncio.create_task(asyncio.to_thread(self._try_to_work_out, account))
-                    self._working_out[account] = task
-                if self.answers_left.known(account) is None:
-                    await asyncio.wait({task}, timeout=PATIENCE / 2)
+        for account in self.answers_left.given(name, len(receipts)):
+            task = self._working_out.get(account)
+            if task is None:  # once for all requests that wait; a known count is renewed meanwhile
+                task = asyncio.create_task(asyncio.to_thread(self._try_to_work_out, account))
+                self._working_out[account] = task
+            if self.answers_left.known(account) is None:
+                await asyncio.wait({task}, timeout=PATIENCE / 2)
         n = min(self.answers_left.of(), self.answers_left.of(name))
         lasts = self.answers_left.seconds_to_empty(name)  # at the client's own rate: others' is not told
         lasts = clock.DAY * n if lasts is None else lasts  # it asked one today

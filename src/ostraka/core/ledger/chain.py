@@ -218,7 +218,7 @@ class Row(NamedTuple):
         digest = seal.entry((*fields, at, b""), previous, priced)
         if digest is None:
             raise ValueError("names must not contain the byte 1F")
-        return Row(*fields, at, digest)
+        return Row._make((*fields, at, digest))
 
     def entry(self, priced: Price | None) -> Entry:
         """The entry as it is shown."""
