@@ -380,6 +380,27 @@ MUTANTS = [
         "core/test_consistent.py::TestSecrets::test_a_pickle_holds_no_secret_and_answers_nothing",
     ),
     Mutant(
+        "sums of 32 bits overflow",
+        "voters/kinds.py",
+        "_COARSE_MOST, _COARSE_LEAST = 1e37,",
+        "_COARSE_MOST, _COARSE_LEAST = 1e300,",
+        "voters/test_linear.py::test_no_sum_overflows_in_32_bits",
+    ),
+    Mutant(
+        "rounding of 32 bits decides a ballot",
+        "voters/kinds.py",
+        "bar = scores.max(axis=0) - (self._coarse_ulp * spread + lost)",
+        "bar = scores.max(axis=0) - (self._ulp * spread + lost)",
+        "voters/test_linear.py::test_64_bits_decide_what_32_bits_leave_open",
+    ),
+    Mutant(
+        "a keyed hash of a long secret takes its beginning",
+        "core/randomness.py",
+        "(secret if len(secret) <= _BLOCK else hashlib.sha256(secret).digest())",
+        "secret[:_BLOCK]",
+        "core/test_consistent.py::test_a_keyed_hash_is_the_hmac_of_the_standard_library_and_keeps_its_secret",
+    ),
+    Mutant(
         "noise of many questions can be copied, and drawn again",
         "core/randomness.py",
         """    def __reduce__(self) -> NoReturn:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ostraka import ABSTAIN, Adjacency, Budget, BudgetExceeded, GNMax, Ledger, Private, Threshold, release
 from ostraka.consistent import Consistent
-from ostraka.core.randomness import KeyedNoise, KeyedRows
+from ostraka.core.randomness import Keyed, KeyedNoise, KeyedRows
 from ostraka.door import consistently
 from ostraka.mechanisms import Subsampled
 
@@ -30,6 +30,17 @@ def ballots(counts):
 
 def ledger(path=":memory:", epsilon=50.0):
     return Ledger(path, budget=Budget(epsilon=epsilon, delta=1e-5))
+
+
+@pytest.mark.parametrize("length", [0, 1, 32, 63, 64, 65, 200])
+def test_a_keyed_hash_is_the_hmac_of_the_standard_library_and_keeps_its_secret(length):
+    secret = bytes(range(200))[:length]
+    keyed = Keyed(secret)
+    for size in (0, 1, 55, 56, 64, 119, 1_000):
+        assert keyed(b"m" * size) == hmac.digest(secret, b"m" * size, "sha256")
+    for leak in (copy, deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="cannot be copied"):
+            leak(keyed)
 
 
 def test_spelling_makes_no_difference():

@@ -148,6 +148,33 @@ def test_few_teachers_are_asked_alone_where_rows_do_not_tie(estimator):
     assert len(alone) < 5
 
 
+def with_weights(n_classes: int, weights) -> TeacherEnsemble:
+    """An ensemble whose teachers have weights of their own: what ``weights`` makes of a random matrix."""
+    ensemble, rng = copy.deepcopy(fitted(n_classes, 3)), np.random.default_rng(10)
+    for teacher in ensemble.teachers_:
+        teacher.model.coef_ = weights(rng.normal(size=(n_classes, 3)))
+        teacher.model.intercept_ = np.zeros(n_classes)
+    return ensemble
+
+
+def test_64_bits_decide_what_32_bits_leave_open():
+    ensemble = with_weights(3, lambda one: np.stack([one[0], one[0] * (1 + 1e-7 * one[1]), one[2]]))
+    X, together = np.random.default_rng(11).normal(size=(20, 3)), linear(ensemble)
+    alone, expected = alone_in(together), one_by_one(ensemble, X)
+    np.testing.assert_array_equal(together.counts(X), expected)
+    for row in range(20):
+        np.testing.assert_array_equal(together.counts(X[row : row + 1])[0], expected[row])
+    assert not alone
+
+
+def test_no_sum_overflows_in_32_bits():
+    # the second class has 1e38, but half of its sum has more than 32 bits can hold; the third has 2e38
+    columns = np.array([[0.0, 0.0, 0.0], [2e19, 2e19, -3e19], [2e19, 0.0, 0.0]])
+    ensemble = with_weights(3, lambda one: columns * np.sign(one[0, 0]))
+    X = np.full((9, 3), 1e19)
+    np.testing.assert_array_equal(linear(ensemble).counts(X), one_by_one(ensemble, X))
+
+
 @pytest.mark.parametrize("estimator", [LogisticRegression(), GaussianNB(), NearestCentroid()], ids=str)
 @pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
 def test_no_ballot_is_lost_where_scores_overflow(estimator):
