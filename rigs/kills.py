@@ -1,5 +1,7 @@
 """Kill -9 at a random moment: processes charge with several threads until they are gone, again and again.
 
+The moment is so many questions after the start, and a little later: on a busy machine a time alone would
+mostly strike before anything was asked. Some strike at once, while the ledger is being opened.
 What was acknowledged must be charged, under its number; what was not is asked again, and must cost once. A
 fresh ledger begins when the budget of the old one is spent: the total is compared with what it can pay for.
 The control answers before it charges.
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["find"]
 
 ASKED = "asked"
+MOST_QUESTIONS = 60  # of all processes of a ledger before a strike
+AT_ONCE = 10  # of 70 strikes wait for no question
 LONG = 500  # charges after which a fresh ledger begins: all of it is read after each kill
 BUDGET = Budget(epsilon=0.25, delta=1e-6, adaptive=False)  # spent after some tens of kills
 
@@ -47,9 +51,16 @@ class Toll:
 
 
 def serve(
-    mode: charging.ChargingMode, folder: Path, name: str, again: list[str], *, threads: int, hasty: bool
+    mode: charging.ChargingMode,
+    folder: Path,
+    name: str,
+    again: list[str],
+    *,
+    progress: int,
+    threads: int,
+    hasty: bool,
 ) -> None:
-    """Charge until killed: first what others left unanswered, then new keys."""
+    """Charge until killed: first what others left unanswered, then new keys; a byte of progress for each."""
     marks = charging.open_marks(folder)
     asked = os.open(folder / ASKED, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     ledger = mode.open(folder)
@@ -59,6 +70,7 @@ def serve(
         for n in range(10_000):
             key = keys[n] if n < len(keys) else f"{name}-{thread}-{n}"
             os.write(asked, f"{key}\n".encode())
+            os.write(progress, b".")
             try:
                 if hasty:
                     charging.acknowledge(marks, key, charging.Paid(0, 0))
@@ -72,6 +84,7 @@ def serve(
         thread.start()
     for thread in several:
         thread.join()
+    os.close(progress)
     signal.pause()
 
 
@@ -124,25 +137,27 @@ def run(
 ) -> Toll:
     """Kill all processes of a ledger at a random moment, look, start new ones, until the budget is spent."""
     rng, toll, most = random.Random(seed), Toll(), mode.most()
-    longer = 1.0  # than elsewhere, where the machine is so busy that kills come before any charge
     while toll.kills < kills and not (hasty and toll.wrong):
         with power.quick_folder() as folder:
             toll.ledgers += 1
             again: list[str] | None = []
-            before, marks = 0, folder / disk.MARK
             while again is not None and toll.kills < kills:
                 name = f"r{toll.kills}"
-                how = {"threads": threads, "hasty": hasty}
+                reading, progress = os.pipe()
+                how = {"progress": progress, "threads": threads, "hasty": hasty}
                 shares = [again[p::processes] for p in range(processes)]
                 children = [forked(mode, folder, f"{name}-{p}", shares[p], **how) for p in range(processes)]
-                time.sleep(longer * rng.uniform(0.005, 0.12))
+                os.close(progress)
+                n_questions = max(0, rng.randrange(-AT_ONCE, MOST_QUESTIONS))
+                while n_questions and (questions := os.read(reading, n_questions)):  # empty: all have ended
+                    n_questions -= len(questions)
+                time.sleep(rng.uniform(0, 0.01))
                 for child in rng.sample(children, len(children)):
                     os.kill(child, signal.SIGKILL)
                 for child in children:
                     os.waitpid(child, 0)
+                os.close(reading)
                 toll.kills += processes
-                after = marks.stat().st_size if marks.exists() else 0
-                longer, before = 1.0 if after > before else min(2 * longer, 256.0), after
                 again = judged(mode, folder, most, toll)
             toll.charges += len(power.written(mode, folder)[1])
     return toll

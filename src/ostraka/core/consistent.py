@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import hmac
 import math
 import os
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,7 +15,7 @@ import numpy as np
 
 from ostraka.core import check, files
 from ostraka.core.mechanisms.law import law
-from ostraka.core.randomness import KeyedNoise, KeyedRows
+from ostraka.core.randomness import Keyed, KeyedNoise, KeyedRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -95,11 +94,13 @@ class Consistent:
     columns: tuple[str, ...] | None = None
     kept: bool = False
     grid_in_teachers: bool = False
+    _keyed: Keyed | None = field(init=False)
 
     def __post_init__(self) -> None:
         long_enough = isinstance(self.secret, bytes) and len(self.secret) >= _KEY_BYTES
         if self.secret is not None and not long_enough:
             raise ValueError(f"secret must be {_KEY_BYTES} bytes or more from the operating system")
+        object.__setattr__(self, "_keyed", None if self.secret is None else Keyed(self.secret))
         steps = self.grid.values() if isinstance(self.grid, Mapping) else (self.grid,)
         for step in steps:
             check.positive(grid=step)
@@ -165,7 +166,7 @@ class Consistent:
     @property
     def name(self) -> str:
         """A name of the secret and the teachers, in hexadecimal. It reveals nothing of the secret. Public."""
-        return hmac.digest(self._known(), f"ostraka/name/1\x00{self.teachers}".encode(), "sha256").hex()
+        return self._known()(f"ostraka/name/1\x00{self.teachers}".encode()).hex()
 
     def digests(self, rows: Any) -> list[str]:
         """One hexadecimal name a row: equal for equal questions."""
@@ -201,27 +202,27 @@ class Consistent:
                         texts[row] += written
                     elif value is not None and value == value:  # noqa: PLR0124  (NaN differs from itself)
                         cells[row, j] = (_NUMBER, _steps(np.array([value], dtype=float), step)[0])
-        secret = self._known()
+        keyed = self._known()
         facts = ["ostraka/query/1", self.teachers, *names]
         if not self.grid_in_teachers:  # four steps of 0.5 and of 1.0 are two questions
             facts = ["ostraka/query/2", self.teachers, *names, *map(float.hex, self._steps_of(names))]
         head = hashlib.sha256("\x00".join(facts).encode()).digest()
+        rows_of, size = cells.tobytes(), cells.shape[1] * _CELL.itemsize
         return [
-            hmac.digest(secret, head + number.tobytes() + text, "sha256").hex()
-            for number, text in zip(cells, texts, strict=True)
+            keyed(head + rows_of[row * size : (row + 1) * size] + text).hex()
+            for row, text in enumerate(texts)
         ]
 
     def noise(self, digest: str, *, purpose: str) -> KeyedNoise:
         """The noise of one question: always the same for one purpose, of its own for any other."""
         message = f"ostraka/noise/1\x00{self.teachers}\x00{purpose}\x00{digest}".encode()
-        return KeyedNoise(hmac.digest(self._known(), message, "sha256"), kept=self.kept)
+        return KeyedNoise(self._known()(message), kept=self.kept)
 
     def noises(self, digests: Sequence[str], *, purpose: str) -> KeyedRows:
         """The noise of many questions at once: row k is that of ``noise(digests[k], purpose=purpose)``."""
         start = f"ostraka/noise/1\x00{self.teachers}\x00{purpose}\x00"
-        secret = self._known()
-        keys = [hmac.digest(secret, (start + question).encode(), "sha256") for question in digests]
-        return KeyedRows(keys, kept=self.kept)
+        keyed = self._known()
+        return KeyedRows([keyed((start + question).encode()) for question in digests], kept=self.kept)
 
     def once(self, mechanism: BallotMechanism, queries: Any) -> Once:
         """The question that answers each of these rows once: a value for :func:`ostraka.release`.
@@ -244,13 +245,13 @@ class Consistent:
         steps = self._steps_of(names)
         return _steps(values, steps) * steps
 
-    def _known(self) -> bytes:
-        if self.secret is None:
+    def _known(self) -> Keyed:
+        if self._keyed is None:
             raise ValueError(
                 "this copy has no secret, which is left out of pickles: type "
                 "Consistent.kept_at(path, grid=..., teachers=...) with the file that keeps it"
             )
-        return self.secret
+        return self._keyed
 
     def _names(self, values: np.ndarray) -> list[str]:
         if values.ndim != 2:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -17,6 +18,8 @@ _RAW_IS_64_BITS = {"ChaCha", "PCG64", "PCG64DXSM", "Philox", "SFC64"}
 _MANY = 1024  # words, from which on OpenSSL's ChaCha20 is faster: 4 to 10 times
 _ZEROS = bytes(2**16)
 _NO_COPY = "noise under a secret key cannot be copied or pickled: ask Consistent for it where it is drawn"
+_BLOCK = 64  # bytes that SHA-256 takes at once
+_INNER, _OUTER = (bytes(byte ^ pad for byte in range(256)) for pad in (0x36, 0x5C))
 
 
 def os_keyed() -> np.random.Generator:
@@ -42,6 +45,41 @@ def seed_of(random_state: int | np.random.RandomState | None) -> int | None:
     if isinstance(random_state, np.random.RandomState):
         return int(random_state.randint(2**31 - 1))
     return random_state
+
+
+class Keyed:
+    """HMAC-SHA256 under one secret, for many messages. Its state is as secret as the secret.
+
+    Both hashes are kept as they are after the secret, which is what RFC 2104, Sec. 4, proposes. OpenSSL
+    begins anew for each message in ``hmac``, which takes three times as long.
+
+    Parameters
+    ----------
+    secret : bytes
+
+    Examples
+    --------
+    >>> import hmac
+    >>> Keyed(b"secret")(b"message") == hmac.digest(b"secret", b"message", "sha256")
+    True
+    """
+
+    __slots__ = ("_inner", "_outer")
+
+    def __init__(self, secret: bytes) -> None:
+        block = (secret if len(secret) <= _BLOCK else hashlib.sha256(secret).digest()).ljust(_BLOCK, b"\0")
+        self._inner, self._outer = (hashlib.sha256(block.translate(pad)) for pad in (_INNER, _OUTER))
+
+    def __call__(self, message: bytes) -> bytes:
+        """The 32 bytes of a message."""
+        inner, outer = self._inner.copy(), self._outer.copy()
+        inner.update(message)
+        outer.update(inner.digest())
+        return outer.digest()
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse copies and pickles: they would hold the secret."""
+        raise TypeError("what is keyed by a secret cannot be copied or pickled: make it where the secret is")
 
 
 class KeyedNoise(np.random.Generator):

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote
 
 from ostraka.core import check, files
+from ostraka.core.randomness import Keyed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -149,10 +150,10 @@ class Keyring:
     """
 
     def __init__(self, path: Path, pepper: bytes) -> None:
-        self._path, self._pepper = path, pepper
+        self._path, self._keyed = path, Keyed(pepper)
         self._check = path.with_name(CHECK)
         if self._check.exists() or not path.exists():
-            value = hmac.digest(pepper, b"ostraka/pepper/1\x00", "sha256").hex().encode()
+            value = self._keyed(b"ostraka/pepper/1\x00").hex().encode()
             if not hmac.compare_digest(files.create(self._check, value), value):
                 raise ValueError(
                     f"{PEPPER} is not the one that the keys beside {self._check} were made with, so no key "
@@ -267,7 +268,7 @@ class Keyring:
         return key
 
     def _mac(self, key: bytes) -> bytes:
-        return hmac.digest(self._pepper, b"ostraka/key/1\x00" + key, "sha256")
+        return self._keyed(b"ostraka/key/1\x00" + key)
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[dict[str, KeyRecord]]:

@@ -17,13 +17,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import hmac
 import json
 import math
 import os
 import weakref
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -33,6 +32,7 @@ from ostraka.core import files
 from ostraka.core.curve import Curve
 from ostraka.core.laws.law import Law, added, begins
 from ostraka.core.ledger.budget import UNITS_PER_NAT, LedgerError, LedgerMoved
+from ostraka.core.randomness import Keyed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -127,19 +127,13 @@ def _plain(message: bytes) -> bytes:
     return hashlib.sha256(message).digest()
 
 
-def _keyed(prepared: hmac.HMAC, message: bytes) -> bytes:
-    keyed = prepared.copy()  # two thirds of what hmac.digest takes
-    keyed.update(message)
-    return keyed.digest()
-
-
 class Seal:
     """Digest function: SHA-256, or HMAC-SHA256 where there is a secret."""
 
     def __init__(self, secret: bytes | None) -> None:
         if secret is not None and not (isinstance(secret, bytes) and len(secret) >= _SECRET_BYTES):
             raise ValueError(f"secret must be {_SECRET_BYTES} bytes or more from the operating system")
-        self._digest = _plain if secret is None else partial(_keyed, hmac.new(secret, digestmod="sha256"))
+        self._digest = _plain if secret is None else Keyed(secret)
         self.name = "" if secret is None else self(b"ostraka ledger: name of the secret").hex()[:16]
 
     def __call__(self, message: bytes) -> bytes:
