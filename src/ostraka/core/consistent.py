@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -33,6 +33,15 @@ _FINEST = 2.0**-21  # of the largest number: float32 tells half of that apart
 _EXACT = 2.0**22  # grid steps from zero up to which float32 still tells half a step apart
 _MISSING, _NUMBER, _TEXT = 0, 1, 2
 _CELL = np.dtype([("tag", "u1"), ("steps", "<i8")])
+
+
+class _Layout(NamedTuple):
+    """Columns of plain rows: steps, order by name, the steps in that order, and a digest that names them."""
+
+    steps: np.ndarray
+    order: list[int]
+    sorted_steps: np.ndarray
+    head: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
@@ -95,6 +104,7 @@ class Consistent:
     kept: bool = False
     grid_in_teachers: bool = False
     _keyed: Keyed | None = field(init=False)
+    _layouts: dict[int, _Layout] = field(init=False, default_factory=dict)  # by number of columns
 
     def __post_init__(self) -> None:
         long_enough = isinstance(self.secret, bytes) and len(self.secret) >= _KEY_BYTES
@@ -183,12 +193,11 @@ class Consistent:
                     values = np.asarray(rows, dtype=object)  # mixed cells keep their kinds
                 columns = dict(zip(self._names(values), values.T, strict=True))
         if columns is None:  # numbers, all columns at once
-            unsorted = self._names(values)
-            order = sorted(range(len(unsorted)), key=unsorted.__getitem__)
-            names, texts = [unsorted[j] for j in order], [b""] * len(values)
-            cells = _numbered(values[:, order], self._steps_of(names))
+            layout, texts = self._layout(values), [b""] * len(values)
+            cells, head = _numbered(values[:, layout.order], layout.sorted_steps), layout.head
         else:
             names = sorted(columns)
+            head = self._head(names)
             n = len(columns[names[0]])
             cells, texts = np.zeros((n, len(names)), dtype=_CELL), [b""] * n
             for j, (name, step) in enumerate(zip(names, self._steps_of(names).tolist(), strict=True)):
@@ -203,10 +212,6 @@ class Consistent:
                     elif value is not None and value == value:  # noqa: PLR0124  (NaN differs from itself)
                         cells[row, j] = (_NUMBER, _steps(np.array([value], dtype=float), step)[0])
         keyed = self._known()
-        facts = ["ostraka/query/1", self.teachers, *names]
-        if not self.grid_in_teachers:  # four steps of 0.5 and of 1.0 are two questions
-            facts = ["ostraka/query/2", self.teachers, *names, *map(float.hex, self._steps_of(names))]
-        head = hashlib.sha256("\x00".join(facts).encode()).digest()
         rows_of, size = cells.tobytes(), cells.shape[1] * _CELL.itemsize
         return [
             keyed(head + rows_of[row * size : (row + 1) * size] + text).hex()
@@ -241,8 +246,7 @@ class Consistent:
         values = np.asarray(rows)
         if values.ndim != 2 or values.dtype.kind not in "biuf":
             raise ValueError(f"rows must be numbers of shape (n_rows, n_columns), got {values.dtype}")
-        names = self._names(values)
-        steps = self._steps_of(names)
+        steps = self._layout(values).steps
         return _steps(values, steps) * steps
 
     def _known(self) -> Keyed:
@@ -252,6 +256,23 @@ class Consistent:
                 "Consistent.kept_at(path, grid=..., teachers=...) with the file that keeps it"
             )
         return self._keyed
+
+    def _layout(self, values: np.ndarray) -> _Layout:
+        names = self._names(values)
+        if len(names) not in self._layouts:
+            order = sorted(range(len(names)), key=names.__getitem__)
+            by_name = [names[j] for j in order]
+            self._layouts[len(names)] = _Layout(
+                self._steps_of(names), order, self._steps_of(by_name), self._head(by_name)
+            )
+        return self._layouts[len(names)]
+
+    def _head(self, names: Sequence[str]) -> bytes:
+        """What stands before the cells of each question: the teachers, and the columns in this order."""
+        facts = ["ostraka/query/1", self.teachers, *names]
+        if not self.grid_in_teachers:  # four steps of 0.5 and of 1.0 are two questions
+            facts = ["ostraka/query/2", self.teachers, *names, *map(float.hex, self._steps_of(names))]
+        return hashlib.sha256("\x00".join(facts).encode()).digest()
 
     def _names(self, values: np.ndarray) -> list[str]:
         if values.ndim != 2:
