@@ -7,6 +7,7 @@ from sklearn.neural_network import MLPClassifier
 
 from ostraka.parties.parties import PartyEnsemble
 from ostraka.secure import rounds
+from ostraka.secure.rounds import PartyError
 from ostraka.voters.voting import train
 
 MODELS = {0: RidgeClassifier(), 4: MLPClassifier((4,), max_iter=3)}
@@ -64,13 +65,21 @@ def tapped(parties, name="party-1", change=None):
     return parties._links[name]
 
 
+def fails(parties, words, *names, rows=((0.5, 0.5),), **options):
+    """The error of a round that fails in these words and names these parties, if any are given."""
+    with pytest.raises(PartyError, match=words) as caught:
+        parties.vote(rows, **options)
+    assert caught.value.parties == (names or caught.value.parties)
+    return caught.value
+
+
 def flipped(data, place):
     changed = bytearray(data)
     changed[place] ^= 1
     return bytes(changed)
 
 
-def material_flipped(verb):
+def bad_material(verb):
     """A change of the dealer's material that the asker sends on with this message."""
 
     def change(one, way, data):

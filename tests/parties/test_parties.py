@@ -18,6 +18,7 @@ from ostraka.parties.party import Party
 from ostraka.secure.agreement import Agreement
 from ostraka.secure.keys import Identity
 from ostraka.secure.rounds import PartyError
+from tests.parties.hidden_rounds import fails
 
 X, Y = load_iris(return_X_y=True)
 
@@ -89,9 +90,7 @@ def test_an_aggregator_that_tells_parties_different_things_gets_nothing(ensemble
         return parties._identity.seal("call", json.dumps({**call, "id": "a" * 64}).encode())
 
     tap(parties, sent={"join": another_call})
-    with pytest.raises(PartyError, match="party-1: the reply is to another call") as caught:
-        parties.vote([[0.0, 0.0]])
-    assert caught.value.parties == (victim.name,)
+    fails(parties, "party-1: the reply is to another call", victim.name)
 
 
 @pytest.mark.parametrize("direction", ["sent", "received"])
@@ -105,10 +104,7 @@ def test_a_changed_message_fails_the_round_and_names_the_party(ensemble, tap, di
 
     parties = ensemble()
     tap(parties, **{direction: {verb: flipped}})
-    with pytest.raises(PartyError, match="party-1") as caught:
-        parties.vote([[0.0, 0.0]])
-    assert caught.value.parties == ("party-1",)
-    assert caught.value.code == "wrong_identity"
+    assert fails(parties, "party-1", "party-1").code == "wrong_identity"
 
 
 @pytest.mark.parametrize("length", [0, 10, 64, 90])
@@ -116,16 +112,13 @@ def test_a_message_cut_short_fails_the_round(ensemble, tap, length):
     for direction in ("sent", "received"):
         parties = ensemble()
         tap(parties, **{direction: {"vote": lambda sealed: sealed[:length]}})
-        with pytest.raises(PartyError, match="party-1"):
-            parties.vote([[0.0, 0.0]])
+        fails(parties, "party-1")
 
 
 def test_a_party_that_signs_with_another_key_is_named(ensemble, tap):
     parties = ensemble()
     tap(parties, received={"join": lambda sealed: Identity.fresh().seal("reply", sealed[64:])})
-    with pytest.raises(PartyError, match="party-1: the signature of the reply") as caught:
-        parties.vote([[0.0, 0.0]])
-    assert caught.value.code == "wrong_identity"
+    assert fails(parties, "party-1: the signature of the reply").code == "wrong_identity"
 
 
 def test_a_party_cannot_answer_for_another_nor_reuse_the_answer_of_another_round(ensemble, tap):
@@ -134,8 +127,7 @@ def test_a_party_cannot_answer_for_another_nor_reuse_the_answer_of_another_round
     parties.vote([[0.0, 0.0]])
     for verb, old in (("join", wire.log["join answer"]), ("vote", wire.log["vote answer"])):
         wire.received = {verb: lambda _, old=old: old}
-        with pytest.raises(PartyError, match=r"another (call|round)"):
-            parties.vote([[0.0, 0.0]])
+        fails(parties, r"another (call|round)")
 
 
 def test_masks_that_do_not_cancel_are_noticed(ensemble, tap):
@@ -146,10 +138,9 @@ def test_masks_that_do_not_cancel_are_noticed(ensemble, tap):
         return identity.seal("votes", sealed[64:-4] + bytes(4))
 
     tap(parties, received={"vote": other_votes})
-    with pytest.raises(PartyError, match="do not cancel") as caught:
-        parties.vote([[0.0, 0.0]])
-    assert caught.value.code == "disagreement"
-    assert caught.value.parties == ()
+    error = fails(parties, "do not cancel")
+    assert error.code == "disagreement"
+    assert error.parties == ()
 
 
 def test_a_mistake_in_the_code_is_no_party_error(ensemble, tap):
@@ -171,10 +162,8 @@ def test_a_missing_party_fails_the_round_and_can_be_left_out_if_the_agreement_sa
 
     for verb in ("join", "vote"):
         tap(parties, "party-2", sent={verb: gone})
-        with pytest.raises(PartyError, match="party-2 does not answer") as caught:
-            parties.vote([[0.0, 0.0]])
-        assert caught.value.parties == ("party-2",)
-    rest = parties.vote([[0.0, 0.0]], without=caught.value.parties)
+        missing = fails(parties, "party-2 does not answer", "party-2").parties
+    rest = parties.vote([[0.0, 0.0]], without=missing)
     assert rest.open().tolist() == [[1, 0, 1, 1, 1]]
     with pytest.raises(ValueError, match="quorum"):
         parties.vote([[0.0, 0.0]], without=["party-1", "party-2"])

@@ -20,6 +20,7 @@ from ostraka.secure import rounds
 from ostraka.secure.agreement import Agreement
 from ostraka.secure.keys import Identity, exchange_key, new_secret
 from ostraka.secure.rounds import Call, PartyError
+from tests.parties.hidden_rounds import fails
 
 X, Y = load_iris(return_X_y=True)
 SECRET = 123.456
@@ -109,8 +110,7 @@ def test_a_party_refuses_other_rows_than_those_of_the_call_and_requests_without_
         return parties._identity.seal("request", rounds.pack(change(*rounds.unpack(sealed[64:], 2))))
 
     tap(parties, sent={"vote": changed})
-    with pytest.raises(PartyError, match=f"party-1 refuses: .*{why}"):
-        parties.vote([[0.0, 0.0]])
+    fails(parties, f"party-1 refuses: .*{why}")
 
 
 def test_a_party_refuses_a_key_of_its_own_that_it_did_not_give(ensemble, tap):
@@ -216,8 +216,7 @@ def test_keys_that_are_none_or_somebody_elses_are_refused(ensemble, tap, *, key,
         return identity.seal("reply", json.dumps(reply).encode())
 
     tap(parties, received={"join": changed})
-    with pytest.raises(PartyError, match=why):
-        parties.vote([[0.0, 0.0]])
+    fails(parties, why)
     assert ("vote request" in others.log) <= asked
 
 
@@ -301,9 +300,7 @@ def test_a_party_pays_before_it_answers_and_stops_at_its_own_budget(ensemble):
         for _ in range(2):
             parties.vote(np.zeros((3, 2)))
         assert [(one.uses, one.unit) for one in ledger.entries()] == [(3, "party")] * 2
-        with pytest.raises(PartyError, match="party-2 refuses: what it may answer is used up") as caught:
-            parties.vote([[0.0, 0.0]])
-        assert caught.value.code == "budget_exceeded"
+        assert fails(parties, "party-2 refuses: what it may answer is used up").code == "budget_exceeded"
 
 
 def test_a_party_whose_budget_is_used_up_between_call_and_request_sends_nothing(ensemble, tap):
@@ -313,8 +310,7 @@ def test_a_party_whose_budget_is_used_up_between_call_and_request_sends_nothing(
     with Ledger(":memory:", budget=Budget(epsilon=price, delta=1e-5, adaptive=False)) as ledger:
         party._payments.ledger = ledger
         tap(parties, "party-2", sent={"vote": lambda s: (spend(ledger, parties), s)[1]})
-        with pytest.raises(PartyError, match="used up"):
-            parties.vote([[0.0, 0.0]])
+        fails(parties, "used up")
         assert len(ledger.entries()) == 1
     with pytest.raises(PartyError, match="party-2"):  # closed: out of order, and it says no more
         parties.vote([[0.0, 0.0]])

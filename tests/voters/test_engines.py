@@ -68,11 +68,11 @@ def test_a_worker_of_a_cluster_has_about_four_batches(n_jobs):
 
 
 def test_work_that_waits_for_a_busy_machine_does_not_go_to_a_pool(monkeypatch):
-    monkeypatch.setattr(_engines, "_TRY_ALONE", 0.1)
-    monkeypatch.setattr(_engines, "_WORTH_A_POOL", 0.1)
+    monkeypatch.setattr(_engines, "_TRY_ALONE", 0.02)
+    monkeypatch.setattr(_engines, "_WORTH_A_POOL", 0.02)
 
     def waiting(batch):
-        time.sleep(0.02 * len(batch))  # no processor time
+        time.sleep(0.005 * len(batch))  # no processor time
         return [os.getpid() for _ in batch]
 
     assert set(spread(waiting, ITEMS, engine="joblib", n_jobs=2)) == {os.getpid()}

@@ -90,12 +90,6 @@ def test_weights_of_teachers_are_the_same_to_the_bit(table, folder):
         assert mine.model.coef_.tobytes() == others.model.coef_.tobytes()
 
 
-def test_the_deal_of_rows_is_made_by_the_same_key(folder):
-    fitted = ensemble(GaussianNB()).fit(folder, "ill", "person")
-    assert fitted.manifest_.n_rows == 500
-    assert fitted.manifest_.n_units == 185
-
-
 def test_no_rows_travel_to_workers(folder, monkeypatch):
     sent = []
 

@@ -151,7 +151,7 @@ def usual_ballots(estimator):
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda model: type(model).__name__)
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(data=st.data())
 def test_whatever_one_person_brings_one_ballot_moves_in_each_query(estimator, data):
     person = data.draw(st.integers(0, 29))
@@ -241,7 +241,7 @@ def test_an_interrupt_is_not_a_failing_teacher(when):
         ensemble.fit(X, Y).vote(X)
 
 
-@pytest.mark.parametrize("engine", ["joblib", "threading", "loky"])
+@pytest.mark.parametrize("engine", ["joblib", "threading", pytest.param("loky", marks=pytest.mark.slow)])
 def test_ballots_do_not_depend_on_where_teachers_train(engine):
     forest = RandomForestClassifier(3, max_features=1)
     manifest = partition(150, n_teachers=8, key=KEY)
