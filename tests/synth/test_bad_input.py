@@ -76,12 +76,10 @@ def test_what_is_no_finite_number_is_refused_and_not_shown(name, bad):
     assert "secretly" not in str(error.value)
 
 
-@pytest.mark.parametrize("far", [1e20, 3e38])
-def test_an_absurd_row_moves_no_sum_further_than_any_other(name, far):
+def test_an_absurd_row_moves_no_sum_further_than_any_other(name):
     """Its length and its angles overflow single precision: no number of the release may become NaN."""
     rows = X.copy()
-    rows[0] = far
-    rows[1] = -far
+    rows[0], rows[1] = 3e38, -3e38
     made = MADE[name](1.0).fit(rows, rng=np.random.default_rng(0))
     if name == "evolution":
         assert abs(made.votes_.sum() - 300) < 9 * made.mechanism_.sigma * np.sqrt(10)

@@ -111,13 +111,6 @@ class TestThePrice:
         assert mechanism.curve().mu_squared == pytest.approx(sum(released), rel=0.01)
         assert mechanism.curve().mu_squared >= sum(released)
 
-    def test_one_row_moves_sums_and_sizes_together_by_no_more_than_one(self):
-        rng = np.random.default_rng(0)
-        for scale in (0.01, 1.0, 50.0):
-            rows = scale * rng.normal(size=(200, 7))
-            summed = _clusters.Summed(rows, np.ones(200), sigma=3.0)
-            assert np.linalg.norm(summed.grid, axis=1).max() <= sums.longest(3.0)
-
     def test_the_sum_of_blocks_is_exact_in_single_precision(self):
         rows = np.full((20_000, 3), 0.57)
         summed = _clusters.Summed(rows, np.ones(len(rows)), sigma=20.0)

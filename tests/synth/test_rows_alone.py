@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from ostraka.data.nearest import nearest, squared_distances
-from ostraka.synth import Evolution
 from ostraka.synth import clusters as _clusters
 
 SIZES = [1, 2, 3, 63, 64, 65, 299, 300, 301, 1023, 1024, 1025]
@@ -37,14 +36,6 @@ def test_one_row_more_adds_one_vote_and_moves_no_other():
                 for size in (n_rows, n_rows + 1)
             )
             assert np.abs(more - fewer).sum() == 1
-
-
-def test_votes_of_evolution_are_those_of_rows_alone():
-    for seed in range(30):
-        rows, points = tied(64, np.float32, seed)
-        model = Evolution(points[:2], vary=lambda winners, _rng: winners, n_rounds=1, epsilon=8.0)
-        fewer, more = (model.fit(rows[:size], rng=np.random.default_rng(0)).votes_ for size in (299, 300))
-        assert np.abs(more - fewer).sum() == 1
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1.0, 1e14, 1e25])

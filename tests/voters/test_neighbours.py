@@ -305,15 +305,6 @@ def distances(rows, point):
     return squared_distances(rows, point[None], places, np.zeros_like(places))
 
 
-def test_distances_do_not_depend_on_the_rows_beside():
-    rng = np.random.default_rng(6)
-    rows = (rng.normal(size=(101, 33)) * 1e3).astype(np.float32)
-    point = rng.normal(size=33).astype(np.float32)
-    together = distances(rows, point)
-    assert together.tolist() == [distances(row[None], point)[0] for row in rows]
-    np.testing.assert_allclose(together, ((rows.astype(float) - point) ** 2).sum(axis=1), rtol=1e-12)
-
-
 @pytest.mark.parametrize("scale", [1e-20, 1.0, 1e12, 1e25])
 def test_quick_distances_leave_out_no_row_that_is_near(scale):
     rng = np.random.default_rng(9)

@@ -146,18 +146,6 @@ class TestSensitivity:
         assert furthest <= stated.l2**2
         assert furthest >= (0.6 * stated.l2) ** 2  # noise is not wasted
 
-    def test_a_row_moves_its_own_part_alone(self):
-        coef = coefficients(3, 3.0)
-        rows, labels = ROWS.copy(), LABELS.copy()
-        rows[7], labels[7] = (9.0, np.nan, 4.0), 2
-        moved = voter(rows=rows, labels=labels).gradient(coef, parts=PARTS).open()
-        apart = moved - voter().gradient(coef, parts=PARTS).open()
-        own = [
-            CELLS.lines(r[7:8]).T @ balanced_residuals(CELLS.lines(r[7:8]) / 64 @ coef, y[7:8], PARTS)
-            for r, y in ((rows, labels), (ROWS, LABELS))
-        ]
-        np.testing.assert_array_equal(apart, own[0] - own[1])
-
     @pytest.mark.parametrize("n_rows", [1, 2, 29])
     def test_a_person_with_many_rows_adds_no_more_than_one_row(self, n_rows):
         coef = coefficients(3, 3.0)

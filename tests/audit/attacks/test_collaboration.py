@@ -321,9 +321,13 @@ def test_batches_as_they_come_have_labels_as_they_come():
     target = PartyRows(X=X, y=y, has_property=has, schedule=np.arange(40) % 2)
     one_class = X[y == 1], y[y == 1]
     together = Collaboration(SMALL, n_rounds=40, stratified=False, random_state=0)
-    shares = together.fit([one_class, target], observer=0).label_share[:, 0]
+    run, own = together.fit([one_class, target], observer=0), gendered(2)
+    shares = run.label_share[:, 0]
     assert (shares[1::2] == 1).all()
     assert 0 < shares[::2].mean() < 0.5
+    rows = [(own[0][part], own[1][part]) for part in (own[2], ~own[2])]
+    attack = PropertyInference(RandomForestClassifier(20, random_state=0), n_batches=2, random_state=0)
+    assert attack.fit(run, *rows).scores(run).auc() > 0.9
 
 
 def test_a_party_that_leaves_sends_nothing_more(network, parties):
