@@ -250,14 +250,14 @@ def collect(*words):
 
 @pytest.fixture(scope="module")
 def survey(tmp_path_factory):
-    """A question of numbers, and its answer by 200 invented people: two commands."""
+    """A question of numbers, and its answer by 100 invented people: two commands."""
     folder = tmp_path_factory.mktemp("survey")
     made = collect(
         "new", folder / "s", "--question", "How many minutes do you travel?", "--range", "0:240",
-        "--unit", "minutes", "--clients", 200, "--epsilon", 4, "--controller", "City of Example",
+        "--unit", "minutes", "--clients", 100, "--epsilon", 4, "--controller", "City of Example",
     )  # fmt: skip
     assert made.code == 0, made.err
-    ran = collect("simulate", folder / "s" / "task.json", "--clients", 200, "--out", folder / "out.json")
+    ran = collect("simulate", folder / "s" / "task.json", "--clients", 100, "--out", folder / "out.json")
     assert ran.code == 0, ran.err
     return folder
 
@@ -272,7 +272,7 @@ def test_three_commands_lead_from_a_question_to_a_page_with_a_median(survey, tmp
         "minutes; with 95 % probability",
         "<svg",
         "Simulation",
-        "200 people took part",
+        "100 people took part",
     ):
         assert words in page
     assert "<script" not in page

@@ -37,26 +37,18 @@ def test_it_comes_back_from_its_json():
 def test_a_round_may_have_the_stated_number_of_clients():
     cells = Histogram(0, 64, cells=64)
     assert [task(cells, checked=checked).most for checked in (False, True)] == [1_000_000, 100_000]
+    assert task(Pairs(items=20, at_most=5), sigma=1000.0, most=10**8).most == 10**8
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"encoding": Tree(0, 65)},
-        {"encoding": Tree(0, 64, fanout=2)},
-        {"encoding": Histogram(0, 64, cells=64)},
-        {"sigma": 24.5},
-        {"tally": OFFICE},
-        {"keepers": KEEPERS[:2]},
-        {"keepers": KEEPERS[::-1]},
-        {"noise": "tally"},
-        {"least": 11},
-        {"most": 5000},
-        {"rounds": 2},
-        {"honest": 2},
-        {"colluding": 0.2},
-        {"missing": 0.2},
-        {"enrolment": OFFICE},
+        *({"encoding": one} for one in (Tree(0, 65), Tree(0, 64, fanout=2), Histogram(0, 64, cells=64))),
+        *({"keepers": keepers} for keepers in (KEEPERS[:2], KEEPERS[::-1])),
+        *({name: OFFICE} for name in ("tally", "enrolment")),
+        *({name: 2} for name in ("rounds", "honest")),
+        *({name: 0.2} for name in ("colluding", "missing")),
+        *({"sigma": 24.5}, {"noise": "tally"}, {"least": 11}, {"most": 5000}),
     ],
 )
 def test_every_field_is_in_the_fingerprint(change):
@@ -96,14 +88,10 @@ def test_transcripts_differ_by_round_and_kind():
         ({"missing": math.nan}, "missing"),
         ({"lying": True}, "lying"),
         ({"encoding": Pairs(items=20, at_most=20_000)}, "at most 16,384"),
-        ({"encoding": Pairs(items=20, at_most=5), "sigma": 1000.0, "most": 10**8, "keepers": KEEPERS}, None),
         ({"encoding": "Tree"}, "encoding"),
     ],
 )
 def test_what_would_not_hold_is_refused(change, why):
-    if why is None:
-        task(**change)
-        return
     with pytest.raises(ValueError, match=why):
         task(**change)
 
@@ -115,16 +103,12 @@ def test_what_would_not_hold_is_refused(change, why):
         ({"most": 101}, "least must be above"),
         ({"colluding": 0.3}, "least must be above"),
         ({"noise": "keepers"}, "noise"),
+        ({"sigma": 1000.0, "least": 1_001, "most": 10_000}, r"2\^31"),  # sums that do not fit
     ],
 )
 def test_what_would_not_hold_among_clients_is_refused(change, why):
     with pytest.raises(ValueError, match=why):
         by_clients(**change)
-
-
-def test_sums_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match=r"2\^31"):
-        by_clients(sigma=1000.0, least=1_001, most=10_000)
 
 
 @pytest.mark.parametrize(

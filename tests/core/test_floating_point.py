@@ -120,17 +120,7 @@ def test_release_noise_is_chacha20_of_the_key():
 
 def test_many_words_at_once_are_the_stream_wherever_it_stands_and_it_goes_on_behind_them():
     whole, mixed = (np.random.Generator(ChaCha(key=3, rounds=20)) for _ in range(2))
-    for n in (
-        1023,
-        5,
-        1024,
-        3,
-        1025,
-        1,
-        4096,
-        20_000,
-        2,
-    ):  # from all places of a block of 8, and over several
+    for n in (1023, 5, 1024, 3, 1025, 1, 4096, 20_000, 2):  # from all places of a block of 8, over several
         drawn = words(mixed, (n,))
         np.testing.assert_array_equal(drawn, whole.bit_generator.random_raw(n))
         assert drawn.flags.writeable

@@ -21,15 +21,8 @@ SMALL = Certificate(
     mechanism=GNMax(sigma=2.0), n_teachers=6, n_classes=2, n_queries=2, order=2.0, noise=1.0, agreement=0.5
 )
 MANY = Certificate(mechanism=GNMax(sigma=2.0), n_teachers=8, n_classes=3, n_queries=1, order=2.0, noise=1.5)
-PAIR = Certificate(
-    mechanism=Confident(screen=Threshold(at=4, sigma=3.0), argmax=GNMax(sigma=2.0)),
-    n_teachers=9,
-    n_classes=3,
-    n_queries=2,
-    n_screened=1,
-    order=2.0,
-    noise=1.5,
-)
+SCREENED = Confident(screen=Threshold(at=4, sigma=3.0), argmax=GNMax(sigma=2.0))
+PAIR = replace(MANY, mechanism=SCREENED, n_teachers=9, n_queries=2, n_screened=1)
 BIG = Certificate(
     mechanism=GNMax(sigma=40.0), n_teachers=250, n_classes=2, n_queries=500, order=12.0, noise=8.0
 )
@@ -247,13 +240,7 @@ def test_a_better_guess_is_a_smaller_bound_and_a_wrong_one_still_covers():
         ({"noise": 0.0}, "noise"),
         ({"n_queries": 0}, "n_queries"),
         ({"n_screened": 1}, "n_screened"),
-        (
-            {
-                "mechanism": Confident(screen=Threshold(at=4, sigma=1.0), argmax=GNMax(sigma=1.0)),
-                "n_classes": 3,
-            },
-            "n_screened",
-        ),
+        ({"mechanism": SCREENED, "n_classes": 3}, "n_screened"),
     ],
 )
 def test_wrong_parameters_are_refused(change, says):

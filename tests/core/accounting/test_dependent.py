@@ -1,6 +1,7 @@
 """The 2018 and 2017 bounds against mpmath, against exact divergences, and against printed numbers."""
 
 import math
+from dataclasses import replace
 
 import mpmath as mp
 import numpy as np
@@ -219,43 +220,23 @@ def test_the_curves_are_for_the_owner_only():
     assert not (curves[0] + Curve.zero()).publishable
 
 
+VOTES, GNMAX = [[3, 2]], GNMax(sigma=1.0)
+PAIR = Confident(screen=Threshold(at=3, sigma=1.0), argmax=GNMAX)
+EVERY = replace(PAIR, screen=replace(PAIR.screen, noise="every"))
+
+
 @pytest.mark.parametrize(
     ("arguments", "options", "error", "says"),
     [
-        ((Threshold(at=3, sigma=1.0), [[3, 2]]), {}, TypeError, "Threshold.* offers no bound"),
-        (
-            ((GNMax(sigma=1.0), Threshold(at=3, sigma=1.0)), [[3, 2]]),
-            {},
-            TypeError,
-            "must be a ballot",
-        ),
-        ((GNMax(sigma=1.0), [[3, 2]]), {"answered": [True]}, ValueError, "with a screen"),
-        ((GNMax(sigma=1.0), [3, 2]), {}, ValueError, "shape"),
-        ((GNMax(sigma=1.0), [[3, math.nan]]), {}, ValueError, "finite"),
-        (
-            (Confident(screen=Threshold(at=3, sigma=1.0), argmax=GNMax(sigma=1.0)), [[3, 2]]),
-            {"answered": [1]},
-            ValueError,
-            "bool",
-        ),
-        (
-            (Confident(screen=Threshold(at=3, sigma=1.0), argmax=GNMax(sigma=1.0)), [[3, 2]]),
-            {"answered": [True, False]},
-            ValueError,
-            r"\(1,\)",
-        ),
-        (
-            (Confident(screen=Threshold(at=3, sigma=1.0), argmax=GNMax(sigma=1.0)), [[3, 2]]),
-            {"screened": [[3, 2, 1]]},
-            ValueError,
-            "screened must have shape",
-        ),
-        (
-            (Confident(screen=Threshold(at=3, sigma=1.0, noise="every"), argmax=GNMax(sigma=1.0)), [[3, 2]]),
-            {},
-            ValueError,
-            "largest count",
-        ),
+        ((PAIR.screen, VOTES), {}, TypeError, "Threshold.* offers no bound"),
+        (((GNMAX, PAIR.screen), VOTES), {}, TypeError, "must be a ballot"),
+        ((GNMAX, VOTES), {"answered": [True]}, ValueError, "with a screen"),
+        ((GNMAX, [3, 2]), {}, ValueError, "shape"),
+        ((GNMAX, [[3, math.nan]]), {}, ValueError, "finite"),
+        ((PAIR, VOTES), {"answered": [1]}, ValueError, "bool"),
+        ((PAIR, VOTES), {"answered": [True, False]}, ValueError, r"\(1,\)"),
+        ((PAIR, VOTES), {"screened": [[3, 2, 1]]}, ValueError, "screened must have shape"),
+        ((EVERY, VOTES), {}, ValueError, "largest count"),
     ],
 )
 def test_what_the_2018_bound_does_not_cover_is_refused(arguments, options, error, says):

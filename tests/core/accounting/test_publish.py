@@ -243,12 +243,7 @@ def test_a_bound_beyond_what_is_paid_for_falls_back_to_any_votes():
         (PAIR, {"answered": [1, 0]}, ValueError, "bool"),
         ((GNMAX, GNMAX), {}, TypeError, "mechanism must be"),
         (3, {}, TypeError, "mechanism must be"),
-        (
-            Threshold(at=2, sigma=1.0),
-            {"method": "smooth"},
-            TypeError,
-            "Threshold.* offers no bound",
-        ),
+        (Threshold(at=2, sigma=1.0), {"method": "smooth"}, TypeError, "Threshold.* offers no bound"),
     ],
 )
 def test_what_is_not_covered_is_refused(mechanism, options, error, says):

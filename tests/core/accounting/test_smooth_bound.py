@@ -22,15 +22,9 @@ from ostraka.core.private import Adjacency, Private
 from ostraka.mechanisms import Confident, GNMax, LNMax, Threshold
 
 PLAN = SmoothBound(
-    mechanism=GNMax(sigma=10.0),
-    n_teachers=100,
-    n_classes=3,
-    n_queries=20,
-    order=4.0,
-    beta=0.05,
-    noise=6.0,
+    mechanism=GNMax(sigma=10.0), n_teachers=100, n_classes=3, n_queries=20, order=4.0, beta=0.05, noise=6.0,
     failure=1e-3,
-)
+)  # fmt: skip
 ROWS = np.random.default_rng(2).multinomial(100, [0.8, 0.15, 0.05], size=20).astype(float)
 
 
@@ -122,17 +116,7 @@ def test_one_ballot_moves_what_is_published_before_noise_by_no_more_than_is_paid
 
 def test_a_pair_pays_for_the_screen_and_for_what_was_answered():
     pair = Confident(screen=Threshold(at=60, sigma=20.0), argmax=GNMax(sigma=10.0))
-    plan = SmoothBound(
-        mechanism=pair,
-        n_teachers=100,
-        n_classes=3,
-        n_queries=32,
-        n_screened=20,
-        order=4.0,
-        beta=0.05,
-        noise=6.0,
-        failure=1e-3,
-    )
+    plan = replace(PLAN, mechanism=pair, n_queries=32, n_screened=20)
     answered = np.arange(20) < 12
     stacked = np.concatenate([ROWS, ROWS[answered]])
     truth = papernot2018_curve(pair, ROWS, answered=answered).rdp[ORDERS.index(4.0)]

@@ -109,7 +109,7 @@ def test_sampled_ballots_cost_no_more_than_the_curve(mechanism, rate, votes):
         (0.01, 0.7, 1.5),
         (0.9, 1.0, 2.75),
         (0.05, 1.0, 30.0),
-        (0.2, 2.0, 96.0),
+        (0.2, 2, 96),
     ],
 )
 def test_the_gaussian_is_exact_at_fractional_orders_too(rate, sigma, order):
