@@ -245,17 +245,6 @@ def test_no_rung_costs_more_than_any_votes_can(mechanism):
         assert scale.cost.max() * UNIT <= cap * (1 + ROUNDING) + FLOOR
 
 
-def test_neighbours_interleave_exactly():
-    rng = np.random.default_rng(4)
-    (scale,) = cost_levels(GNMax(sigma=3.0), n_teachers=20, n_classes=2, order=4.0)
-    for _ in range(50):
-        first = rng.integers(0, 21, size=8)
-        near = np.clip(first + rng.integers(-1, 2, size=8), 0, 20)
-        here, there = worst([(scale, first)], 20), worst([(scale, near)], 20)
-        assert (there[:-1] <= here[1:]).all()
-        assert (here[:-1] <= there[1:]).all()
-
-
 def test_parts_add_up():
     parts = cost_levels(
         Confident(screen=Threshold(at=9, sigma=3.0), argmax=GNMax(sigma=3.0)),

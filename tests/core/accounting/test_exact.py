@@ -51,27 +51,6 @@ def test_the_curve_is_for_the_owner_and_carries_the_slack_of_every_part(mechanis
     assert curve.mu_squared == math.inf
 
 
-@every_mechanism
-def test_epsilon_for_these_votes_is_below_the_renyi_price_for_any(mechanism):
-    pieces = (mechanism.screen, mechanism.argmax) if isinstance(mechanism, Confident) else (mechanism,)
-    price = 200 * sum((part.curve(bound="tight") for part in pieces), start=Curve.zero())
-    assert exact_curve(mechanism, VOTES).epsilon(1e-5) < price.epsilon(1e-5)
-
-
-def test_a_clear_vote_costs_far_less_than_a_close_one_at_the_orders_that_decide():
-    clear, close = exact_rdp(ARGMAX, [[95, 5, 0], [51, 49, 0]])
-    at = np.array(ORDERS) <= 16
-    assert (clear[at] < close[at] / 1e3).all()
-
-
-def test_removing_a_ballot_costs_less_than_moving_it():
-    moved, removed = (
-        exact_rdp(ARGMAX, VOTES, relation=relation) for relation in ("replace-one", "add-or-remove")
-    )
-    assert (removed <= moved * (1 + 1e-9)).all()
-    assert removed.sum() < 0.6 * moved.sum()
-
-
 def test_orders_may_be_chosen():
     chosen = exact_rdp(ARGMAX, VOTES[:3], orders=(2, 5.5, math.inf))
     default = exact_rdp(ARGMAX, VOTES[:3])

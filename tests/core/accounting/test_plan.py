@@ -222,15 +222,18 @@ def test_plans_from_impossible_numbers_are_refused(changes, says):
         propose(**{**known, **changes})
 
 
-def test_planning_never_reads_private_data():
+def test_planning_never_reads_private_data_and_a_proxy_is_not_too_small():
+    def measured(X, y):
+        rng = np.random.default_rng(0)
+        LearningCurve.measured(None, X, y, X_test=np.zeros((4, 2)), y_test=np.zeros(4), rng=rng)
+
     private = Private([[1.0, 2.0]] * 40, Adjacency.one_ballot())
-    rng = np.random.default_rng(0)
     with pytest.raises(TypeError, match="must not read private data"):
         propose(n_rows=private, n_classes=2, delta=1e-6, epsilon=2.0)
     with pytest.raises(TypeError, match="must not read private data"):
-        LearningCurve.measured(
-            None, private, np.zeros(40), X_test=np.zeros((4, 2)), y_test=np.zeros(4), rng=rng
-        )
+        measured(private, np.zeros(40))
+    with pytest.raises(ValueError, match="a proxy needs"):
+        measured(np.zeros((10, 2)), np.arange(10) % 2)
 
 
 class Coin:
@@ -260,11 +263,3 @@ def test_a_known_learning_curve_is_found_again():
     assert len(others) == 9
     for rows in (10, 50, 300):
         assert best.accuracy(rows) == pytest.approx(TASK.accuracy(rows), abs=0.03)
-
-
-def test_a_proxy_that_is_too_small_is_refused():
-    rng = np.random.default_rng(0)
-    with pytest.raises(ValueError, match="a proxy needs"):
-        LearningCurve.measured(
-            None, np.zeros((10, 2)), np.arange(10) % 2, X_test=np.zeros((1, 2)), y_test=np.zeros(1), rng=rng
-        )

@@ -85,19 +85,6 @@ def test_sensitivities_of_queries_add_up_at_every_distance():
         assert (np.diff(together) >= -1e-15).all()
 
 
-def test_two_queries_are_as_sensitive_as_one_ballot_can_make_both():
-    rows = all_histograms(16, 2)
-    mechanism, order = GNMax(sigma=2.0), 2.0
-    value = bounds(mechanism, rows, order)
-    for i, j in itertools.product(range(len(rows)), repeat=2):
-        truth = 0.0
-        for a, b in itertools.product((-1, 0, 1), repeat=2):
-            if 0 <= i + a < len(rows) and 0 <= j + b < len(rows):
-                truth = max(truth, abs(value[i + a] + value[j + b] - value[i] - value[j]))
-        got = local_sensitivities(mechanism, rows[[i, j]], n_teachers=16, order=order)[0]
-        assert got >= truth - 1e-15
-
-
 def test_beta_discounts_what_is_far_away():
     assert smooth_sensitivity(np.array([1.0, 2.0, 5.0]), beta=1e-9) == pytest.approx(5.0)
     assert smooth_sensitivity(np.array([1.0, 2.0, 5.0]), beta=0.5) == pytest.approx(5 * np.exp(-1))

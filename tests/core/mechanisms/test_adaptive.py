@@ -51,32 +51,6 @@ def test_the_price_is_that_of_all_counts_and_all_choices(target):
     assert mechanism.curve().epsilon(delta=1e-5) == pytest.approx(parts.epsilon(delta=1e-5), rel=1e-12)
 
 
-def test_the_price_covers_the_best_strategy_of_two_choices_between_gaussians():
-    """By our own brute force: each offset is chosen anew at every state of the loss so far."""
-    mechanism = made(n_pick=2, select_epsilon=1.2, sigma_first=4.0, sigma=4.0)
-    r, x = 1.2, np.linspace(-9, 9, 7_201)  # log v
-    offsets, z = np.linspace(1e-3, r - 1e-3, 120), np.linspace(-8, 8, 801)
-    density = np.exp(-z * z / 2) / np.exp(-z * z / 2).sum()
-
-    def gaussian(w, mu_squared):
-        losses = math.sqrt(mu_squared) * z + mu_squared / 2
-        return sum(chance * np.interp(x - loss, x, w) for chance, loss in zip(density, losses, strict=True))
-
-    def choice(w):
-        steps = []
-        for s in offsets:
-            rare = math.expm1(s) / math.expm1(r)
-            steps.append((1 - rare) * np.interp(x - s, x, w) + rare * np.interp(x + r - s, x, w))
-        return np.max(steps, axis=0)
-
-    begin = np.maximum(0, 1 - np.exp(x))
-    real = gaussian(choice(choice(gaussian(begin, 2 / 16))), 5 / 16)
-    bound = gaussian(choice(choice(begin)), 7 / 16)  # as if all counts came first
-    for epsilon in (0.5, 1.0, 2.0, 3.0):
-        attained, most = (float(np.interp(epsilon, x, w)) for w in (real, bound))
-        assert attained <= mechanism.curve().delta(epsilon) <= 1.02 * most + 1e-9
-
-
 @pytest.mark.parametrize("target", [None, 3])
 @pytest.mark.parametrize("grain", [1, 3])
 def test_one_unit_moves_no_score_by_more_than_its_weight(target, grain):

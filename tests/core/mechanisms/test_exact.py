@@ -8,7 +8,6 @@ import mpmath as mp
 import numpy as np
 import pytest
 from randomgen import UserBitGenerator
-from scipy import stats
 
 from ostraka import Adjacency, GNMax, LNMax, Private, Threshold
 from ostraka.core.kernels import draws as _draws
@@ -16,7 +15,6 @@ from ostraka.core.mechanisms import exact as _exact
 from ostraka.core.mechanisms.exact import GAUSSIAN, LAPLACE, Noise
 from ostraka.core.mechanisms.law import law as outcome_law
 from ostraka.core.randomness import KeyedNoise, KeyedRows, further, words
-from tests.false_alarm import FALSE_ALARM
 
 TOP = 2**63
 
@@ -220,32 +218,6 @@ REST = np.uint64(0x0AAA_AAAA_AAAA_AAAA)
 def coarse(rng, shape):
     """Words of which only the first three bits are random."""
     return (words(rng, shape) & MASK) | REST
-
-
-@pytest.mark.statistical
-@pytest.mark.parametrize("mechanism", [GNMax(sigma=2.0), LNMax(scale=2.0)])
-@pytest.mark.parametrize("counts", [(5, 5), pytest.param((5, 5, 4), marks=pytest.mark.slow)])
-def test_on_coarse_bits_answers_follow_the_law_counted_out(mechanism, counts, monkeypatch):
-    """Noise of eight values, with ties in one row of eight or so: enumerated, ties shared evenly."""
-    monkeypatch.setattr(_exact, "words", coarse)
-    kind, scale = outcome_law(mechanism).stages[0].noise
-    grid = np.array([(k << 61) | int(REST) for k in range(8)], dtype=np.uint64)
-    sizes = [
-        float(quantile(kind, (mp.mpf(int(w)) % TOP) / 2**64)) * (-1 if int(w) >> 63 else 1) for w in grid
-    ]
-    law = np.zeros(len(counts))
-    for noise in itertools.product(sizes, repeat=len(counts)):
-        noisy = np.array(counts) + scale * np.array(noise)
-        best = np.flatnonzero(noisy >= noisy.max() - 1e-9)
-        law[best] += 1 / len(best)
-    law /= 8 ** len(counts)
-    n = 6_000
-    answers = mechanism.release(ballots(*[counts] * n), rng=np.random.default_rng(1))
-    seen = np.bincount(answers, minlength=len(counts))
-    assert stats.chisquare(seen, law * n).pvalue > FALSE_ALARM
-    biased = law.copy()  # ties to the lowest index, as a maximum of floats has them
-    biased[0], biased[1] = law[0] + 0.06, law[1] - 0.06
-    assert stats.chisquare(seen, biased * n).pvalue < FALSE_ALARM
 
 
 def test_keyed_rows_replay_single_keys_down_to_the_further_bits(monkeypatch):
