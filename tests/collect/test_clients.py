@@ -13,7 +13,6 @@ from ostraka.collect import Client, Histogram
 from ostraka.collect.client import pair_names
 from ostraka.collect.messages import approval, certificate, kind_of, numbers, places
 from ostraka.collect.plan import among_clients
-from ostraka.core.mechanisms.skellam import skellam
 from ostraka.secure.keys import Identity
 from ostraka.secure.masks import mask, pair_mask
 from ostraka.secure.rounds import PartyError
@@ -370,7 +369,3 @@ def test_each_pair_has_a_mask_of_its_own_in_each_round():
         for digest in (client._digest, bytes(32))
     ]
     assert len(set(streams)) == len(streams)
-
-
-def test_noise_of_a_client_is_whole_and_shared_out():
-    assert skellam(0.25, (1000,)).dtype == np.int64

@@ -214,7 +214,6 @@ const main = async ({ url, stage, flips }) => {
         pytest.param("unmask", 0, "not the survivors of this round", marks=pytest.mark.slow),
         ("unmask", 19, "a round needs 8 survivors"),
         pytest.param("unmask", 23, "different clients in order", marks=pytest.mark.slow),
-        ("none", 0, "answered"),
     ],
 )
 def test_a_client_refuses_what_a_tally_should_not_say(stage, flips, why):

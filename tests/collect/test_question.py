@@ -15,7 +15,6 @@ from ostraka.secure.keys import Identity
 from ostraka.secure.wire import PartyServer
 from tests.cli.terminal import typed
 from tests.collect.test_page import FILLED
-from tests.collect.test_page_among_clients import node
 
 SIGMA = 10.0  # of one round at epsilon 1
 TEXTS = {
@@ -148,17 +147,6 @@ def test_choices_are_the_cells_of_the_encoding_and_answers_their_texts_or_number
         task(Tree(0, 2))
     with pytest.raises(ValueError, match="a question has the fields"):
         Task.from_json(one.to_json().replace('"keep_days"', '"keep"'))
-
-
-def test_javascript_takes_a_question_and_its_answer_is_that_of_python(asked):
-    tally = asked(Histogram(0, 2, cells=2), {"choices": CHOICES})
-    with PartyServer(tally, pages=tally.pages) as server:
-        script = "const main = ({ url }) => collect.send(url, 1);\n"
-        assert node(script, {"url": server.url}) == tally.task.sha256
-    for answer in ("by bus", "zu Fuß", 1):
-        tally.receive(Client(tally.task).report(answer))
-    plain = tally.close().open()
-    assert np.abs(plain - [1, 3]).max() < 10 * tally.variance**0.5
 
 
 SHOWN = "document.querySelector('ostraka-question').innerText"

@@ -1,17 +1,13 @@
 """Parties in processes of their own, over HTTP on this machine; and a server that strangers poke at."""
 
-import base64
 import contextlib
 import http.client
-import os
-import select
+import multiprocessing
 import signal
 import socket
-import subprocess
-import sys
-import textwrap
 import threading
 import time
+import warnings
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -30,31 +26,6 @@ from ostraka.secure.wire import PartyServer
 
 NAMES = ("east", "north", "west")
 PATIENCE = 120  # seconds for a process to start on a busy machine
-PARTIES = textwrap.dedent(
-    """
-    import os, sys
-    from pathlib import Path
-    import numpy as np
-    from sklearn.naive_bayes import GaussianNB
-    from ostraka.parties.parties import Agreement, Identity, Party, PartyServer
-
-    folder, names = Path(sys.argv[1]), sys.argv[2:]
-    for name in names:
-        if os.fork():
-            continue
-        data = np.load(folder / f"{name}.npz")
-        agreement = Agreement.from_json((folder / "agreement.json").read_text())
-        identity = Identity.kept_at(folder / name)
-        party = Party(GaussianNB(), data["X"], data["y"], agreement=agreement, identity=identity)
-        with PartyServer(party) as server:
-            print(name, os.getpid(), server.url, flush=True)
-            sys.stdin.read()  # until whoever started this closes the pipe, or ends
-        sys.exit()
-    for _ in names:
-        os.wait()
-        print("ended", flush=True)
-    """
-)
 
 
 def blobs(seed: int, n_rows: int = 60) -> tuple[np.ndarray, np.ndarray]:
@@ -69,33 +40,40 @@ def agreed(members: dict[str, str], aggregator: Identity, max_rows: int) -> Agre
 
 
 @pytest.fixture
-def running(tmp_path):
-    """Three processes with rows and keys of their own; addresses, agreement, aggregator, what kills one."""
-    folder, aggregator = tmp_path, Identity.fresh()
-    agreement = agreed({name: Identity.kept_at(folder / name).public_key for name in NAMES}, aggregator, 64)
-    (folder / "agreement.json").write_text(agreement.to_json())
-    for seed, name in enumerate(NAMES):
-        rows, labels = blobs(seed)
-        np.savez(folder / f"{name}.npz", X=rows, y=labels)
-    forks = subprocess.Popen(  # which load the libraries once
-        [sys.executable, "-c", PARTIES, folder, *NAMES],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+def running():
+    """Three processes with rows and keys of their own; addresses, agreement, aggregator, what kills one.
+
+    They are forks of this process, which has the libraries already.
+    """
+    aggregator, identities = Identity.fresh(), {name: Identity.fresh() for name in NAMES}
+    agreement = agreed({name: one.public_key for name, one in identities.items()}, aggregator, 64)
+    fork, processes, urls = multiprocessing.get_context("fork"), {}, {}
+
+    def serve(seed, name, told):
+        party = Party(GaussianNB(), *blobs(seed), agreement=agreement, identity=identities[name])
+        with PartyServer(party) as server:
+            told.send(server.url)
+            signal.pause()
+
+    def kill(name):
+        processes[name].kill()
+        processes[name].join()
+
     try:
-        ready, _, _ = select.select([forks.stdout], [], [], PATIENCE)
-        assert ready, "the parties did not start in time"
-        begun = {name: (url, int(pid)) for name, pid, url in (forks.stdout.readline().split() for _ in NAMES)}
-
-        def kill(name):
-            os.kill(begun[name][1], signal.SIGKILL)
-            assert forks.stdout.readline() == "ended\n"
-
-        yield {name: begun[name][0] for name in NAMES}, agreement, aggregator, kill
+        for seed, name in enumerate(NAMES):
+            told, tells = fork.Pipe(duplex=False)
+            with warnings.catch_warnings():
+                warnings.simplefilter(
+                    "ignore", DeprecationWarning
+                )  # it does not use the threads that it lacks
+                processes[name] = fork.Process(target=serve, args=(seed, name, tells), daemon=True)
+                processes[name].start()
+            assert told.poll(PATIENCE), "a party did not start in time"
+            urls[name] = told.recv()
+        yield urls, agreement, aggregator, kill
     finally:
-        forks.communicate()  # closes what they read, and they end
+        for name in processes:
+            kill(name)
 
 
 def expected(rows: np.ndarray) -> np.ndarray:
@@ -322,24 +300,6 @@ def test_a_server_can_be_closed_from_elsewhere_or_without_having_served(server):
     other.close()
     thread.join(PATIENCE)
     assert not thread.is_alive()
-
-
-@pytest.mark.parametrize("scheme", ["http", "https"])
-def test_the_password_of_a_proxy_is_sent_to_nobody_but_the_proxy(scheme, monkeypatch):
-    """Without TLS the proxy reads the request itself; in a tunnel the server would read the password."""
-    monkeypatch.setenv("no_proxy", "")
-    monkeypatch.setenv(f"{scheme}_proxy", "http://me:pass%20word@127.0.0.1:9")
-    sent = []
-
-    def transport(*asked):
-        sent.append(asked[3])
-        return wire.Response(200, Message(), b"")
-
-    wire.Line(f"{scheme}://example.org", direct=False, transport=transport).ask(
-        "GET", "/", seconds=1.0, most=9
-    )
-    password = {"Proxy-Authorization": "Basic " + base64.b64encode(b"me:pass word").decode()}
-    assert sent == [password if scheme == "http" else {}]
 
 
 @pytest.fixture

@@ -306,6 +306,18 @@ class TestDamage:
         with pytest.raises(LedgerError, match=r"is damaged.*no budget"):
             Ledger(filled)
 
+    @pytest.mark.parametrize(
+        ("at", "byte", "says"),
+        [(39, 1, "[Ff]reelist"), (b"entry_key", 0xFF, "decode byte 0xff")],
+        ids=["the free pages of the header", "the name of an index"],
+    )
+    def test_bytes_that_are_wrong_beneath_the_tables_are_damage(self, filled, at, byte, says):
+        content = bytearray(filled.read_bytes())
+        content[at if isinstance(at, int) else content.index(at)] = byte
+        filled.write_bytes(content)
+        with pytest.raises(LedgerError, match=f"(?s)is damaged.*{says}"):
+            Ledger(filled)
+
     def test_an_entry_that_reads_as_something_else_is_found(self, filled):
         tamper(filled, "UPDATE price SET mechanism = CAST(x'ff' AS TEXT) WHERE id = 1")
         with pytest.raises(LedgerError, match="Could not decode"):

@@ -1,5 +1,6 @@
 """Whose turn it is: processes, forks, interrupts and failing disks; kills are in tests/durability."""
 
+import os
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -87,6 +88,15 @@ print(ledger.charge(Gaussian(40.0), uses=1, unit="row", simulation=False))
         refusal, child, parent = output.splitlines()
         assert f"{path} was opened by another process: open Ledger(" in refusal
         assert (child, parent) == ("1", "2")
+
+
+def test_closing_in_a_forked_child_leaves_the_parent_alone(ledger, gaussian, monkeypatch):
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(os, "getpid", lambda: -1)
+        ledger.close()
+        with pytest.raises(LedgerError, match="was opened by another process"):
+            ledger.spent()
+    assert ledger.charge(gaussian(40.0), uses=1, **ASK) == 1
 
 
 class TestInterrupted:
