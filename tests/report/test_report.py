@@ -14,6 +14,7 @@ from ostraka import GNMax
 from ostraka.core.curve import Curve
 from ostraka.core.laws import tables
 from ostraka.core.result import Result
+from ostraka.learn.cli import show_result
 from ostraka.report import render_html
 from ostraka.report.page import (
     Figure,
@@ -97,6 +98,15 @@ def test_the_table_marks_what_only_the_owner_may_see():
     assert marked == {"Epsilon for these votes, at most", "Accuracy of the plurality, no noise"}
     assert not any(row.owner_only for row in summary_table(example().public()))
     assert OWNER_CANARY[:4] not in str(summary_table(example().public()))
+
+
+def test_the_terminal_marks_the_same_lines(capsys):
+    show_result(example())
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.count("[owner only]") == 3  # two lines, and what the mark means
+    assert "do not pass them on" in out
+    show_result(example().public())
+    assert "[owner only]" not in capsys.readouterr().out
 
 
 def test_the_table_shows_both_bounds_and_the_scope():
