@@ -198,7 +198,7 @@ class Kept(ChargingMode):
     """Several processes on one log, as of an enrolment or a keeper: the first answer to a key counts."""
 
     budget: Budget = BUDGET
-    processes: int = 2
+    processes: int = 8
     needs_postgres: bool = False
 
     def open(self, folder: Path) -> Charged:
