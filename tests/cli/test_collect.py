@@ -130,14 +130,11 @@ def test_a_round_among_clients_over_http_goes_on_without_those_who_vanish(start,
 
 def test_a_plan_calibrates_and_says_when_a_sketch_loses(tmp_path):
     sketch = f"count-min:272:14:{'ab' * 32}"
-    found = json.loads(
-        collect("plan", sketch, "--clients", 10_000, "--epsilon", 1, "--items", 5_000, "--json").out
-    )
+    size = ("--clients", 10_000, "--epsilon", 1, "--json")
+    found = json.loads(collect("plan", sketch, "--items", 5_000, *size).out)
     assert found["advice"] == "take the whole vector: its error is smaller"
     assert found["error of a count in the whole vector"] < found["error of a count in the sketch"]
-    plain = json.loads(
-        collect("plan", "histogram:0:64:64", "--clients", 10_000, "--epsilon", 1, "--json").out
-    )
+    plain = json.loads(collect("plan", "histogram:0:64:64", *size).out)
     assert plain["error of a share"] == pytest.approx(plain["noise in a cell"] / 10_000)
     tree = Tree(0, 1000)
     sigma = _plan.sigma_for(tree, epsilon=0.5, delta=1e-6)
@@ -192,18 +189,15 @@ def test_encodings_are_typed_in_one_line(words, kind, cells):
     assert (type(encoding).__name__, encoding.cells) == (kind, cells)
 
 
-def test_the_demonstration_says_first_what_it_lacks(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    said = collect("demo", "--out", tmp_path / "demo")
+def test_the_demonstration_says_first_what_it_lacks_and_writes_a_report_with_pictures(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "matplotlib", None)
+        said = collect("demo", "--out", tmp_path / "demo")
     assert said.code == 1
     assert "matplotlib is not installed: pip install" in said.err
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_demonstration_writes_a_report_with_pictures(tmp_path):
-    pytest.importorskip("matplotlib")
-    said = collect("demo", "--out", tmp_path, "--clients", 60).out
-    assert "median" in said
+    assert "median" in collect("demo", "--out", tmp_path, "--clients", 60).out
     page = (tmp_path / "report.html").read_text()
     assert page.count("<svg") == 3
     assert "The median is" in page

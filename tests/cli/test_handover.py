@@ -14,7 +14,7 @@ from ostraka.data import columns as _columns
 from ostraka.data import task as _data
 from ostraka.data.table import UNDECLARED
 from ostraka.learn import handover as _handover
-from ostraka.learn.handover import by_name
+from ostraka.learn.handover import by_name, columns_of
 
 
 def numbers(n, rng):
@@ -72,63 +72,50 @@ TABLES = {  # columns, how they are written, options
 
 
 # quick for codes and sentences: what becomes of them is tested in test_data.py
-@pytest.fixture(
-    params=[
-        pytest.param(name, marks=[pytest.mark.slow] if name in {"codes", "sentences"} else [], id=name)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in {"codes", "sentences"} else [])
         for name in TABLES
-    ]
+    ],
 )
-def task(request, tmp_path, monkeypatch):
-    """Tables in the current folder, as a run reads them."""
+def test_the_printed_lines_and_onnx_predict_what_the_run_predicts_or_the_reason_is_said(
+    name, tmp_path, monkeypatch
+):
+    """A linear student of the public rows, as it is inside a run and as it is handed over."""
     monkeypatch.chdir(tmp_path)
-    make, written, options = TABLES[request.param]
-    for name, n, seed in (("private", 500, 0), ("rows", 1500, 1)):
+    make, written, options = TABLES[name]
+    sign, encoding = written.get("delimiter", ","), written.get("encoding", "utf8")
+    for file, n, seed in (("private", 500, 0), ("rows", 1500, 1)):
         rng = np.random.default_rng(seed)
         columns = make(n, rng) | {"ill": rng.choice(["yes", "no", "both"], n)}
-        sign = written.get("delimiter", ",")
-        lines = [
-            sign.join(columns),
-            *(sign.join(map(str, row)) for row in zip(*columns.values(), strict=True)),
-        ]
-        (tmp_path / f"{name}.csv").write_text("\n".join(lines), encoding=written.get("encoding", "utf8"))
+        rows = [columns, *zip(*columns.values(), strict=True)]
+        text = "\n".join(sign.join(map(str, row)) for row in rows)
+        (tmp_path / f"{file}.csv").write_text(text, encoding=encoding)
     of = _data.Columns(label="ill", **options)
-    return _data.tables(tmp_path / "private.csv", tmp_path / "rows.csv", columns=of, holdout=None, seed=0)
-
-
-def taught(task):
-    """A linear student of the public rows, as it is inside a run and as it is handed over."""
+    task = _data.tables(tmp_path / "private.csv", tmp_path / "rows.csv", columns=of, holdout=None, seed=0)
     y = np.random.default_rng(2).permutation(task.y_private.repeat(4))[: len(task.X_public)]
     model = LogisticRegression().fit(task.X_public, y)
-    return model, by_name(model, task.X_public, columns=task.columns, encoder=task.encoder)
-
-
-def test_the_printed_lines_predict_what_the_run_predicts(task, tmp_path):
-    model, student = taught(task)
-    lines = _handover.write_student(student, tmp_path, shown=task.shown)
-    names = {}
+    student = by_name(model, task.X_public, columns=task.columns, encoder=task.encoder)
+    lines, names = _handover.write_student(student, tmp_path, shown=task.shown), {}
     with contextlib.redirect_stdout(io.StringIO()):
         exec(lines, names)
     expected = model.predict_proba(task.X_public)
     got = names["student"].predict_proba(names["rows"].iloc[task.public_rows])
     np.testing.assert_array_equal(got, expected)
 
-
-def test_a_student_as_onnx_predicts_the_same_or_the_reason_is_said(task, tmp_path):
     onnx = pytest.importorskip("onnx", reason="pip install '.[onnx]'")
-    model, student = taught(task)
     why = _handover.write_onnx(student, tmp_path, original=model, shown=task.shown, rows=task.X_public)
-    if "note" in task.columns:
+    if name == "sentences":
         assert why == "student.onnx is not written: column 'note' holds sentences, and ONNX cannot hash words"
         return
     assert why == ""
     from onnx.reference import ReferenceEvaluator
 
-    from ostraka.learn.handover import columns_of
-
-    made = onnx.load(tmp_path / "student.onnx")
-    said, chances = ReferenceEvaluator(made).run(None, columns_of(task.shown.cells, student))
+    inputs = columns_of(task.shown.cells, student)
+    said, chances = ReferenceEvaluator(onnx.load(tmp_path / "student.onnx")).run(None, inputs)
     np.testing.assert_array_equal(said, model.predict(task.X_public))
-    np.testing.assert_allclose(chances, model.predict_proba(task.X_public), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(chances, expected, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -148,7 +135,7 @@ def test_rows_on_the_edges_of_bins_stay_in_their_bins_as_onnx(classes, tmp_path)
     assert (tmp_path / "student.onnx").stat().st_size < 10_000
 
 
-def test_a_model_that_predicts_something_else_is_not_written(tmp_path):
+def test_a_model_that_predicts_something_else_or_cannot_be_converted_is_not_written(tmp_path, monkeypatch):
     pytest.importorskip("onnx", reason="pip install '.[onnx]'")
     X = np.random.default_rng(0).normal(size=(100, 2))
     model, other = (LogisticRegression().fit(X, X[:, 0] > least) for least in (0, 0.5))
@@ -156,11 +143,6 @@ def test_a_model_that_predicts_something_else_is_not_written(tmp_path):
     student = by_name(model, X, columns=("a", "b"))
     why = _handover.write_onnx(student, tmp_path, original=other, shown=shown, rows=X)
     assert "public rows differently" in why
-    assert not list(tmp_path.iterdir())
-
-
-def test_an_error_of_the_converter_is_named_in_one_line_and_ends_no_run(tmp_path, monkeypatch):
-    pytest.importorskip("onnx", reason="pip install '.[onnx]'")
 
     def fails(*_: object) -> None:
         raise RuntimeError("no such step\nmore words")
@@ -168,6 +150,7 @@ def test_an_error_of_the_converter_is_named_in_one_line_and_ends_no_run(tmp_path
     monkeypatch.setattr("ostraka.learn.handover.array_model", fails)
     why = _handover.write_onnx(None, tmp_path, original=None, shown=None, rows=np.zeros((1, 2)))
     assert why == "student.onnx is not written: RuntimeError: no such step"
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

@@ -36,9 +36,8 @@ def test_each_format_says_the_same(tmp_path, name):
     assert known.columns["sex"]["categories"] == ["1", "2"]
     assert known.kinds() == ("sex",)
     missing = {column for column, fields in known.columns.items() if fields.get("missing")}
-    assert missing == {"a.json": {"age"}, "b.json": {"age"}, "c.xml": {"sex", "age"}, "d.xml": {"sex"}}.get(
-        name, set()
-    )
+    stated = {"a.json": {"age"}, "b.json": {"age"}, "c.xml": {"sex", "age"}, "d.xml": {"sex"}}
+    assert missing == stated.get(name, set())
     if name != "d.xml":  # code lists alone
         assert [float(end) for end in known.columns["age"]["range"]] == [0.0, 120.0]
         assert known.columns["age"]["whole"]

@@ -36,12 +36,10 @@ def learned(way, rows, y, rng, n_classes=2):
     plan, lines = way.plan, way.cells.lines(rows)
 
     def sums(coef, _):
-        found = summed(
-            lines,
-            coef,
-            lambda odds, some: balanced_residuals(odds, y[some], plan.ballot),
-            resolution=plan.resolution,
-        )
+        def residuals(odds, some):
+            return balanced_residuals(odds, y[some], plan.ballot)
+
+        found = summed(lines, coef, residuals, resolution=plan.resolution)
         return found + plan.mechanism.sigma * rng.normal(size=found.shape)
 
     return way.learned(n_classes, sums).coef_
@@ -131,9 +129,8 @@ class TestTheFrontDoor:
     public, private, new = rows[:500], rows[500:2000], rows[2000:]
 
     def model(self, **settings):
-        return PATEClassifier(
-            **{"way": "filter", "epsilon": 2.0, "delta": 1e-5, "classes": [0, 1]} | settings
-        )
+        usual = {"way": "filter", "epsilon": 2.0, "delta": 1e-5, "classes": [0, 1]}
+        return PATEClassifier(**usual | settings)
 
     def fit(self, groups=None, **settings):
         return self.model(**settings).fit(self.private, self.y[500:2000], self.public, groups)

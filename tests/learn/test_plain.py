@@ -102,22 +102,6 @@ def test_columns_are_selected_by_name_whatever_their_order():
         made.predict(frame.drop(columns="pixel_3"))
 
 
-def test_it_loads_where_this_library_is_not(tmp_path, without_the_library):
-    labels = answers(10)
-    student = Distilled("spreading").fit(X[:400], labels, classes=NAMES)
-    skops_io().dump(
-        by_name(plain(student, X[:400], labels), X[:400], columns=COLUMNS), tmp_path / "student.skops"
-    )
-    np.save(tmp_path / "X.npy", X)
-    code = """
-import numpy as np, pandas as pd, skops.io
-rows = pd.DataFrame(np.load("X.npy"), columns=[f"pixel_{k}" for k in range(64)])
-np.save("said.npy", skops.io.load("student.skops").predict(rows).astype(str))
-"""
-    without_the_library(code, tmp_path)
-    np.testing.assert_array_equal(np.load(tmp_path / "said.npy"), student.predict(X))
-
-
 class TestOnnx:
     """Two-column tables of numbers, whose kernel of interactions and whose bounds ONNX has to calculate."""
 

@@ -171,14 +171,9 @@ class TestIntervals:
         cells = TestSensitivity.cells
         coef = np.random.default_rng(1).normal(size=(len(cells.variances_) + 1, 1))
         voter = ValueVoter(cells=cells, bounds=BOUNDS, relation=relation)
-        rows, numbers = (
-            np.repeat(TestSensitivity.hostile, 7, axis=0),
-            np.tile(TestSensitivity.numbers, len(TestSensitivity.hostile)),
-        )
-        added = [
-            voter.fit(row[None], [number]).distances(coef, parts=9).open()[:, 0]
-            for row, number in list(zip(rows, numbers, strict=True))[::17]
-        ]
+        pairs = list(itertools.product(TestSensitivity.hostile, TestSensitivity.numbers))[::17]
+        tables = [voter.fit(row[None], [number]).distances(coef, parts=9) for row, number in pairs]
+        added = [table.open()[:, 0] for table in tables]
         stated = voter.distances(coef, parts=9).adjacency.l2
         added = np.unique(added, axis=0)
         square = (added**2).sum(axis=1)
@@ -211,9 +206,7 @@ class TestIntervals:
             rng = np.random.default_rng(seed)
             rows, bounds = rng.normal(size=(4000, 3)), (-10.0, 10.0)
             numbers = 2 * rows[:, 0] + rng.laplace(size=4000)
-            model = PATERegressor(
-                bounds=bounds, epsilon=2.0, delta=1e-5, relation="zero-out", random_state=seed
-            )
+            model = made(bounds=bounds, relation="zero-out", random_state=seed)
             model.fit(rows[:2000], numbers[:2000], rows[2000:2400])
             low, high = model.predict_interval(rows[2400:], coverage=0.9).T
             middle = 2 * rows[2400:, 0]

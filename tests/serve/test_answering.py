@@ -77,31 +77,33 @@ def test_what_is_reserved_covers_whatever_comes_out(saved):
     assert Reserved(each=one.reserve, uses=3).curve().rdp == (3 * reserved).rdp
 
 
-def test_votes_are_taken_in_the_middle_of_a_cell_so_that_they_belong_to_the_digest(saved, monkeypatch):
-    seen = []
-    answerer = Answerer(saved, consistent(saved))
-    counts = answerer._linear.counts
-    noting = SimpleNamespace(counts=lambda rows: (seen.append(rows), counts(rows))[1])
-    monkeypatch.setattr(answerer, "_linear", noting)
-    step = np.array(list(saved.grid.values()))
-    first, second = answers(answerer, X[:1]), answers(answerer, np.round(X[:1] / step) * step + 0.3 * step)
-    assert first == second
-    np.testing.assert_array_equal(seen[0], seen[1])
-
-
-def test_linear_teachers_vote_in_one_thread_whatever_the_environment_says(saved, monkeypatch):
-    numbers = []
-    answerer = Answerer(saved, consistent(saved))
+@pytest.fixture
+def noted(saved, monkeypatch):
+    """An answerer, and what is noted of the rows that its linear teachers vote about."""
+    notes, answerer = [], Answerer(saved, consistent(saved))
     counts = answerer._linear.counts
 
     def noting(rows):
-        numbers.extend(pool["num_threads"] for pool in threadpoolctl.threadpool_info())
+        notes.append((rows, {pool["num_threads"] for pool in threadpoolctl.threadpool_info()}))
         return counts(rows)
 
     monkeypatch.setattr(answerer, "_linear", SimpleNamespace(counts=noting))
+    return answerer, notes
+
+
+def test_votes_are_taken_in_the_middle_of_a_cell_so_that_they_belong_to_the_digest(saved, noted):
+    answerer, notes = noted
+    step = np.array(list(saved.grid.values()))
+    first, second = answers(answerer, X[:1]), answers(answerer, np.round(X[:1] / step) * step + 0.3 * step)
+    assert first == second
+    np.testing.assert_array_equal(notes[0][0], notes[1][0])
+
+
+def test_linear_teachers_vote_in_one_thread_whatever_the_environment_says(noted):
+    answerer, notes = noted
     with threadpoolctl.threadpool_limits(2):
         assert answers(answerer, X[:1])
-    assert set(numbers) == {1}
+    assert notes[0][1] == {1}
 
 
 def test_rows_beyond_the_grid_are_marked_and_the_others_kept(saved):
@@ -144,18 +146,13 @@ def test_teachers_that_fail_vote_a_constant_and_warn_nobody(saved, recwarn):
 
 def test_rows_of_a_table_are_encoded_first_and_unknown_kinds_are_no_error():
     cells = np.array([[k / 10, ("x", "y")[k % 2]] for k in range(200)], dtype=object)
-    encoder = ColumnTransformer(
-        [
-            ("numbers", StandardScaler(), [0]),
-            ("kinds", OneHotEncoder(handle_unknown="ignore", sparse_output=False), [1]),
-        ]
-    )
+    kinds = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+    encoder = ColumnTransformer([("numbers", StandardScaler(), [0]), ("kinds", kinds, [1])])
     features = encoder.fit_transform(cells)
     y = np.array(CLASSES[:2])[np.arange(200) % 2]
+    teachers = TeacherEnsemble(KNeighborsClassifier(1), n_teachers=9, n_jobs=1)
     table = SavedTeachers(
-        ensemble=TeacherEnsemble(KNeighborsClassifier(1), n_teachers=9, n_jobs=1).fit(
-            features, y, classes=CLASSES[:2]
-        ),
+        ensemble=teachers.fit(features, y, classes=CLASSES[:2]),
         mechanism=GNMax(sigma=0.01),
         columns=("size", "kind"),
         numeric=(True, False),

@@ -44,10 +44,11 @@ def reply(status: int, **headers: str) -> Response:
     return Response(status, {"ostraka-left": "1.500000", **headers}, json.dumps(content).encode())
 
 
-def test_a_label_comes_with_its_receipt_and_what_is_left():
+def test_a_label_comes_with_its_receipt_and_what_is_left_and_no_repr_holds_the_key():
     one, asked, _ = client([reply(200)])
     assert one.label(ONE) == Answer(label="red", abstained=False, seq=7, head="5e" * 32, left=1.5)
     assert asked[0].headers["authorization"] == "Bearer ostraka_key"
+    assert "ostraka_key" not in repr(one)
 
 
 @pytest.mark.parametrize("trouble", [reply(503), reply(500), reply(502), REFUSED, LOST])
@@ -77,9 +78,8 @@ def test_it_waits_as_long_as_it_is_asked_to_and_longer_each_time():
 
 def test_patience_ends():
     one, asked, _ = client([REFUSED], patience=0.01)
-    with pytest.raises(
-        ServiceError, match=r"no reply \(ConnectionRefusedError\): is 'ostraka serve' running"
-    ):
+    says = r"no reply \(ConnectionRefusedError\): is 'ostraka serve' running"
+    with pytest.raises(ServiceError, match=says):
         one.label(ONE)
     one, asked, _ = client([reply(503)], patience=0.01)
     with pytest.raises(ServiceError) as refused:
@@ -113,11 +113,6 @@ def test_a_reply_of_somebody_else_is_told_as_such():
     one, _, _ = client([Response(404, {}, b"<html>nginx</html>")])
     with pytest.raises(ServiceError, match="none of ostraka's"):
         one.budget()
-
-
-def test_no_repr_holds_the_key():
-    one, _, _ = client([reply(200)])
-    assert "ostraka_key" not in repr(one)
 
 
 def test_against_a_service(tmp_path, saved):

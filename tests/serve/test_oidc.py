@@ -62,11 +62,10 @@ def tokens(provider):
     return Tokens(issuer=ISSUER, audience=AUDIENCE, keys=str(provider.file))
 
 
-@pytest.mark.parametrize("name", ["ES256", "EdDSA", "RS256"])
-def test_a_valid_token_names_its_subject(provider, tokens, name):
-    assert tokens.subject(provider.token(name=name).encode()) == SUBJECTS["olga"]
-    several = provider.token(name=name, aud=["account", AUDIENCE])
-    assert tokens.subject(several.encode()) == SUBJECTS["olga"]
+def test_a_valid_token_names_its_subject(provider, tokens):
+    for name in provider.keys:
+        for audience in (AUDIENCE, ["account", AUDIENCE]):
+            assert tokens.subject(provider.token(name=name, aud=audience).encode()) == SUBJECTS["olga"], name
 
 
 LONG_AGO = time.time() - 10 * LEEWAY
@@ -89,9 +88,11 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("what", WRONG)
-def test_whatever_is_wrong_with_a_token_it_names_nobody(provider, tokens, what):
-    assert tokens.subject(provider.token(**WRONG[what]).encode()) is None
+def test_whatever_is_wrong_with_a_token_it_names_nobody(provider, tokens):
+    for what, claims in WRONG.items():
+        assert tokens.subject(provider.token(**claims).encode()) is None, what
+    for token in (b"", b"..", b"a.b.c", b"\xff.\xff.\xff", b"e30.e30.e30", b"." * 9):
+        assert tokens.subject(token) is None, token
 
 
 def test_a_public_key_is_no_shared_secret_and_none_is_no_signature(provider, tokens):
@@ -108,11 +109,6 @@ def test_a_public_key_is_no_shared_secret_and_none_is_no_signature(provider, tok
         assert tokens.subject(signed + b"." + mac) is None
     crossed = provider.token(name="ES256", head={"kid": "RS256"})  # one key's signature under another's name
     assert tokens.subject(crossed.encode()) is None
-
-
-@pytest.mark.parametrize("token", [b"", b"..", b"a.b.c", b"\xff.\xff.\xff", b"e30.e30.e30", b"." * 9])
-def test_what_is_no_token_names_nobody(tokens, token):
-    assert tokens.subject(token) is None
 
 
 def test_an_algorithm_outside_the_list_does_not_count(provider):

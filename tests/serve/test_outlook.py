@@ -12,7 +12,7 @@ from tests.serve.workbench import visits
 @pytest.fixture
 def one_price(monkeypatch):
     monkeypatch.setattr(outlook, "EPSILONS", (1.0,))
-    monkeypatch.setattr(Outlook, "WAYS", ("counts", "rounds"))
+    monkeypatch.setattr(Outlook, "WAYS", ("counts",))
 
 
 @pytest.fixture
@@ -24,9 +24,8 @@ def tables(tmp_path):
 
 
 def expected(*tables, **settings):
-    one = Outlook(
-        *tables, **{"columns": Columns(label="ill", rows_are_people=True), "holdout": None} | settings
-    )
+    usual = {"columns": Columns(label="ill", rows_are_people=True), "holdout": None}
+    one = Outlook(*tables, **usual | settings)
     one.run()
     return one.to_dict()
 
@@ -68,10 +67,10 @@ def test_labels_of_rows_that_were_held_out_are_not_looked_at(one_price, tables):
 def test_rounds_are_not_for_people_and_what_has_no_hope_says_so(one_price, tables, monkeypatch):
     private, public = tables
     head, *rows = private.read_text().splitlines()
-    private.write_text(
-        "\n".join([f"who,{head}", *(f"p{n // 2:04},{row}" for n, row in enumerate(rows))]) + "\n"
-    )
+    lines = [f"who,{head}", *(f"p{n // 2:04},{row}" for n, row in enumerate(rows))]
+    private.write_text("\n".join(lines) + "\n")
     monkeypatch.setattr(outlook, "EPSILONS", (0.001, 1.0))
+    monkeypatch.setattr(Outlook, "WAYS", ("counts", "rounds"))
     told = expected(private, public, columns=Columns(label="ill", person="who"))
     assert set(told["ways"]) == {"counts"}
     assert told["ways"]["counts"][0] == [0.001, None]

@@ -12,19 +12,18 @@ class Clock:
         return self.now
 
 
-def test_a_burst_then_the_rate():
+def test_a_burst_then_the_rate_of_each_client_and_a_rate_of_nothing_is_refused():
     clock = Clock()
     buckets = Buckets(rate=2.0, burst=4, clock=clock)
     assert [buckets.take("a", 1) for _ in range(5)] == [0, 0, 0, 0, 1]
+    assert buckets.take("b", 1) == 0
     clock.now += 0.5
     assert [buckets.take("a", 1) for _ in range(2)] == [0, 1]
     clock.now += 1000
     assert [buckets.take("a", 1) for _ in range(5)] == [0, 0, 0, 0, 1]
-
-
-def test_clients_do_not_share_a_bucket():
-    buckets = Buckets(rate=1.0, burst=1, clock=Clock())
-    assert [buckets.take(who, 1) for who in ("a", "b", "a")] == [0, 0, 1]
+    for settings in ({"rate": 0.0, "burst": 1}, {"rate": 1.0, "burst": 0}):
+        with pytest.raises(ValueError, match="must be"):
+            Buckets(**settings)
 
 
 def test_a_batch_counts_its_rows_and_one_above_the_burst_is_paid_back_in_time():
@@ -42,9 +41,3 @@ def test_who_waits_as_told_is_let_in():
     for rows in (5, 3, 5, 1, 4):
         clock.now += buckets.take("a", rows)
         assert buckets.take("a", 0) == 0
-
-
-@pytest.mark.parametrize("settings", [{"rate": 0.0, "burst": 1}, {"rate": 1.0, "burst": 0}])
-def test_a_rate_of_nothing_is_refused(settings):
-    with pytest.raises(ValueError, match="must be"):
-        Buckets(**settings)

@@ -5,7 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 
 import pytest
@@ -51,125 +51,83 @@ def test_the_link_works_once_and_gives_a_cookie_that_scripts_do_not_see(bench):
     assert "set-cookie" not in {name.lower() for name in bench.ask("GET", "/")[1]}
 
 
-@pytest.mark.parametrize(("method", "path"), [*ROUTES, ("GET", "/ui.js"), ("GET", "/runs/001/student.skops")])
-@pytest.mark.parametrize("cookie", ["", "ostraka-1=x", "other"], ids=["none", "another port's", "wrong"])
-def test_without_the_cookie_nothing_is_served_or_read(bench, method, path, cookie):
+MESSAGES = [path for method, path in ROUTES if method == "POST"]
+
+
+def test_without_the_cookie_nothing_is_served_or_read(bench):
     before = bench.state()
-    cookie = f"ostraka-{bench.port}=wrong" if cookie == "other" else cookie
-    # a body of a gigabyte is announced and never sent: the refusal comes all the same
-    headers = {"Cookie": cookie, **({"Content-Length": str(1 << 27)} if method == "POST" else {})}
-    assert refused(bench.ask(method, path, headers=headers)) == (403, "forbidden")
+    for method, path in [*ROUTES, ("GET", "/ui.js"), ("GET", "/runs/001/student.skops")]:
+        # a body of a gigabyte is announced and never sent: the refusal comes all the same
+        length = {"Content-Length": str(1 << 27)} if method == "POST" else {}
+        for cookie in ("", "ostraka-1=x", f"ostraka-{bench.port}=wrong"):  # none, another port's, a wrong one
+            reply = bench.ask(method, path, headers={"Cookie": cookie} | length)
+            assert refused(reply) == (403, "forbidden"), (path, cookie)
     assert bench.state() == before
 
 
-HOSTS = [
-    "evil.example",
-    "evil.example:{port}",
-    "127.0.0.1",
-    "127.0.0.1:1",
-    "127.0.0.1.evil.example:{port}",
-    "[::1]:{port}",
-]
+HOSTS = ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1"]
+HOSTS += ["127.0.0.1.evil.example:{port}", "[::1]:{port}"]
 
 
-@pytest.mark.parametrize("host", HOSTS)
-@pytest.mark.parametrize(
-    ("method", "path"), [("GET", "/"), ("GET", "/state"), ("POST", "/spend"), ("POST", "/table")]
-)
-def test_another_name_of_this_machine_is_refused(bench, host, method, path):
+def test_another_name_of_this_machine_is_refused(bench):
     """DNS rebinding: the page of a stranger's name that leads here."""
-    name = host.format(port=bench.port)
-    headers = {"Host": name, **({"Origin": f"http://{name}"} if method == "POST" else {})}
-    assert refused(bench.ask(method, path, headers=headers)) == (421, "wrong_host")
+    for host in HOSTS:
+        name = host.format(port=bench.port)
+        for method, path in (("GET", "/"), ("GET", "/state"), ("POST", "/spend"), ("POST", "/table")):
+            headers = {"Host": name, **({"Origin": f"http://{name}"} if method == "POST" else {})}
+            assert refused(bench.ask(method, path, headers=headers)) == (421, "wrong_host"), (host, path)
 
 
 def test_a_key_is_not_used_up_by_another_name(tmp_path, quiet):
     one = Bench(tmp_path)
-    assert refused(one.ask("GET", link_of(one), headers={"Host": f"evil.example:{one.port}"})) == (
-        421,
-        "wrong_host",
-    )
+    stranger = one.ask("GET", link_of(one), headers={"Host": f"evil.example:{one.port}"})
+    assert refused(stranger) == (421, "wrong_host")
     assert refused(one.ask("GET", "/?key=")) == refused(one.ask("GET", "/?key=%C3%A9")) == (403, "forbidden")
     one.open()
     one.close()
 
 
-@pytest.mark.parametrize(
-    "origin", ["http://evil.example", "null", "https://{host}", "http://127.0.0.1:1", ""]
-)
-@pytest.mark.parametrize("path", [path for method, path in ROUTES if method == "POST"])
-def test_a_message_from_another_page_is_refused(bench, origin, path):
+def test_a_message_from_another_page_is_refused(bench):
     before = bench.state()
-    assert refused(bench.ask("POST", path, {}, headers={"Origin": origin.format(host=bench.host)})) == (
-        403,
-        "wrong_origin",
-    )
-    assert refused(bench.ask("POST", path, {}, without=("Origin",))) == (403, "wrong_origin")
-    assert refused(bench.ask("POST", path, {}, headers={"Sec-Fetch-Site": "cross-site"})) == (
-        403,
-        "wrong_origin",
-    )
+    others = ["http://evil.example", "null", f"https://{bench.host}", "http://127.0.0.1:1", ""]
+    for path in MESSAGES:
+        for headers in (*({"Origin": origin} for origin in others), {"Sec-Fetch-Site": "cross-site"}):
+            assert refused(bench.ask("POST", path, {}, headers=headers)) == (403, "wrong_origin"), headers
+        assert refused(bench.ask("POST", path, {}, without=("Origin",))) == (403, "wrong_origin")
     assert bench.state() == before
 
 
 def test_another_page_reads_nothing(bench):
-    for site in ("cross-site", "same-site"):
-        assert refused(bench.ask("GET", "/state", headers={"Sec-Fetch-Site": site})) == (403, "wrong_origin")
-    assert refused(bench.ask("GET", "/state", headers={"Origin": "http://evil.example"})) == (
-        403,
-        "wrong_origin",
-    )
+    sites = [{"Sec-Fetch-Site": site} for site in ("cross-site", "same-site")]
+    for headers in (*sites, {"Origin": "http://evil.example"}):
+        assert refused(bench.ask("GET", "/state", headers=headers)) == (403, "wrong_origin")
     assert "access-control-allow-origin" not in {name.lower() for name in bench.ask("GET", "/state")[1]}
 
 
-NAMES = [
-    "../x.csv",
-    "..%2Fx.csv",
-    "a/b.csv",
-    "a%5Cb.csv",
-    "%2Fetc%2Fx.csv",
-    ".x.csv",
-    "x%00.csv",
-    "x%0A.csv",
-    "x.npz",
-    "x.py",
-    "",
-    "C:x.csv",
-    "x" * 200 + ".csv",
-]
+NAMES = ["../x.csv", "..%2Fx.csv", "a/b.csv", "a%5Cb.csv", "%2Fetc%2Fx.csv", ".x.csv", "x%00.csv", "x%0A.csv"]
+NAMES += ["x.npz", "x.py", "", "C:x.csv", "x" * 200 + ".csv"]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_name_is_never_a_path(bench, name):
+def test_a_name_is_never_a_path_and_a_table_is_private_or_public(bench):
     before = sorted(bench.app.folder.rglob("*"))
-    status, code = refused(bench.ask("POST", f"/table?role=private&name={name}", b"a,b\n1,2\n"))
-    assert (status, code) in {(400, "bad_name"), (400, "bad_kind")}
+    for name in NAMES:
+        reply = bench.ask("POST", f"/table?role=private&name={name}", b"a,b\n1,2\n")
+        assert refused(reply) in {(400, "bad_name"), (400, "bad_kind")}, name
+    for query in ("role=own&name=x.csv", "name=x.csv", "role=..&name=x.csv"):
+        assert refused(bench.ask("POST", f"/table?{query}", b"a,b\n1,2\n")) == (400, "bad_role"), query
     assert sorted(bench.app.folder.rglob("*")) == before
 
 
-@pytest.mark.parametrize("query", ["role=own&name=x.csv", "name=x.csv", "role=..&name=x.csv"])
-def test_a_table_is_private_or_public(bench, query):
-    assert refused(bench.ask("POST", f"/table?{query}", b"a,b\n1,2\n")) == (400, "bad_role")
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/runs/001/ledger.sqlite.secret",
-        "/runs/../log",
-        "/runs/001/../002.json",
-        "/runs/001/..%2F..%2Flog",
-        "/runs/x/student.skops",
-        "/runs//student.skops",
-        "/runs/001/",
-        "/../etc/passwd",
-    ],
-)
-def test_of_a_run_only_named_files_are_served(bench, path):
-    (bench.app.folder / "runs" / "001").mkdir(exist_ok=True)
-    (bench.app.folder / "runs" / "001" / "ledger.sqlite.secret").write_text("secret")
-    assert refused(bench.ask("GET", path)) == (404, "not_found")
-    shutil.rmtree(bench.app.folder / "runs" / "001")
+def test_of_a_run_only_named_files_are_served(bench):
+    run = bench.app.folder / "runs" / "001"
+    run.mkdir(exist_ok=True)
+    (run / "ledger.sqlite.secret").write_text("secret")
+    for path in (
+        *("001/ledger.sqlite.secret", "../log", "001/../002.json", "001/..%2F..%2Flog", "x/student.skops"),
+        *("/student.skops", "001/", "../../etc/passwd"),
+    ):
+        assert refused(bench.ask("GET", f"/runs/{path}")) == (404, "not_found"), path
+    shutil.rmtree(run)
 
 
 def test_copies_are_for_their_owner_alone(bench):
@@ -182,10 +140,8 @@ def test_the_page_loads_nothing_from_elsewhere_and_runs_no_script_but_its_own(be
     policy = bench.first["content-security-policy"]
     assert {"default-src 'none'", "script-src 'self'", "frame-ancestors 'none'"} <= set(policy.split("; "))
     assert "unsafe" not in policy
-    texts = [
-        (resources.files("ostraka") / "templates" / name).read_text()
-        for name in ("ui.html.j2", "ui.js", "ui.css")
-    ]
+    folder = resources.files("ostraka") / "templates"
+    texts = [(folder / name).read_text() for name in ("ui.html.j2", "ui.js", "ui.css")]
     addresses = {url for text in texts for url in re.findall(r"https?://[^\"' ]+", text)}
     assert addresses == {"http://www.w3.org/2000/svg"}  # the name of a language, which is not loaded
     assert not re.search(r"innerHTML|insertAdjacent|eval\(|style=\"|onclick", "".join(texts))
@@ -198,13 +154,9 @@ def test_too_large_a_file_is_refused_before_it_is_sent(tmp_path, quiet):
     assert refused(reply) == (413, "too_large")
     # in pieces without a length: refused where it becomes too large
     body = b"".join(b"100\r\n%s\r\n" % (b"x" * 256) for _ in range(5)) + b"0\r\n\r\n"
-    reply = one.ask(
-        "POST",
-        "/table?role=private&name=x.csv",
-        body,
-        headers={"Transfer-Encoding": "chunked", "Content-Length": "0"},
-        without=("Content-Length",),
-    )
+    headers = {"Transfer-Encoding": "chunked", "Content-Length": "0"}
+    path = "/table?role=private&name=x.csv"
+    reply = one.ask("POST", path, body, headers=headers, without=("Content-Length",))
     assert reply[0] in {400, 413}
     assert one.state()["tables"]["private"] is None
     assert refused(one.ask("POST", "/spend", b"x" * 70_000)) == (413, "too_large")
@@ -215,15 +167,8 @@ def test_two_tabs_that_spend_at_once_spend_once(bench):
     ticket = bench.planned()
     n_before = len(bench.commands())
     (bench.log.parent / "wait").touch()
-    replies = []
-    tabs = [
-        threading.Thread(target=lambda: replies.append(bench.ask("POST", "/spend", {"ticket": ticket})[0]))
-        for _ in range(8)
-    ]
-    for tab in tabs:
-        tab.start()
-    for tab in tabs:
-        tab.join()
+    with ThreadPoolExecutor(8) as tabs:
+        replies = list(tabs.map(lambda _: bench.ask("POST", "/spend", {"ticket": ticket})[0], range(8)))
     assert sorted(replies) == [200] + [409] * 7
     assert refused(bench.ask("POST", "/plan", {"way": "counts", "epsilon": 1.0})) == (409, "busy")
     assert refused(bench.ask("POST", "/table?role=private&name=x.csv", b"a\n1\n")) == (409, "busy")
@@ -252,50 +197,32 @@ def test_what_is_typed_is_what_the_check_ends_with_at_the_chosen_price(bench):
     assert asked[asked.index("--public") + 1] == str(public)
     assert "--rows-are-people" in asked
     assert "--yes" not in asked
+    run = str(bench.app.folder / "runs" / bench.state()["release"]["name"])
+    price = ["--epsilon", "2", "--way", "argmax", "--out", run]
     assert asked[asked.index("--epsilon") :] == [
-        *(
-            "--epsilon",
-            "2",
-            "--way",
-            "argmax",
-            "--out",
-            str(bench.app.folder / "runs" / bench.state()["release"]["name"]),
-        ),
-        *("--ledger", str(bench.app.folder / "ostraka-ledgers")),
+        *price,
+        "--ledger",
+        str(bench.app.folder / "ostraka-ledgers"),
     ]
     bench.planned(way="filter", epsilon=4)
-    assert refused(bench.ask("POST", "/spend", {"ticket": ticket})) == (
-        409,
-        "spent_or_old",
-    )  # of the plan before
+    of_before = bench.ask("POST", "/spend", {"ticket": ticket})
+    assert refused(of_before) == (409, "spent_or_old")
     ticket = bench.state()["release"]["ticket"]
     bench.say("/check", {"holdout": False})  # another look: the plan may no longer be what is seen
     bench.wait(lambda state: not state["busy"])
     assert refused(bench.ask("POST", "/spend", {"ticket": ticket})) == (409, "spent_or_old")
 
 
-@pytest.mark.parametrize(
-    "choice",
-    [
-        {"epsilon": 3.0},
-        {"epsilon": -1.0},
-        {"way": "labels"},
-        {"way": "--yes"},
-        {"epsilon": "1"},
-        {"epsilon": True},
-        {"more": 1},
-        {"run": "../x"},
-        {"run": "999"},
-    ],
-)
-def test_a_choice_that_the_page_does_not_offer_is_refused(bench, choice):
-    status, _, _ = bench.ask("POST", "/plan", {"way": "counts", "epsilon": 1.0} | choice)
-    assert status in {400, 404}
-
-
-@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"ticket": 1}', b'{"ticket": ""}'])
-def test_a_ticket_is_needed(bench, body):
-    assert bench.ask("POST", "/spend", body)[0] in {400, 409}
+def test_a_choice_that_the_page_does_not_offer_is_refused_and_a_ticket_is_needed(bench):
+    for choice in (
+        *({"epsilon": epsilon} for epsilon in (3.0, -1.0, "1", True)),
+        *({"way": way} for way in ("labels", "--yes")),
+        *({"more": 1}, {"run": "../x"}, {"run": "999"}),
+    ):
+        status, _, _ = bench.ask("POST", "/plan", {"way": "counts", "epsilon": 1.0} | choice)
+        assert status in {400, 404}, choice
+    for body in (b"", b"[]", b"{", b'{"ticket": 1}', b'{"ticket": ""}'):
+        assert bench.ask("POST", "/spend", body)[0] in {400, 409}, body
 
 
 def test_nothing_is_planned_before_it_is_said_who_is_protected(tmp_path, quiet, monkeypatch):
@@ -348,14 +275,8 @@ def test_a_run_that_was_stopped_goes_on_with_its_own_words(bench):
 
 def test_the_command_prints_a_link_that_works(tmp_path):
     """In a process of its own, which Ctrl-C ends."""
-    words = [
-        sys.executable,
-        "-c",
-        "from ostraka.cli import main; main()",
-        "ui",
-        "--folder",
-        str(tmp_path / "ui"),
-    ]
+    program = "from ostraka.cli import main; main()"
+    words = [sys.executable, "-c", program, "ui", "--folder", str(tmp_path / "ui")]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         link = process.stdout.readline().strip()
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?key=[\w-]{43}", link)

@@ -1,6 +1,5 @@
 """ALIBI: Bayes' rule against an independent one, one charge whatever happens, and errors before it."""
 
-import pickle
 from functools import partial
 
 import mpmath
@@ -15,21 +14,13 @@ from ostraka.ledger import LedgerError
 from ostraka.mechanisms import OneHotGaussian, OneHotLaplace, PriorResponse, RandomizedResponse
 from ostraka.networks import TorchClassifier
 from ostraka.students import ALIBI
-from tests.learn.students.conftest import checks_of_scikit_learn
-from tests.learn.students.label_learners import MOST, X, Y, book, check_divergence, network
+from tests.learn.students.label_learners import MOST, X, Y, book, network
 
 pytestmark = pytest.mark.usefixtures("same_draws")  # what is learned from noisy labels is a matter of luck
-
-LABEL = 918273645  # as a class, nobody would meet it by accident in a message
 
 
 def failing(*_, **__):
     raise KeyboardInterrupt
-
-
-@checks_of_scikit_learn(ALIBI(network(batch_size=8, learning_rate=0.01), epsilon=MOST))
-def test_it_is_a_scikit_learn_classifier(estimator, check):
-    check(estimator)
 
 
 def test_targets_are_those_of_equation_3():
@@ -42,10 +33,8 @@ def test_targets_are_those_of_equation_3():
         for row in range(6):
             o = [mpmath.mpf(value) for value in answers[row].tolist()]
             prior = [mpmath.e ** mpmath.mpf(value) for value in logits[row].tolist()]
-            weight = [
-                mpmath.e ** (-mpmath.fsum(abs(o[k] - (c == k)) for k in range(4)) / scale) * prior[c]
-                for c in range(4)
-            ]
+            apart = [mpmath.fsum(abs(o[k] - (c == k)) for k in range(4)) for c in range(4)]
+            weight = [mpmath.e ** (-apart[c] / scale) * prior[c] for c in range(4)]
             exact = [float(each / mpmath.fsum(weight)) for each in weight]
             np.testing.assert_allclose(ours[row], exact, rtol=1e-12)
 
@@ -94,11 +83,9 @@ def test_at_temperature_1_it_maximises_the_likelihood_of_the_answers():
 
 def test_training_is_algorithm_3_written_out():
     """Every step of a fit: targets from the density of the answers, eq. 2, and that step's prediction."""
-    model = ALIBI(network(epochs=3, learning_rate=0.01), epsilon=2.5, mechanism="laplace").fit(X, Y)
-    density = np.stack(
-        [-np.abs(model.answers_ - np.eye(10)[c]).sum(axis=1) * 2.5 / 2 for c in range(10)], axis=1
-    )
-    density = torch.as_tensor(density, dtype=torch.float32)
+    model = ALIBI(network(epochs=1, learning_rate=0.01), epsilon=2.5, mechanism="laplace").fit(X, Y)
+    apart = np.stack([np.abs(model.answers_ - each).sum(axis=1) for each in np.eye(10)], axis=1)
+    density = torch.as_tensor(-apart * 2.5 / 2, dtype=torch.float32)
 
     def step(logits, rows):
         with torch.no_grad():
@@ -107,7 +94,7 @@ def test_training_is_algorithm_3_written_out():
             target = target / target.sum(dim=1, keepdim=True)
         return -(target * torch.log_softmax(logits, dim=1)).sum(dim=1).mean()
 
-    written = network(epochs=3, learning_rate=0.01)
+    written = network(epochs=1, learning_rate=0.01)
     written.classes_, written.n_features_in_ = np.arange(10), 64
     written.minimise(X.astype(np.float32), step, name="Algorithm 3")
     np.testing.assert_allclose(model.predict_proba(X), written.predict_proba(X), atol=1e-4)
@@ -165,20 +152,6 @@ def test_the_price_is_the_mechanisms_and_pure():
         assert not ledger.simulation
 
 
-def test_the_same_key_in_the_same_ledger_is_one_release(tmp_path):
-    with book(where=tmp_path / "ledger") as ledger:
-        first = ALIBI(network(), epsilon=3.0, mechanism="laplace", ledger=ledger).fit(X, Y)
-    with book(where=tmp_path / "ledger") as ledger:
-        again = ALIBI(network(epochs=1), epsilon=3.0, mechanism="laplace", ledger=ledger).fit(X, Y)
-        assert ledger.count() == 1
-        np.testing.assert_array_equal(first.answers_, again.answers_)
-        other = ALIBI(network(epochs=1), epsilon=0.5, mechanism="laplace", ledger=ledger, key="another").fit(
-            X, Y
-        )
-        assert ledger.count() == 2
-        assert (other.answers_ != first.answers_).any()
-
-
 @pytest.mark.parametrize(
     ("home", "name"),
     [(OneHotLaplace, "release"), (TorchClassifier, "minimise")],
@@ -219,10 +192,6 @@ def test_a_key_of_another_release_is_refused():
         assert ledger.count() == 1
 
 
-def test_divergence_keeps_the_last_good_state_and_costs_nothing_again():
-    check_divergence(ALIBI)
-
-
 class Probabilities(nn.Module):
     def __init__(self):
         super().__init__()
@@ -233,48 +202,29 @@ class Probabilities(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("settings", "data", "message"),
+    ("settings", "message"),
     [
-        ({"epsilon": 0.0}, {}, "epsilon must be finite and > 0"),
-        ({"epsilon": -1.0}, {}, "epsilon must be finite and > 0"),
-        ({"epsilon": float("nan")}, {}, "epsilon must be finite and > 0"),
-        ({"epsilon": 50.0}, {}, "scale must be from 0.05"),
-        ({"epsilon": 50.0, "mechanism": "laplace"}, {}, "scale must be from 0.05"),
-        ({"epsilon": None}, {}, "epsilon must be given"),
-        ({"mechanism": "gaussian"}, {}, "mechanism must be one of auto, laplace, response"),
+        ({"epsilon": 50.0}, "scale must be from 0.05"),
+        ({"epsilon": 50.0, "mechanism": "laplace"}, "scale must be from 0.05"),
+        ({"epsilon": None}, "epsilon must be given"),
+        ({"mechanism": "gaussian"}, "mechanism must be one of auto, laplace, response"),
         (
             {"mechanism": OneHotLaplace(n_classes=10, scale=2.0)},
-            {},
-            "epsilon must be None if mechanism has its own price",
+            "must be None if mechanism has its own price",
         ),
-        ({"epsilon": None, "mechanism": OneHotLaplace(n_classes=9, scale=2)}, {}, "for 10 classes, got 9"),
-        ({"epsilon": None, "mechanism": PriorResponse(prior=[[0.1] * 10], epsilon=1.0)}, {}, "one for each"),
-        ({"prior": "mine"}, {}, "prior must be one of model, uniform"),
-        ({"temperature": 0.0}, {}, "temperature must be finite and > 0"),
-        ({"network": network(module=lambda *_: Probabilities())}, {}, "ends in a softmax"),
-        ({"network": network(module=lambda *_: nn.Linear(64, 3))}, {}, "must return logits"),
-        ({"network": network(learning_rate=0.0)}, {}, "learning_rate must be finite and > 0"),
-        ({}, {"y": np.eye(10)[Y]}, r"got shape \(1797, 10\): no soft labels"),
-        ({}, {"y": Y + 0.5}, "Unknown label type"),
-        ({}, {"y": Y[:5]}, "y must have one label for each of 1797 rows, got 5"),
-        ({}, {"y": None}, "requires y to be passed"),
-        ({}, {"y": np.zeros(len(X), dtype=int)}, "cannot learn from one class"),
-        (
-            {},
-            {"y": np.where(np.arange(len(X)) == 3, LABEL, Y), "classes": range(10)},
-            "the 10 declared classes",
-        ),
-        ({}, {"y": Y.astype(str), "classes": range(10)}, "the 10 declared classes"),
-        ({}, {"X": np.full_like(X, np.nan)}, "NaN"),
+        ({"epsilon": None, "mechanism": OneHotLaplace(n_classes=9, scale=2)}, "for 10 classes, got 9"),
+        ({"epsilon": None, "mechanism": PriorResponse(prior=[[0.1] * 10], epsilon=1.0)}, "one for each"),
+        ({"prior": "mine"}, "prior must be one of model, uniform"),
+        ({"network": network(module=lambda *_: Probabilities())}, "ends in a softmax"),
+        ({"network": network(module=lambda *_: nn.Linear(64, 3))}, "must return logits"),
     ],
 )
-def test_wrong_input_is_refused_before_anything_is_charged(settings, data, message):
+def test_wrong_settings_are_refused_before_anything_is_charged(settings, message):
     with book(100.0) as ledger:
-        model = ALIBI(**({"network": network(), "epsilon": 1.0, "ledger": ledger} | settings))
-        with pytest.raises(ValueError, match=message) as caught:
-            model.fit(**({"X": X, "y": Y} | data))
+        model = ALIBI(**{"network": network(), "epsilon": 1.0, "ledger": ledger} | settings)
+        with pytest.raises(ValueError, match=message):
+            model.fit(X, Y)
         assert ledger.count() == 0
-        assert str(LABEL) not in str(caught.value)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
@@ -300,15 +250,6 @@ def test_classes_that_are_named_are_no_secret_of_the_labels():
     assert model.predict_proba(X).shape == (len(X), 4)
     words = ALIBI(network(), epsilon=2.0).fit(X[:200], np.where(Y[:200] > 4, "high", "low"))
     assert set(words.predict(X)) <= {"high", "low"}
-
-
-def test_it_travels_without_what_knows_the_labels():
-    model = ALIBI(network(), epsilon=2.0).fit(X, Y)
-    again = pickle.loads(pickle.dumps(model))
-    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
-    assert not hasattr(again, "_session")
-    with book() as ledger, pytest.raises(TypeError, match="cannot be pickled"):
-        pickle.dumps(ALIBI(network(), epsilon=2.0, ledger=ledger))
 
 
 def test_any_optimiser_and_module_will_do():

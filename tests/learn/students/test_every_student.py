@@ -16,6 +16,7 @@ from sklearn.semi_supervised import LabelPropagation, LabelSpreading, SelfTraini
 from sklearn.svm import LinearSVC
 
 from ostraka import ABSTAIN
+from ostraka.core.check import TrainingDiverged
 from ostraka.students import Distilled
 
 X, Y = load_iris(return_X_y=True)
@@ -27,7 +28,7 @@ KINDS = [
     SelfTrainingClassifier(GaussianNB()),
 ]
 STUDENTS = {str(kind): Distilled(kind, random_state=0) for kind in KINDS}
-LEARNERS = [Distilled()]
+LEARNERS, TRAINED = [Distilled()], {}
 if find_spec("torch"):
     from torch import nn
 
@@ -44,6 +45,10 @@ if find_spec("torch"):
         "GAN": gan(),
     }
     LEARNERS += [gan(), FixMatch(few_epochs())]
+    TRAINED = {  # learners by settings of their network
+        "GAN": lambda **settings: gan(**{"epochs": 6} | settings),
+        "FixMatch": lambda **settings: FixMatch(few_epochs(**{"epochs": 6} | settings), threshold=0.4),
+    }
 every_student = pytest.mark.parametrize("student", STUDENTS.values(), ids=STUDENTS)
 
 
@@ -95,3 +100,49 @@ def test_what_are_no_answers_is_refused(y, classes, match):
             clone(student).fit(X, y, classes=classes)
         with pytest.raises(NotFittedError):
             clone(student).predict(X)
+
+
+every_trained = pytest.mark.parametrize("name", TRAINED)
+
+
+@every_trained
+def test_a_seed_repeats_the_training_and_leaves_the_callers_chance_alone(name):
+    import torch
+
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    one = TRAINED[name](random_state=5).fit(X, ANSWERS)
+    assert torch.equal(torch.rand(3), expected)
+    two, three = (TRAINED[name](random_state=seed).fit(X, ANSWERS) for seed in (5, 6))
+    np.testing.assert_array_equal(one.predict_proba(X), two.predict_proba(X))
+    assert not np.array_equal(one.predict_proba(X), three.predict_proba(X))
+
+
+@every_trained
+def test_an_interrupted_training_goes_on_from_its_checkpoint_and_no_other_from_it(name, tmp_path):
+    told, file = [], tmp_path / "student.pt"
+
+    def stop(_stage, done, _total):
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        TRAINED[name](checkpoint=file, progress=stop).fit(X, ANSWERS)
+    again = TRAINED[name](checkpoint=file, progress=lambda *stage: told.append(stage)).fit(X, ANSWERS)
+    whole = TRAINED[name]().fit(X, ANSWERS)
+    assert told == [("epochs", 4, 6), ("epochs", 5, 6), ("epochs", 6, 6)]
+    np.testing.assert_array_equal(again.predict_proba(X), whole.predict_proba(X))
+    assert again.losses_ == whole.losses_
+    assert len(whole.losses_) == 6
+    other = clone(again).set_params(**{"unanswered_weight": 2.0} if name == "GAN" else {"threshold": 0.5})
+    with pytest.raises(ValueError, match="belongs to another training"):
+        other.fit(X, ANSWERS)
+
+
+@every_trained
+def test_a_loss_that_is_no_number_leaves_the_last_good_networks(name):
+    model = TRAINED[name](learning_rate=1e30)
+    with pytest.raises(TrainingDiverged, match=r"epoch \d of 6, step \d"):
+        model.fit(X, ANSWERS)
+    assert np.isfinite(model.predict_proba(X)).all()

@@ -11,7 +11,6 @@ from sklearn.datasets import load_digits, load_iris, make_blobs
 torch = pytest.importorskip("torch", exc_type=ImportError)
 
 from ostraka import ABSTAIN  # noqa: E402  (needs torch)
-from ostraka.core.check import TrainingDiverged  # noqa: E402  (needs torch)
 from ostraka.learn.students.fixmatch import _Match  # noqa: E402
 from ostraka.networks import TorchClassifier  # noqa: E402  (needs torch)
 from ostraka.students import FixMatch, ImageAugment, TableAugment  # noqa: E402
@@ -179,50 +178,6 @@ def test_unanswered_rows_are_learned_from_beside_those_given_at_construction(mon
     with pytest.raises(InterruptedError) as numbers:
         student.fit(X, np.where(ANSWERS > 0, 1, ANSWERS))
     assert numbers.value.args == (15, 60 + 135)
-
-
-def test_a_seed_repeats_the_training_and_leaves_the_caller_s_chance_alone():
-    torch.manual_seed(7)
-    expected = torch.rand(3)
-    torch.manual_seed(7)
-    one = FixMatch(network()).fit(X, ANSWERS)
-    assert torch.equal(torch.rand(3), expected)
-    np.testing.assert_array_equal(one.logits(X), FixMatch(network()).fit(X, ANSWERS).logits(X))
-    other = FixMatch(network(random_state=1)).fit(X, ANSWERS)
-    assert (one.logits(X) != other.logits(X)).any()
-
-
-def test_an_interrupted_training_goes_on_where_it_stopped(tmp_path):
-    class StopError(Exception):
-        pass
-
-    def stop(_stage, done, _total):
-        if done == 3:
-            raise StopError
-
-    path = tmp_path / "student.pt"
-    with pytest.raises(StopError):
-        FixMatch(network(checkpoint=path, progress=stop)).fit(X, ANSWERS)
-    resumed = FixMatch(network(checkpoint=path)).fit(X, ANSWERS)
-    whole = FixMatch(network()).fit(X, ANSWERS)
-    np.testing.assert_array_equal(resumed.logits(X), whole.logits(X))
-    assert resumed.losses_ == whole.losses_
-    with pytest.raises(ValueError, match="another training"):
-        FixMatch(network(checkpoint=path), threshold=0.5).fit(X, ANSWERS)
-
-
-def test_a_loss_that_is_not_finite_keeps_the_last_good_weights():
-    class Breaks(TableAugment):
-        calls = 0
-
-        def strong(self, rows):
-            Breaks.calls += 1
-            return rows * np.nan if Breaks.calls > 7 else rows
-
-    student = FixMatch(network(), augment=Breaks(), threshold=0.34)
-    with pytest.raises(TrainingDiverged, match="epoch"):
-        student.fit(X, ANSWERS)
-    assert np.isfinite(student.logits(X)).all()
 
 
 @pytest.mark.parametrize(

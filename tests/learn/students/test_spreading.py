@@ -65,13 +65,10 @@ def test_far_from_every_row_it_says_the_commonest_answer():
 
 
 def test_equal_rows_and_fewer_rows_than_neighbours_are_no_trouble():
-    assert Spreading().fit(np.zeros((6, 2)), np.array([0, 0, 1, -1, -1, -1])).predict(
-        [[0.0, 0.0]]
-    ).tolist() == [0]
-    assert Spreading().fit(np.array([[0.0], [9.0]]), np.array([0, 1])).predict([[1.0], [8.0]]).tolist() == [
-        0,
-        1,
-    ]
+    equal = Spreading().fit(np.zeros((6, 2)), np.array([0, 0, 1, -1, -1, -1]))
+    assert equal.predict([[0.0, 0.0]]).tolist() == [0]
+    few = Spreading().fit(np.array([[0.0], [9.0]]), np.array([0, 1]))
+    assert few.predict([[1.0], [8.0]]).tolist() == [0, 1]
 
 
 def test_a_large_public_table_is_thinned_but_keeps_every_answer(monkeypatch):
