@@ -325,19 +325,6 @@ def test_a_death_at_any_exchange_fails_the_round_and_names_who_died(name, verb, 
         ledger.close()
 
 
-@pytest.mark.parametrize("direction", ["sent", "received"])
-@pytest.mark.parametrize(("name", "verb"), [(FIRST, "hold"), (FIRST, "argmax"), (OTHER, "vote")])
-@pytest.mark.parametrize("place", [5, -1])
-def test_a_changed_message_fails_the_round_and_names_the_party(name, verb, direction, place):
-    parties = parties_of()
-    tapped(
-        parties,
-        name,
-        lambda one, way, data: flipped(data, place) if (one, way) == (verb, direction) else data,
-    )
-    fails(parties, name, name)
-
-
 def test_material_and_votes_that_the_asker_changes_are_found_out_by_the_holder():
     parties = parties_of()
 
@@ -355,25 +342,6 @@ def test_material_and_votes_that_the_asker_changes_are_found_out_by_the_holder()
 
     wire.change = votes_changed
     fails(parties, "party-1 refuses: party-3: the signature of the votes")
-
-
-@pytest.mark.parametrize("verb", ["hold", "argmax"])
-def test_a_message_sent_again_is_refused(verb):
-    parties = parties_of()
-    wire = tapped(parties)
-    parties.vote(ROWS)
-    with pytest.raises(PartyError, match="not open"):
-        wire.link.ask(verb, wire.last(verb, "sent"), 10**6)
-
-
-@pytest.mark.parametrize("verb", ["hold", "argmax"])
-@pytest.mark.parametrize("body", [b"", b"[]\n", b"\xff", b'[0,0,"x"]\n', b"[" * 9999])
-def test_whatever_the_asker_signs_is_answered_or_refused(verb, body):
-    parties = parties_of()
-    message = parties._identity.seal(verb, body)
-    for sent in (rounds.pack([message, b""]) if verb == "hold" else message, body):
-        with pytest.raises(PartyError, match="refuses"):
-            parties._links[FIRST].ask(verb, sent, 10**6)
 
 
 def test_without_the_argmax_agreed_nobody_holds():

@@ -20,6 +20,8 @@ from tests.parties.hidden_rounds import MODELS, bad_material, data_of, fails, fl
 ROWS = np.random.default_rng(1).uniform(0, 1, (7, 2))
 VERBS = {0: ["join", "ask", "vote"], 4: ["join", "ask", "layer", "vote"]}
 EVERY = [(units, verb) for units, verbs in VERBS.items() for verb in verbs]
+EVERY_ROUND = [({"hidden_units": units}, verb) for units, verb in EVERY]
+HELD = [({"reveals": "argmax"}, verb) for verb in ("hold", "argmax")]
 
 
 @pytest.mark.parametrize("units", [0, 4])
@@ -55,28 +57,23 @@ def test_an_asker_who_may_cheat_costs_the_square_root_of_half_the_classes_more_i
 
 
 @pytest.mark.parametrize("direction", ["sent", "received"])
-@pytest.mark.parametrize(("units", "verb"), EVERY)
+@pytest.mark.parametrize(
+    ("options", "verb", "name"),
+    [
+        *((*each, "party-1") for each in (*EVERY_ROUND, *HELD)),
+        ({"reveals": "argmax"}, "vote", "party-2"),
+        *(({}, verb, DEALER) for verb in ("open", "deal", "material")),
+    ],
+)
 @pytest.mark.parametrize("place", [5, -1])
-def test_a_changed_message_fails_the_round_and_names_the_party(units, verb, direction, place):
-    parties = secret_parties(hidden_units=units)
+def test_a_changed_message_fails_the_round_and_names_the_party(options, verb, name, direction, place):
+    parties = secret_parties(**options)
     tapped(
         parties,
-        change=lambda one, way, data: flipped(data, place) if (one, way) == (verb, direction) else data,
+        name,
+        lambda one, way, data: flipped(data, place) if (one, way) == (verb, direction) else data,
     )
-    fails(parties, "party-1", "party-1")
-
-
-@pytest.mark.parametrize("direction", ["sent", "received"])
-@pytest.mark.parametrize("verb", ["open", "deal", "material"])
-@pytest.mark.parametrize("place", [5, -1])
-def test_a_changed_message_of_the_dealer_names_it(verb, direction, place):
-    parties = secret_parties()
-    tapped(
-        parties,
-        DEALER,
-        change=lambda one, way, data: flipped(data, place) if (one, way) == (verb, direction) else data,
-    )
-    fails(parties, "the dealer", DEALER)
+    fails(parties, "the dealer" if name == DEALER else name, name)
 
 
 def test_an_asker_that_changes_the_material_is_found_out_by_the_party():
@@ -131,9 +128,9 @@ def test_a_death_at_any_exchange_fails_the_round_and_names_who_died(units, name,
 # nothing is used twice
 
 
-@pytest.mark.parametrize(("units", "verb"), EVERY)
-def test_a_message_sent_again_is_refused(units, verb):
-    parties = secret_parties(hidden_units=units)
+@pytest.mark.parametrize(("options", "verb"), [*EVERY_ROUND, *HELD])
+def test_a_message_sent_again_is_refused(options, verb):
+    parties = secret_parties(**options)
     wire = tapped(parties)
     parties.vote(ROWS)
     with pytest.raises(PartyError, match=r"not open|knows this round") as caught:
@@ -343,15 +340,17 @@ def test_parties_with_secret_questions_are_neither_saved_nor_served(tmp_path):
         require_servable(saved, voter.agreement.mechanism, Budget(epsilon=500.0, delta=1e-6, adaptive=False))
 
 
-@pytest.mark.parametrize("verb", ["ask", "layer", "vote", "deal", "material", "open"])
-@pytest.mark.parametrize("body", [b"", b"[]\n", b"[1,2]\nxx", b"\xff", b'[0,0,0,0,"x"]\n', b"[" * 9999])
+@pytest.mark.parametrize("verb", ["ask", "layer", "vote", "hold", "argmax", "deal", "material", "open"])
+@pytest.mark.parametrize(
+    "body", [b"", b"[]\n", b"[1,2]\nxx", b"\xff", b'[0,0,"x"]\n', b'[0,0,0,0,"x"]\n', b"[" * 9999]
+)
 def test_whatever_the_asker_signs_is_answered_or_refused(verb, body):
-    parties = secret_parties()
+    parties = secret_parties(reveals="argmax" if verb in {"hold", "argmax"} else "counts")
     to_dealer = verb in {"deal", "material", "open"}
     link = parties._dealer if to_dealer else parties._links["party-1"]
     purpose = {"vote": "turn", "open": "opening"}.get(verb, verb)
     message = parties._identity.seal(purpose, body)
-    message = rounds.pack([message, b""]) if verb == "ask" else message
+    message = rounds.pack([message, b""]) if verb in {"ask", "hold"} else message
     for sent in (message, body):
         with pytest.raises(PartyError, match="refuses"):
             link.ask(verb, sent, 10**6)
