@@ -56,7 +56,7 @@ def test_a_confidence_sequence_holds_at_every_number_of_trials_at_once(p):
     assert wrong_at_some_time(partial(intervals.clopper_pearson, error=0.025), p) > 0.1
 
 
-@pytest.mark.parametrize("counts", [[50, 30, 15, 5], [5000, 3000, 1500, 500], [7, 0, 3], [1, 1]])
+@pytest.mark.parametrize("counts", [[50, 30, 15, 5], [500, 300, 150, 50], [7, 0, 3], [1, 1]])
 @pytest.mark.parametrize("method", ["goodman", "sison-glaz"])
 def test_simultaneous_intervals_are_those_of_statsmodels(counts, method):
     ours = getattr(intervals, method.replace("-", "_"))

@@ -1,7 +1,7 @@
 """Who learns what of a secret question, role by role: nothing but what docs/parties.md says.
 
 A simulator knows one role's inputs and outputs only, and draws everything else uniformly. Real transcripts
-of 4,000 rows must look like it: no bit is biased, nothing repeats, and no two rounds have anything in common.
+of 2,000 rows must look like it: no bit is biased, nothing repeats, and no two rounds have anything in common.
 Planted leaks must not: those of the question's mask are in mutants/_secret.py.
 """
 
@@ -21,7 +21,7 @@ from ostraka.secure.two_party import Sent, Sizes, Stream, model_pads
 from tests.false_alarm import FALSE_ALARM
 from tests.parties.hidden_rounds import secret_parties, tapped
 
-N_ROWS = 4000
+N_ROWS = 2000
 LOW, HIGH = np.zeros((N_ROWS, 2)), np.ones((N_ROWS, 2))
 
 

@@ -106,18 +106,18 @@ class TestInteractions:
 
     def test_a_product_of_two_columns_is_learned_and_leaves_as_plain_scikit_learn(self):
         rng = np.random.default_rng(6)
-        rows = rng.normal(size=(6000, 3))
-        y = (rows[:, 0] * rows[:, 1] + 0.3 * rng.normal(size=6000) > 0).astype(int)
+        rows = rng.normal(size=(4000, 3))
+        y = (rows[:, 0] * rows[:, 1] + 0.3 * rng.normal(size=4000) > 0).astype(int)
         areas = []
         for interactions in (True, False):
             model = PATEClassifier(
                 way="filter", cells=Spectrum(interactions=interactions), epsilon=8.0, delta=1e-6
             )
-            model.fit(rows[600:5000], y[600:5000], X_public=rows[:600])
-            areas.append(roc_auc_score(y[5000:], model.predict_proba(rows[5000:])[:, 1]))
+            model.fit(rows[600:3500], y[600:3500], X_public=rows[:600])
+            areas.append(roc_auc_score(y[3500:], model.predict_proba(rows[3500:])[:, 1]))
             plain = model.to_sklearn()
             np.testing.assert_allclose(
-                plain.predict_proba(rows[5000:]), model.predict_proba(rows[5000:]), atol=1e-8
+                plain.predict_proba(rows[3500:]), model.predict_proba(rows[3500:]), atol=1e-8
             )
         assert areas[0] > 0.8
         assert areas[1] < 0.6

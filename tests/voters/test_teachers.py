@@ -381,7 +381,7 @@ def test_teachers_in_threads_do_not_share_a_generator():
         return ensemble.fit(X, Y, manifest=manifest).predictions(X[::10])
 
     alone = ballots("joblib")
-    for _ in range(3):
+    for _ in range(2):
         np.testing.assert_array_equal(ballots("threading"), alone)
 
 

@@ -92,7 +92,7 @@ def test_the_meter_says_on_average_what_the_best_attack_reaches(n_answers):
                     np.abs(
                         simulated(GAUSSIAN, votes, n_answers=n_answers, seed=seed, method="posterior") - votes
                     ).sum()
-                    for seed in range(3)
+                    for seed in range(2)
                 ]
                 for votes in questions
             ]
