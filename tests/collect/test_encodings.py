@@ -280,15 +280,6 @@ def test_a_long_vector_is_encoded_as_one(length):
     np.testing.assert_array_equal(signed(vector.encode(entries, key=key)), np.floor(scaled) + up)
 
 
-@pytest.mark.slow
-def test_of_a_million_vectors_none_is_longer_than_the_bound():
-    rng = np.random.default_rng(3)
-    for cells, grid in ((1, 16), (3, 16), (50, 16), (8, 64)):
-        vector = Vector(cells=cells, clip=1.0, grid=grid)
-        for entries in rng.normal(size=(250_000, cells)):
-            assert (signed(vector.encode(entries)) ** 2).sum() <= vector.bound**2
-
-
 def test_the_price_of_a_vector_is_within_a_hundredth_of_a_gaussian():
     vector = sketches.read({"kind": "Vector", **sketches.SPELLINGS["vector"][1]("100000", "1.0")})
     assert (vector.grid, vector.bound) == (512, 544)

@@ -215,13 +215,6 @@ def test_more_noise_never_costs_more(sigma, factor, n, delta):
     assert loud.epsilon(delta) <= quiet.epsilon(delta)
 
 
-FAMILIES = {
-    "gaussian": lambda s: Curve.gaussian(sensitivity=1.0, sigma=s),
-    "Threshold": lambda s: Threshold(at=3, sigma=s).curve(),
-    "GNMax": lambda s: GNMax(sigma=s).curve(),
-}
-
-
 def test_the_default_orders_are_dense_enough():
     """A Gaussian's epsilon by our orders is within 0.1 % of the best order's, where epsilon is of use."""
     for mu in (0.01, 0.1, 0.5, 1.5):

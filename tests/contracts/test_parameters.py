@@ -7,10 +7,10 @@ import pytest
 from ostraka import GNMax, LNMax, Threshold
 from ostraka.core.mechanisms.adaptive import AdaptiveMarginals
 from ostraka.core.mechanisms.counts import NoisyCounts, NoisyMarginals, TreeMarginals
-from ostraka.core.mechanisms.response import PriorResponse
+from ostraka.core.mechanisms.response import PriorResponse, RandomizedResponse
 from ostraka.core.mechanisms.selection import Selection, TokenDraw
 from ostraka.core.mechanisms.skellam import SkellamMax, SkellamSum
-from ostraka.core.mechanisms.sums import GaussianSums
+from ostraka.core.mechanisms.sums import GaussianSums, OneHotGaussian, OneHotLaplace
 from ostraka.core.mechanisms.trials import BestTrial
 from ostraka.core.mechanisms.wrapped import StagedResponse, Subsampled, Weighted
 
@@ -28,6 +28,9 @@ RIGHT = {
     NoisyCounts: {"sigma": 1.0},
     GaussianSums: {"n_columns": 2, "sigma": 1.0},
     SkellamMax: {"sigma": 3.0},
+    RandomizedResponse: {"n_classes": 3, "epsilon": 1.0},
+    OneHotLaplace: {"n_classes": 3, "scale": 1.0},
+    OneHotGaussian: {"n_classes": 3, "sigma": 1.0},
     PriorResponse: {"prior": [[0.5, 0.5]], "epsilon": 1.0},
     StagedResponse: {"stage": [0, 1], "n_classes": 3, "epsilon": 1.0, "advise": advise},
     Subsampled: {"mechanism": GNMax(sigma=1.0), "sampling_rate": 0.5},
@@ -64,7 +67,11 @@ REFUSED = [
     (StagedResponse, {"stage": [[0, 1]]}, r"got shape \(1, 2\)"),
     (StagedResponse, {"epsilon": 0.0}, "epsilon must be finite and > 0"),
     (StagedResponse, {"epsilon": 41.0}, "epsilon must be at most 40"),
-    (StagedResponse, {"n_classes": 1}, "n_classes must be an integer >= 2"),
+    *(
+        (kind, {"n_classes": wrong}, "n_classes must be an integer >= 2")
+        for kind in (StagedResponse, RandomizedResponse, OneHotLaplace, OneHotGaussian)
+        for wrong in (1, 0, -3, 2.0, True, None)
+    ),
     *((Subsampled, {"sampling_rate": rate}, "sampling_rate") for rate in (0, -0.1, 1.5, math.nan, True)),
     *((Weighted, {"weight": weight}, "weight") for weight in (0, -1, math.nan, math.inf)),
     *((SkellamSum, {"sigma": sigma}, "must be") for sigma in (0.0, 8001.0)),

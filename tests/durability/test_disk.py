@@ -113,33 +113,3 @@ def test_what_a_failed_sync_had_is_never_on_the_disk_but_still_seen():
         state.take(event)
     assert {image["f"] for image in images(state, rng)} == {b"\0\0\0\0kept"}
     assert state.seen() == {"f": b"lostkept"}
-
-
-ARMED = """
-import ctypes, errno, os, sys
-from rigs import disk
-handle = os.open(sys.argv[1] + "/f", os.O_RDWR | os.O_CREAT)
-disk.arm("w", 2, errno.ENOSPC)
-disk.arm("s", 1, errno.EIO)
-os.write(handle, b"abcd")
-for call in (lambda: os.write(handle, b"efgh"), lambda: os.fsync(handle), lambda: os.fsync(handle)):
-    try:
-        call()
-        print("fine")
-    except OSError as error:
-        print(errno.errorcode[error.errno])
-os.write(handle, b"!")
-print(disk.calls("w"), disk.calls("s"), os.pread(handle, 9, 0).decode())
-"""
-
-
-def test_the_call_that_was_named_fails_and_only_that(recorder, tmp_path):
-    environment = os.environ | disk.preload(tmp_path) | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", ARMED, str(tmp_path)],
-        env=environment,
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert done.stdout.split() == ["ENOSPC", "EIO", "fine", "3", "2", "abcdef!"]

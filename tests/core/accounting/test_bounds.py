@@ -46,14 +46,6 @@ def test_every_mechanism_has_its_bounds_and_only_those_for_any_votes_are_publish
         assert bound.both_directions == (bound.name not in {"moments2017", "papernot2018"})
 
 
-@pytest.mark.parametrize("mechanism", [GNMax(sigma=30.0), LNMax(scale=20.0), CONFIDENT])
-def test_exact_is_below_tight_and_tight_below_classic_at_every_order(mechanism):
-    bounds = named(every_bound(mechanism, VOTES, answers_per_query=3))
-    exact, tight, classic = (np.array(bounds[name].curves[-1].rdp) for name in ("exact", "tight", "classic"))
-    assert (exact <= tight).all()
-    assert (tight <= classic).all()
-
-
 def test_each_number_is_that_of_the_function_of_its_own():
     bounds = named(every_bound(LNMax(scale=20.0), VOTES, answers_per_query=7))
     for name, cost in (

@@ -117,64 +117,27 @@ class TestWhatPasses:
         assert owned.charge_each([ask("after")])[0].seq == 7 == owned.count()
 
 
-def removed(path, anchor, older):
-    path.unlink()
-
-
-def renamed(path, anchor, older):
-    path.rename(path.with_name("other"))
-
-
-def replaced(path, anchor, older):
-    older.rename(path)
-
-
-def overwritten(path, anchor, older):
-    shutil.copyfile(older, path)
-
-
-def overwritten_with_its_time(path, anchor, older):
-    shutil.copyfile(older, path)
-    shutil.copystat(older, path)  # as rsync and cp -p do
-
-
-def without_its_log(path, anchor, older):
-    rest(path).unlink()
-
-
-def with_a_shorter_log(path, anchor, older):
-    os.truncate(rest(path), 100)
-
-
-def without_its_anchor(path, anchor, older):
-    anchor.unlink()
-
-
-def with_an_older_anchor(path, anchor, older):
-    anchor.write_bytes(older.with_name("anchor").read_bytes())
-
-
 def written_by_another_program(path, anchor, older):
     with closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA user_version = 2")
         db.execute("CREATE TABLE stranger (a)")
 
 
-MOVES = (
-    removed,
-    renamed,
-    replaced,
-    overwritten,
-    overwritten_with_its_time,
-    without_its_log,
-    with_a_shorter_log,
-    without_its_anchor,
-    with_an_older_anchor,
-    written_by_another_program,
-)
+MOVES = {  # of the file at a path, beside its anchor and an older copy
+    "removed": lambda path, *_: path.unlink(),
+    "renamed": lambda path, *_: path.rename(path.with_name("other")),
+    "replaced": lambda path, _, older: older.rename(path),
+    "overwritten": lambda path, _, older: shutil.copyfile(older, path),
+    "overwritten with its time": lambda path, _, older: shutil.copy2(older, path),  # as rsync and cp -p do
+    "without its log": lambda path, *_: rest(path).unlink(),
+    "with a shorter log": lambda path, *_: os.truncate(rest(path), 100),
+    "without its anchor": lambda _, anchor, __: anchor.unlink(),
+    "with an older anchor": lambda _, anchor, older: shutil.copyfile(older.with_name("anchor"), anchor),
+    "written by another program": written_by_another_program,
+}
 
 
-@pytest.mark.parametrize("move", MOVES, ids=lambda move: move.__name__)
+@pytest.mark.parametrize("move", MOVES)
 def test_a_ledger_that_was_moved_answers_nothing_more(owned, folder, ask, move):
     path, anchor, older = folder / "ledger.sqlite", folder / "elsewhere" / "anchor", folder / "older"
     with closing(sqlite3.connect(path)) as db, closing(sqlite3.connect(older)) as copy:
@@ -182,21 +145,21 @@ def test_a_ledger_that_was_moved_answers_nothing_more(owned, folder, ask, move):
     shutil.copyfile(anchor, folder / "anchor")
     for n in range(5):
         owned.charge_each([ask(f"q{n}")])
-    move(path, anchor, older)
+    MOVES[move](path, anchor, older)
     with pytest.raises(LedgerMoved):
         owned.charge_each([ask("after")])
     with pytest.raises(LedgerError, match="open Ledger"):
         owned.charge_each([ask("q0")])  # not even an answer that was paid for
 
 
-@pytest.mark.parametrize("move", [removed, replaced], ids=lambda move: move.__name__)
+@pytest.mark.parametrize("move", ["removed", "replaced"])
 def test_a_shared_ledger_that_was_moved_answers_nothing_more(folder, gaussian, move):
     path = folder / "ledger.sqlite"
     with Ledger(path, budget=Budget(epsilon=5.0, delta=1e-5)) as ledger:
         ledger.charge(gaussian(100.0), uses=1, **ASK)
         with closing(sqlite3.connect(path)) as db, closing(sqlite3.connect(folder / "older")) as copy:
             db.backup(copy)
-        move(path, None, folder / "older")
+        MOVES[move](path, None, folder / "older")
         with pytest.raises(LedgerMoved, match="removed, replaced or changed"):
             ledger.charge(gaussian(100.0), uses=1, **ASK)
 

@@ -1,12 +1,9 @@
 """Threshold as a user meets it. Its law is checked in tests/oracles, its habits in tests/contracts."""
 
-import math
-
 import numpy as np
 import pytest
 
 from ostraka import Private, Threshold
-from ostraka.core.accounting.bounds import exact_rdp
 
 
 def test_classic_prices_are_of_what_the_threshold_is_applied_to():
@@ -30,19 +27,6 @@ def test_where_the_threshold_lies_changes_answers_but_not_the_price():
     low, high = (Threshold(at=at, sigma=20.0) for at in (10, 90))
     assert low.curve() == high.curve()
     assert low.log_outcomes([[50, 50]])[0, 0] > high.log_outcomes([[50, 50]])[0, 0]
-
-
-def test_a_single_vote_more_or_less_is_what_a_neighbour_may_change():
-    """The screen on the largest count sees a moved ballot as one vote, however it is moved."""
-    screen = Threshold(at=50, sigma=4.0)
-    [cost] = exact_rdp(screen, [[50, 30, 20]], orders=(2.0,))
-    passes = [math.exp(screen.log_outcomes([[largest, 30]])[0, 0]) for largest in (49, 50, 51)]
-    wanted = max(
-        math.log(p**2 / q + (1 - p) ** 2 / (1 - q))
-        for a, b in ((0, 1), (1, 2))
-        for p, q in ((passes[a], passes[b]), (passes[b], passes[a]))
-    )
-    assert cost[0] == pytest.approx(wanted, rel=1e-9)
 
 
 @pytest.mark.parametrize("noise", ["largest", "every"])

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from ostraka import GNMax, LNMax, Threshold
-from ostraka.accounting import exact_curve
 from ostraka.core.curve import ORDERS
 from ostraka.core.mechanisms.wrapped import Weighted
 
@@ -32,22 +31,3 @@ def test_a_change_of_units_changes_no_outcome(mechanism):
     np.testing.assert_allclose(
         heavy.per_ballot.log_outcomes(heavy.scaled(votes)), mechanism.log_outcomes(votes), rtol=0, atol=1e-9
     )
-
-
-def test_the_exact_cost_of_heavy_ballots_is_that_of_the_scaled_ones():
-    heavy = Weighted(mechanism=GNMax(sigma=20.0), weight=5.0)
-    votes = np.array([[150.0, 95.0, 5.0]])
-    scaled = exact_curve(heavy.per_ballot, heavy.scaled(votes))
-    orders = np.array(ORDERS[:-1])
-    here = heavy.mechanism.log_outcomes(votes)[0]
-    worst = np.zeros(len(orders))
-    for i in range(3):
-        for j in range(3):
-            if i != j and votes[0, i] >= 5.0:
-                moved = votes[0].copy()
-                moved[[i, j]] += [-5.0, 5.0]
-                there = heavy.mechanism.log_outcomes([moved])[0]
-                for p, q in ((here, there), (there, here)):
-                    cost = np.logaddexp.reduce(orders[:, None] * p + (1 - orders[:, None]) * q, axis=1)
-                    worst = np.maximum(worst, cost / (orders - 1))
-    np.testing.assert_allclose(scaled.rdp[:-1], worst, rtol=1e-5)

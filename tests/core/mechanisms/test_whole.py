@@ -5,10 +5,8 @@ import math
 import mpmath as mp
 import numpy as np
 import pytest
-from scipy.stats import binomtest
 
 from ostraka.core.mechanisms import exact as _whole
-from tests.false_alarm import FALSE_ALARM
 
 
 class Listed:
@@ -80,20 +78,6 @@ def test_the_ends_of_the_uniform_numbers_fall_into_the_first_cell_and_beyond_the
         assert found[3] == mp.floor(sigma * mp.sqrt(2) * mp.erfinv(1 - (mp.mpf(2**40) + 0.5) / 2**126))
     assert found[3] > len(cells)
     assert cells.min() >= 0
-
-
-@pytest.mark.statistical
-@pytest.mark.parametrize("rate", [1 / 700, 0.9])
-def test_the_tail_of_geometric_numbers_is_noticed_two_percent_off(rate):
-    n, reach = 400_000, max(1, round(1 / rate))
-    hits = int((_whole.geometric(rate, (n,), rng=np.random.default_rng(3)) >= reach).sum())
-
-    def plausible(other):
-        return binomtest(hits, n, math.exp(-other * reach)).pvalue > FALSE_ALARM
-
-    assert plausible(rate)
-    assert not plausible(1.02 * rate)
-    assert not plausible(0.98 * rate)
 
 
 def test_digits_of_geometric_numbers_are_independent():
