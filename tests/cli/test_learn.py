@@ -69,13 +69,17 @@ def test_a_row_that_is_left_out_has_a_label_of_its_own(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "options",
     [
-        *(("--way", "rounds", *more) for more in (("--student", "boosting"), ("--teachers", "5"))),
-        *(("--way", "counts", option, "5") for option in ("--teachers", "--answers", "--sigma")),
-        *(("--student", "fixmatch", *more) for more in (("--way", "argmax"), ("--teachers", "5"))),
+        "--way rounds --student boosting",
+        "--way rounds --teachers 5",
+        "--way counts --teachers 5",
+        "--way counts --answers 5",
+        "--way counts --sigma 5",
+        "--student fixmatch --way argmax",
+        "--student fixmatch --teachers 5",
     ],
 )
 def test_settings_of_teachers_are_for_teachers(options, tmp_path):
-    code, _, err = learn(*options, "--out", tmp_path / "run")
+    code, _, err = learn(*options.split(), "--out", tmp_path / "run")
     assert (code, "leave out" in err) == (2, True)
 
 
