@@ -4,7 +4,6 @@ import itertools
 import pickle
 import stat
 import traceback
-import warnings
 
 import numpy as np
 import pandas as pd
@@ -87,40 +86,6 @@ def test_a_plain_module_is_a_teacher_with_the_usual_settings():
     assert votes.shape == (len(NEW), 4)
     assert (votes.open().argmax(axis=1) == TRUTH).mean() > 0.65  # of twenty steps
     assert torch.equal(module[0].weight, before), "the module itself is not trained"
-
-
-@pytest.mark.parametrize(
-    "teacher",
-    [
-        network(),
-        pytest.param(network(patience=1), marks=pytest.mark.slow),
-        pytest.param(
-            network(
-                nn.Sequential(nn.Linear(64, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(), nn.Linear(8, 4)),
-                epochs=2,
-            ),
-            marks=pytest.mark.slow,
-        ),
-        network(epochs=2, augment=lambda rows: rows + torch.randn_like(rows) * np.random.random()),  # noqa: NPY002
-        network(Fussy(), epochs=2),
-    ],
-    ids=["plain", "patient", "normalised and dropping", "augmented", "fussy"],
-)
-def test_whatever_one_shard_becomes_no_other_ballot_moves(teacher):
-    mine, others = DEALT.rows()[4], np.arange(N) != 4
-    before = fitted(teacher)
-    for becomes in (0.3, 3e38):
-        rows, labels = X.copy(), Y.copy()
-        rows[mine], labels[mine] = becomes, 3 - labels[mine]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # how many failed
-            after = fitted(teacher, rows, labels)
-            one, two = before.predictions(NEW), after.predictions(NEW)
-        np.testing.assert_array_equal(one[others], two[others])
-        assert (one[4] != two[4]).any()
-        for number in np.flatnonzero(others):
-            weights, same = before.teachers_[number].model.weights, after.teachers_[number].model.weights
-            assert all(torch.equal(weights[name], same[name]) for name in weights)
 
 
 def test_a_person_who_brings_more_rows_moves_one_ballot_only():
@@ -217,33 +182,6 @@ def test_a_teacher_never_votes_for_a_class_its_shard_lacks():
     assert set(ballots[1].tolist()) == {1}
     assert set(ballots[2].tolist()) == {0, 1, 2, 3}
     assert done.count_failed() == 0, "a shard of one class is no failure"
-
-
-def test_ballots_do_not_depend_on_the_size_of_stacks(monkeypatch, plain):
-    monkeypatch.setattr(planning, "_AT_LEAST", 1)
-    for bytes_in_cache, size in [(1, 1), (500_000, 5)]:
-        monkeypatch.setattr(planning, "_IN_CACHE", bytes_in_cache)
-        assert planning.plan(network(), n_features=64, n_classes=4).size == size
-        done = fitted()
-        assert (done.predictions(NEW) == plain.predictions(NEW)).mean() > 0.99
-        for one, two in zip(done.teachers_, plain.teachers_, strict=True):
-            for name, weights in one.model.weights.items():
-                torch.testing.assert_close(weights, two.model.weights[name], rtol=1e-3, atol=1e-5)
-
-
-def test_stacks_that_memory_does_not_hold_are_halved(monkeypatch, plain):
-    sizes, real = [], vectorised.train_stack
-
-    def short(plan, training_sets, **options):
-        sizes.append(len(training_sets))
-        if len(training_sets) > 4:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return real(plan, training_sets, **options)
-
-    monkeypatch.setattr(vectorised, "train_stack", short)
-    done = fitted()
-    assert sizes[-6:] == [12, 6, 3, 3, 3, 3]
-    assert (done.predictions(NEW) == plain.predictions(NEW)).mean() > 0.99
 
 
 def test_finished_stacks_are_not_trained_again(tmp_path, monkeypatch, plain):
