@@ -9,7 +9,6 @@ from scipy.stats import binomtest
 from statsmodels.stats.proportion import proportion_confint
 
 from ostraka import Curve, GNMax
-from ostraka.audit.intervals import gaussian_is_refuted
 from ostraka.audit.one_run import inclusion_guesses
 from ostraka.audits import audit_canaries, one_run_lower_bound
 from ostraka.mechanisms import RandomizedResponse
@@ -141,17 +140,6 @@ def test_true_gaussian_claims_are_refuted_as_seldom_as_said(mu):
             ).verdict
         claims += verdicts[right] == "violated"
     assert binomtest(claims, 150, 0.5, alternative="greater").pvalue > FALSE_ALARM
-
-
-def test_a_curve_says_too_much_of_a_mechanism_that_is_not_gaussian():
-    """Why other curves are refused: randomised response of epsilon 4, and more than 5 would be certified."""
-    epsilon = 4.0
-    right = round(1000 / (1 + math.exp(-epsilon)))
-    low, high = 0.0, 10.0
-    for _ in range(40):
-        mu = (low + high) / 2
-        low, high = (mu, high) if gaussian_is_refuted(mu, right, 1000, 1000, error=0.05) else (low, mu)
-    assert Curve.gaussian(sensitivity=low, sigma=1.0).epsilon(DELTA) > 5
 
 
 GAUSSIAN = Curve.gaussian(sensitivity=1.0, sigma=1.0)
