@@ -12,7 +12,7 @@ from ostraka.secure import rounds
 from ostraka.secure.agreement import Agreement, SecretQuestions
 from ostraka.secure.dealer import Dealer
 from ostraka.secure.keys import Identity
-from ostraka.secure.rounds import DEALER, PartyError
+from ostraka.secure.rounds import DEALER, HOLDER, PartyError
 from ostraka.serve.answering import require_servable
 from ostraka.voters import SavedTeachers
 from tests.parties.hidden_rounds import MODELS, bad_material, data_of, fails, flipped, secret_parties, tapped
@@ -21,7 +21,8 @@ ROWS = np.random.default_rng(1).uniform(0, 1, (7, 2))
 VERBS = {0: ["join", "ask", "vote"], 4: ["join", "ask", "layer", "vote"]}
 EVERY = [(units, verb) for units, verbs in VERBS.items() for verb in verbs]
 EVERY_ROUND = [({"hidden_units": units}, verb) for units, verb in EVERY]
-HELD = [({"reveals": "argmax"}, verb) for verb in ("hold", "argmax")]
+ARGMAX = {"reveals": "argmax"}
+HELD = [(ARGMAX, verb) for verb in ("hold", "argmax")]
 
 
 @pytest.mark.parametrize("units", [0, 4])
@@ -61,7 +62,7 @@ def test_an_asker_who_may_cheat_costs_the_square_root_of_half_the_classes_more_i
     ("options", "verb", "name"),
     [
         *((*each, "party-1") for each in (*EVERY_ROUND, *HELD)),
-        ({"reveals": "argmax"}, "vote", "party-2"),
+        (ARGMAX, "vote", "party-2"),
         *(({}, verb, DEALER) for verb in ("open", "deal", "material")),
     ],
 )
@@ -99,30 +100,42 @@ def test_a_key_that_is_none_is_not_taken_from_the_dealer(key, monkeypatch):
 
 @pytest.mark.parametrize("direction", ["sent", "received"])
 @pytest.mark.parametrize(
-    ("units", "name", "verb"),
+    ("options", "name", "verb"),
     [
-        *((units, "party-2", verb) for units, verb in EVERY),
-        *((0, DEALER, v) for v in ("open", "deal", "material")),
+        *((options, "party-2", verb) for options, verb in EVERY_ROUND),
+        *(({}, DEALER, verb) for verb in ("open", "deal", "material")),
+        *((ARGMAX, "party-1", verb) for verb in ("ask", "hold", "argmax")),  # the holder
+        (ARGMAX, "party-2", "vote"),
+        (ARGMAX, DEALER, "material"),
     ],
 )
-def test_a_death_at_any_exchange_fails_the_round_and_names_who_died(units, name, verb, direction):
-    parties = secret_parties(4, hidden_units=units, quorum=3, sigma=9.0)
-    ledger = Ledger(":memory:", budget=Budget(epsilon=99.0, delta=1e-5, adaptive=False))
-    parties.parties["party-1"]._payments.ledger = ledger
-    dead = []
+def test_a_death_at_any_exchange_fails_the_round_and_names_who_died(options, name, verb, direction):
+    parties = secret_parties(4, quorum=3, sigma=9.0, **options)
+    budget = Budget(epsilon=99.0, delta=1e-5, adaptive=False)
+    ledgers = {one: Ledger(":memory:", budget=budget) for one in parties.parties}
+    for one, ledger in ledgers.items():
+        parties.parties[one]._payments.ledger = ledger
+    dead, asked, held = [], [], options is ARGMAX
 
     def dies(one, way, data):
-        if (one, way) == (verb, direction) and not dead:
+        if (one, way) == ("material", "sent"):
+            asked.append(rounds.unpack(data[64:], 2)[1].decode())
+        last = not held or name != DEALER or asked[-1:] == [HOLDER]  # its last deal, to the holder
+        if (one, way) == (verb, direction) and not dead and last:
             dead.append(name)
             raise PartyError(f"{name} does not answer", code="unreachable", parties=(name,))
         return data
 
     tapped(parties, name, dies)
     fails(parties, f"{name} does not answer", name)
-    assert len(ledger.entries()) == (verb == "vote")  # whoever paid stays charged
+    paid = {one: len(ledger.entries()) for one, ledger in ledgers.items()}
+    assert paid["party-3" if held else "party-1"] == (verb in {"vote", "hold", "argmax"})  # it stays charged
+    if held:
+        assert paid["party-1"] == ((verb, direction) == ("hold", "received") or verb == "argmax")
     without = () if name == DEALER else (name,)
     assert parties.vote(ROWS, without=without).shape == (7, 3)
-    ledger.close()
+    for ledger in ledgers.values():
+        ledger.close()
 
 
 # nothing is used twice
