@@ -58,6 +58,14 @@ def three(tmp_path, monkeypatch):
 
 
 @pytest.fixture
+def everyone(three, monkeypatch):
+    """Each answer waits for all witnesses: with two of three, the last may know less."""
+    ask = quorum.Quorum.ask
+    monkeypatch.setattr(quorum.Quorum, "ask", lambda *given, **how: ask(*given, **how | {"everyone": True}))
+    monkeypatch.setattr(quorum, "SECONDS", 30.0)
+
+
+@pytest.fixture
 def ledger(path, budget, three):
     with Ledger(path, budget=budget, witnesses=three) as ledger:
         ledger.grant("ann", budget_epsilon=1.0)
@@ -128,6 +136,7 @@ def test_a_file_put_back_is_refused_while_open_and_at_the_start(path, budget, th
         again.verify()
 
 
+@pytest.mark.usefixtures("everyone")
 @pytest.mark.parametrize("case", [(1, 1), (3, 2)], ids=["level", "ahead"])
 def test_two_copies_that_both_go_on_are_not_both_answered(path, budget, three, ask, case):
     lot, stopped = case
@@ -152,6 +161,7 @@ def test_two_copies_that_both_go_on_are_not_both_answered(path, budget, three, a
         assert answered <= {one}
 
 
+@pytest.mark.usefixtures("everyone")
 def test_a_witness_that_was_put_back_is_outvoted_and_one_that_was_replaced_is_seen(ledger, path, three, ask):
     ledger.charge_each([ask("a")])
     for file in three[0].folder.iterdir():
