@@ -10,14 +10,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
 N_TEACHERS, N_FEATURES, N_CLASSES = 250, 64, 10
 CONNECTIONS = 64
 SECONDS, WARM_SECONDS = 10.0, 2.0
-TURNS = 2  # of each of two checkouts that are compared; even, so that a drift of the machine cancels
+TURNS = 10  # of each of two checkouts that are compared
 SIGMA = 4_000.0  # so that the budget lasts for the whole run; noise costs the same time
 SCREEN = Threshold(at=150.0, sigma=SIGMA)
 WAYS = (  # what is asked, and how many rows in a request
@@ -70,6 +68,17 @@ there = Deployment.open(
 )
 _server.run(Application(there), host="127.0.0.1", port=port)
 """
+PREPARE = """
+import sys
+from pathlib import Path
+from bench.service import PEPPER, SCREEN, SERVE, Keyring, teachers
+folder = Path(sys.argv[1])
+(folder / "service").mkdir(mode=0o700, parents=True)
+teachers(folder / "teachers", screen=SCREEN if sys.argv[2] else None)
+keyring = Keyring(folder / "service" / "keys.json", bytes.fromhex(PEPPER))
+print(keyring.add("load", role="client", epsilon=1.0))
+print(SERVE)
+"""  # in each of two checkouts, which may differ in all of this
 FLOORS = """floor: 3,000 answers a second with p99 <= 60 ms; goal: 6,000 with p99 <= 25 ms;
 on two cores, the client included"""
 
@@ -214,6 +223,12 @@ def cpu(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def processor_time(pid: int) -> float:
+    """Processor time of a process, all threads, in microseconds."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e3
+
+
 def free_port() -> int:
     """Return a free port."""
     with socket.socket() as sock:
@@ -279,23 +294,50 @@ def main(seconds: float | None = None) -> None:
 
 
 def compare(checkout: Path, seconds: float) -> None:
-    """Print what an answer takes the server here and that of another checkout, which are loaded by turns."""
-    here, rates = Path(__file__).parents[1], defaultdict[tuple[bool, str], list[float]](list)
-    for number in range(2 * TURNS):  # here, there, there, here: a machine that gets faster favours neither
-        ours = number % 4 in {0, 3}
-        place, python = (here, sys.executable) if ours else (checkout, ".venv/bin/python")
-        command = [python, "-m", "bench.service", "--seconds", str(seconds)]
-        output = subprocess.run(command, cwd=place, check=True, stdout=subprocess.PIPE, text=True).stdout
-        for name, microseconds in re.findall(r"^(.+?): .* server (\d+) us", output, re.MULTILINE):
-            rates[ours, name].append(float(microseconds))
-    for name in dict.fromkeys(name for _, name in rates):
-        mine, theirs = (sum(rates[side, name]) / TURNS for side in (True, False))
-        print(f"{name}: {mine:.0f} us of the server here, {theirs:.0f} us there: {mine / theirs:.2f} times")
+    """Print what an answer takes the server here and that of another checkout: both run, loaded by turns."""
+    places = [(Path(__file__).parents[1], sys.executable), (checkout, ".venv/bin/python")]
+    for name, screen, rows in WAYS:
+        with tempfile.TemporaryDirectory(dir=os.environ.get("OSTRAKA_BENCH_DIR")) as path:
+            servers: list[tuple[int, str, subprocess.Popen[bytes]]] = []
+            times: tuple[list[float], list[float]] = ([], [])
+            rates: tuple[list[float], list[float]] = ([], [])
+            try:
+                for number, (place, python) in enumerate(places):
+                    folder, port = Path(path) / str(number), free_port()
+                    command = [python, "-c", PREPARE, str(folder), "screen" if screen else ""]
+                    output = subprocess.run(command, cwd=place, check=True, stdout=subprocess.PIPE, text=True)
+                    key, program = output.stdout.split("\n", 1)
+                    db = f"sqlite:///{folder / 'service' / 'ledger.sqlite'}"
+                    command = [python, "-c", program, str(folder), str(port), db]
+                    servers.append((port, key, subprocess.Popen(command, cwd=place)))
+                for port, _, server in servers:
+                    wait_for(port, server)
+                for turn in range(TURNS + 1):  # the first one warms up
+                    for side in (0, 1) if turn % 2 else (1, 0):  # a drift of the machine favours neither
+                        port, key, server = servers[side]
+                        before, last = processor_time(server.pid), seconds if turn else 2 * WARM_SECONDS
+                        load = asked(
+                            port, key, server.pid, requests=10**5, seconds=last, rows=rows, start=turn + 1
+                        )
+                        if turn:
+                            times[side].append((processor_time(server.pid) - before) / load.answers)
+                            rates[side].append(load.answers / load.seconds)
+            finally:
+                for *_, server in servers:
+                    server.send_signal(signal.SIGTERM)
+                    server.wait(60)
+        mine, theirs = (float(np.median(side)) for side in times)
+        print(
+            f"{name}: {mine:.0f} us of the server here, {theirs:.0f} us there: {mine / theirs:.2f} times; "
+            f"{np.median(rates[0]):,.0f} and {np.median(rates[1]):,.0f} answers a second",
+            flush=True,
+        )
+    print(f"load {os.getloadavg()[0]:.1f}, {time.strftime('%Y-%m-%d %H:%M')}")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each load; of each turn, compared")
     parser.add_argument(
         "--against", type=Path, help="a checkout of another commit, with an environment in its .venv"
     )

@@ -139,19 +139,13 @@ def running(program: str, teachers: Path) -> Iterator[Server]:
             process.wait(60)
 
 
-def took(pid: int) -> float:
-    """Processor time of a process, all threads, in microseconds."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e3
-
-
 def load(server: Server, turn: int, seconds: float) -> None:
     """Ask for a moment, and note what each answer took."""
     pid = server.process.pid
-    before = took(pid)
+    before = service.processor_time(pid)
     load_result = service.asked(server.port, server.key, pid, requests=50_000, seconds=seconds, start=turn)
     assert not load_result.failed, f"{load_result.failed} requests failed"
-    server.took.append((took(pid) - before) / load_result.answers)
+    server.took.append((service.processor_time(pid) - before) / load_result.answers)
     server.client.append(1e6 * load_result.client_cpu / load_result.answers)
 
 
