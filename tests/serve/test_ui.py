@@ -127,6 +127,7 @@ def test_of_a_run_only_named_files_are_served(bench):
         *("/student.skops", "001/", "../../etc/passwd"),
     ):
         assert refused(bench.ask("GET", f"/runs/{path}")) == (404, "not_found"), path
+    assert refused(bench.ask("GET", "/../etc/passwd")) == (404, "not_found")
     shutil.rmtree(run)
 
 
