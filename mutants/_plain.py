@@ -384,7 +384,14 @@ MUTANTS = [
         "voters/kinds.py",
         "_COARSE_MOST, _COARSE_LEAST = 1e37,",
         "_COARSE_MOST, _COARSE_LEAST = 1e300,",
-        "voters/test_linear.py::test_no_sum_overflows_in_32_bits",
+        "voters/test_linear.py::test_no_number_overflows_in_32_bits",
+    ),
+    Mutant(
+        "a weight alone overflows in 32 bits",
+        "voters/kinds.py",
+        "max(largest, heaviest, n_terms * largest * heaviest + farthest)",
+        "(n_terms * largest * heaviest + farthest)",
+        "voters/test_linear.py::test_no_number_overflows_in_32_bits",
     ),
     Mutant(
         "rounding of 32 bits decides a ballot",

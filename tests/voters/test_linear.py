@@ -167,11 +167,18 @@ def test_64_bits_decide_what_32_bits_leave_open():
     assert not alone
 
 
-def test_no_sum_overflows_in_32_bits():
-    # the second class has 1e38, but half of its sum has more than 32 bits can hold; the third has 2e38
-    columns = np.array([[0.0, 0.0, 0.0], [2e19, 2e19, -3e19], [2e19, 0.0, 0.0]])
-    ensemble = with_weights(3, lambda one: columns * np.sign(one[0, 0]))
-    X = np.full((9, 3), 1e19)
+@pytest.mark.parametrize(
+    ("columns", "row"),
+    [
+        # the second class has 1e38, but half of its sum has more than 32 bits can hold; the third has 2e38
+        ([[0.0, 0.0, 0.0], [2e19, 2e19, -3e19], [2e19, 0.0, 0.0]], [1e19, 1e19, 1e19]),
+        # one weight alone is more than that: the second class has 1e30, the third 5e30
+        ([[0.0, 0.0, 0.0], [1e40, 0.0, 0.0], [0.0, 1e38, 0.0]], [1e-10, 5e-8, 0.0]),
+    ],
+)
+def test_no_number_overflows_in_32_bits(columns, row):
+    ensemble = with_weights(3, lambda one: np.array(columns) * np.sign(one[0, 0]))
+    X = np.tile(row, (9, 1))
     np.testing.assert_array_equal(linear(ensemble).counts(X), one_by_one(ensemble, X))
 
 

@@ -599,21 +599,21 @@ class LinearTeachers:
 
     def _near(self, X: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
         """Yield blocks of rows, and which classes may be the best, (n_classes, n_rows, n_teachers)."""
-        (weights, offset), (lengths, sizes), (heaviest, farthest) = (
-            self._largest,
-            self._lengths,
-            self._heaviest,
-        )
-        at_once = max(1, _CELLS // (len(self._weights) * self._weights.shape[2]))
+        (weights, offset), (lengths, sizes) = self._largest, self._lengths
+        heaviest, farthest = self._heaviest
+        n_classes, n_terms, n_teachers = self._weights.shape
+        at_once = max(1, _CELLS // (n_classes * n_teachers))
         for start in range(0, len(X), at_once):
             part = X[start : start + at_once]
             with np.errstate(over="ignore", under="ignore", invalid="ignore"):
                 terms = self._terms.of_rows(part)
                 spread = np.abs(terms) @ weights + offset
                 spread = np.fmin(spread[:, None], np.linalg.norm(terms, axis=1)[:, None] * lengths + sizes)
-                n_terms, largest = terms.shape[1], float(np.abs(terms).max(initial=0.0))
-                near, most = None, spread.size // 8  # pairs that are worth to be looked at one by one
-                if n_terms * largest * heaviest + farthest <= _COARSE_MOST:  # no sum overflows
+                # pairs of a row and a teacher that are worth to be looked at one by one, and fit in 16 MiB
+                near, most = None, min(spread.size // 8, 8 * _CELLS // (n_classes * n_terms))
+                largest = float(np.abs(terms).max(initial=0.0))
+                # whether no number and no sum overflows in 32 bits
+                if max(largest, heaviest, n_terms * largest * heaviest + farthest) <= _COARSE_MOST:
                     # what underflows errs by less than the smallest normal number, each time
                     lost = _COARSE_LEAST * _ROUNDING * n_terms * (largest + heaviest + 1)
                     scores = terms.astype(np.float32) @ self._coarse[0]
