@@ -235,7 +235,8 @@ def test_another_adjacency_is_another_object():
 )
 def test_an_entry_that_a_unit_owns_or_that_was_sampled_is_taken_once(adjacency):
     private = Private(np.arange(6).reshape(3, 2), adjacency)
-    assert private[[2, 0]].shape == (2, 2)
+    for rows in (slice(1, 3), [2, 0], np.array([True, False, True]), slice(None, None, -2)):
+        assert private[rows].shape == (2, 2)
     with pytest.raises(ValueError, match="must not repeat"):
         private[[0, 0]]
 

@@ -22,7 +22,7 @@ def test_a_power_cut_loses_no_acknowledged_charge(recorder, mode, images):
     "mode", [*(pytest.param(mode, marks=pytest.mark.slow) for mode in ("shared", "owned")), "log"]
 )
 def test_a_disk_that_fails_at_any_call_leaves_no_uncharged_answer(recorder, mode):
-    found = faults.find(mode, charges=4, session=4)  # each kind of call, from opening to closing
+    found = faults.find(mode, charges=3, session=3)  # each kind of call, from opening to closing
     assert found.passed, found
 
 
