@@ -5,6 +5,7 @@ import pytest
 from scipy.stats import binomtest
 
 from ostraka import GNMax
+from ostraka.accounting import exact_curve
 from ostraka.audit.cuts import renyi_estimate
 from ostraka.audit.library import DEFECTS, SOUND, mutation_score
 from ostraka.audits import audit_library, epsilon_lower_bound, renyi_lower_bound
@@ -46,6 +47,40 @@ def test_the_bootstrap_finds_leakage_in_every_pair_of_equal_worlds():
         counts = rng.multinomial(20_000, NULL, size=2)
         claims += renyi_estimate(*counts, orders=(2.0,), method="k-cut-bootstrap", rng=rng)[0] > 0
     assert claims == 40
+
+
+def worlds(rng):
+    """Random neighbouring votes, and how noisy."""
+    counts = rng.integers(0, 15, size=rng.integers(2, 7))
+    counts[0] += 1
+    giver, taker = int(rng.choice(np.flatnonzero(counts))), 0
+    while taker == giver:
+        taker += 1
+    near = counts.copy()
+    near[giver] -= 1
+    near[taker] += 1
+    return counts, near, float(rng.choice([1.0, 2.0, 5.0, 10.0]))
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("settings", [100, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("method", ["2-cut", "k-cut"])
+def test_lower_bounds_stay_below_upper_bounds_in_random_settings(method, settings):
+    rng, orders, above, over_promise = np.random.default_rng(5), (2.0, 8.0, 32.0), 0, 0
+    for _ in range(settings):
+        counts, near, sigma = worlds(rng)
+        mechanism = GNMax(sigma=sigma)
+        laws = np.exp(mechanism.log_outcomes([counts, near]))
+        seen = [rng.multinomial(10**6, law / law.sum()) for law in laws]
+        found = renyi_lower_bound(*seen, orders=orders, method=method)
+        exact = exact_curve(mechanism, [counts], orders=orders).rdp
+        curve = mechanism.curve()
+        above += any(low > high for low, high in zip(found.rdp, exact, strict=True))
+        over_promise += any(
+            low > curve.rdp[curve.orders.index(order)] for low, order in zip(found.rdp, orders, strict=True)
+        )
+    assert above <= 0.05 * settings
+    assert over_promise <= above
 
 
 @pytest.mark.usefixtures("same_draws")  # each finding errs with a chance of 1.1e-4
