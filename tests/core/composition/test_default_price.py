@@ -28,4 +28,4 @@ def test_confident_and_its_parts_cost_the_same():
     screen, argmax = Threshold(at=100, sigma=90.0), GNMax(sigma=30.0)
     whole, parts = Confident(screen=screen, argmax=argmax).curve(), screen.curve() + argmax.curve()
     assert whole == parts
-    assert (8 * whole).epsilon(1e-5) == (8 * screen.curve() + 8 * argmax.curve()).epsilon(1e-5)
+    assert (40 * whole).epsilon(1e-5) == (40 * screen.curve() + 40 * argmax.curve()).epsilon(1e-5)
