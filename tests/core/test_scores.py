@@ -1,6 +1,7 @@
 """Scores: rates against scikit-learn's, intervals against known laws, and what is refused."""
 
 import math
+from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
@@ -44,6 +45,8 @@ def test_counts_add_up():
     assert SCORES.others.sum() == 200
     with pytest.raises(ValueError, match="read-only"):
         SCORES.members[0] = 5
+    with pytest.raises(FrozenInstanceError):
+        SCORES.members = SCORES.others
 
 
 @pytest.mark.parametrize(

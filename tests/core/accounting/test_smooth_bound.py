@@ -95,6 +95,7 @@ def test_the_margin_is_paid_for():
 
 
 def test_one_ballot_moves_what_is_published_before_noise_by_no_more_than_is_paid_for():
+    assert replace(PLAN, n_queries=1).curve().rdp == PLAN.curve().rdp  # of one answer as of many
     plan = replace(PLAN, n_queries=2)
     rng = np.random.default_rng(7)
     steps = []
