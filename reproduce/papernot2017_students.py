@@ -1,9 +1,10 @@
 """Students on MNIST: what 250 teachers' few noisy answers are worth to each, and what they cost.
 
 ``python -m reproduce.papernot2017_students [--ask N] [--sigma S] [--laplace SCALE] [--screen AT SIGMA]
-[--students NAME ...] [--seeds N] [--teachers NAME]`` prints, and with ``--out FILE`` keeps, a line a student.
-``--published`` takes the hundred answers that the authors saved in place of those of teachers here. PATE-G
-has the networks of Salimans et al. 2016 (arXiv:1606.03498) for MNIST.
+[--students NAME ...] [--seeds N] [--teachers NAME] [--epochs N]`` prints, and with ``--out FILE`` keeps, a
+line a student. ``--published`` takes the hundred answers that the authors saved in place of those of
+teachers here. PATE-G has the networks of Salimans et al. 2016 (arXiv:1606.03498) for MNIST, and learns in
+``--epochs`` passes.
 
 The teachers learn from the 60,000 training images. The student sees the first 9,000 test images, and is
 scored on the last 1,000. Which images to ask about is chosen by how they lie, before anything is asked. The
@@ -37,9 +38,8 @@ if TYPE_CHECKING:
 
 DELTA, N_TEACHERS, N_CLASSES = 1e-5, 250, 10
 PUBLISHED_SCALE = 20.0  # of the Laplace noise in the authors' answers
-EPOCHS = 120  # of PATE-G; the networks' authors have 300 on 60,000 images
-QUICK = {"N_TEACHERS": 25, "EPOCHS": 1}
-QUICK_ARGUMENTS = ["--ask=20", "--students=Spreading"]
+QUICK = {"N_TEACHERS": 25}
+QUICK_ARGUMENTS = ["--ask=20", "--students=Spreading", "--epochs=1"]
 AUGMENT = ImageAugment(shape=(1, 28, 28), strength=0.5)  # at full strength digits take twice as long
 
 
@@ -74,7 +74,7 @@ def gan(seed: int) -> FeatureMatchingGAN:
     return FeatureMatchingGAN(random_state=seed)
 
 
-def pate_g(seed: int) -> FeatureMatchingGAN:
+def pate_g(seed: int, *, epochs: int) -> FeatureMatchingGAN:
     """The published widths of both networks."""
     import torch
 
@@ -82,7 +82,7 @@ def pate_g(seed: int) -> FeatureMatchingGAN:
 
     classifier = TorchClassifier(
         partial(NoisyPerceptron, hidden=(1000, 500, 250, 250, 250)),
-        epochs=EPOCHS,
+        epochs=epochs,
         batch_size=100,
         learning_rate=3e-3,
         optimizer=partial(torch.optim.Adam, betas=(0.5, 0.999)),
@@ -114,7 +114,7 @@ def convolutional_teacher() -> TorchClassifier:
     )
 
 
-STUDENTS: dict[str, Callable[[int], Any]] = {
+STUDENTS: dict[str, Callable[..., Any]] = {
     "FixMatch": fixmatch,
     "FeatureMatchingGAN": gan,
     "PATE-G": pate_g,
@@ -183,14 +183,15 @@ def published() -> Answers:
     return Answers(rows, labels[rows], {"whatever the votes": price}, f"published, {mechanism!r}")
 
 
-def row(name: str, told: Answers, *, seed: int) -> dict[str, Any]:
+def row(name: str, told: Answers, *, seed: int, epochs: int) -> dict[str, Any]:
     """One student of these answers."""
     _, public, new = mnist()
     labels = np.full(len(public.y), ABSTAIN)
     labels[told.rows] = told.labels
     known = told.labels != ABSTAIN
     start = time.process_time()
-    student = STUDENTS[name](seed).fit(public.X, labels, classes=range(N_CLASSES))
+    settings = {"epochs": epochs} if name == "PATE-G" else {}
+    student = STUDENTS[name](seed, **settings).fit(public.X, labels, classes=range(N_CLASSES))
     return {
         "student": name,
         "asked": len(told.rows),
@@ -226,6 +227,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--students", nargs="+", default=list(STUDENTS), choices=list(STUDENTS))
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--teachers", default="perceptron", choices=["perceptron", "convolutional"])
+    parser.add_argument(
+        "--epochs", type=int, default=120, help="of PATE-G; its authors have 300 of 60,000 images"
+    )
     parser.add_argument("--out", type=Path)
     given = parser.parse_args(arguments or [])
     screen = Threshold(at=given.screen[0], sigma=given.screen[1]) if given.screen else None
@@ -242,7 +246,7 @@ def main(arguments: list[str] | None = None) -> None:
         }
     for name in given.students:
         for seed, answers in told.items():
-            record = row(name, answers, seed=seed)
+            record = row(name, answers, seed=seed, epochs=given.epochs)
             show(record)
             if given.out:
                 with given.out.open("a") as file:
