@@ -121,7 +121,8 @@ def test_tests_named_on_the_pages_exist():
     for path in (REPOSITORY / "tests").rglob("*.py"):
         defined |= {path.name, path.relative_to(REPOSITORY).as_posix()}
         defined |= set(re.findall(r"def (test_\w+)", path.read_text()))
-    name = re.compile(r"`((?:tests/[\w/]+\.py)|(?:test_\w+(?:\.py)?))`")
+    file = r"(?:[\w/]+\.py::(?:\w+::)*)?"
+    name = re.compile(rf"`{file}((?:tests/[\w/]+\.py)|(?:test_\w+(?:\.py)?))(?:\[.*?\])?`")
     named = {(page.name, test) for page in PAGES for test in name.findall(page.read_text())}
     assert {(page, test) for page, test in named if test not in defined} == set()
 
