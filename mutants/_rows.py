@@ -60,11 +60,11 @@ MUTANTS = [
         "synth/test_sgd.py::TestOneStep::test_noise_that_a_loss_draws_is_secret",
     ),
     Mutant(
-        "a row beyond all measure ends a run",
+        "a row beyond all measure counts for nothing",
         "voters/spectrum.py",
         "rows = np.clip(rows, -self._furthest, self._furthest)",
         "pass",
-        "contracts/test_row_contract.py::test_no_pair_of_hostile_neighbours_moves_more_than_is_promised",
+        "voters/test_features.py::TestLines::test_a_row_beyond_all_measure_counts_as_one_a_million_times_as_far_as_public_rows",
     ),
     Mutant(
         "a transformer rounds a row by the number of rows",

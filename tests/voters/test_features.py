@@ -48,6 +48,11 @@ class TestLines:
         assert (lines[:, -1] == 205).all()
         np.testing.assert_array_equal(cells.features_ * 1024, cells.lines(PUBLIC))
 
+    def test_a_row_beyond_all_measure_counts_as_one_a_million_times_as_far_as_public_rows(self, cells):
+        beyond, furthest = PRIVATE[:4].copy(), PRIVATE[:4].copy()
+        beyond[:, 20], furthest[:, 20] = 1e300, 1e6 * PUBLIC.max()
+        np.testing.assert_array_equal(cells.lines(beyond), cells.lines(furthest))
+
     def test_a_subclass_may_whiten_them_wholly(self, cells):
         class Whitened(FeatureCells):
             whitening_power = 0.5
