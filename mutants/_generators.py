@@ -74,13 +74,6 @@ MUTANTS = [
         "synth/test_tables.py::test_a_copy_has_as_many_rows_for_a_person_as_the_table",
     ),
     Mutant(
-        "a code that nobody has is outweighed by tables of noise",
-        "core/mechanisms/particles.py",
-        "_LEAST_SINGLE = 40.0",
-        "_LEAST_SINGLE = 12.0",
-        "synth/test_tables.py::test_codes_that_nobody_has_are_hardly_in_the_copy",
-    ),
-    Mutant(
         "a step of the particles that leads away from the counts is kept",
         "core/mechanisms/particles.py",
         "if self.misfit() <= before:",

@@ -178,8 +178,7 @@ def test_a_copy_has_as_many_rows_for_a_person_as_the_table(method):
 
 
 @every_method
-def test_codes_that_nobody_has_are_hardly_in_the_copy(method):
-    """Planted: a code's own weight is bounded like that of a pair; then one row in 25 had such a code."""
+def test_numbers_of_rows_that_nobody_has_are_hardly_in_the_copy(method):
     generator = fitted(groups=np.repeat(np.arange(2000), 2), method=method)  # 2 rows each, never 1 or 3 to 8
     assert generator.n_rows_ == pytest.approx(4000, rel=0.03)
 
