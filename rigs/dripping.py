@@ -139,7 +139,7 @@ def tls(strangers: int, questions: int) -> dict[str, Any]:
     os.environ[serving.DESCRIPTORS] = "4096"
     with tempfile.TemporaryDirectory() as folder, serving.running(Path(folder), tls=True) as service:
         crowd = Crowd(service.port, strangers, (b"", HALF_HELLO), every=7, drips=False)
-        time.sleep(2)
+        time.sleep(8)  # they have looked once: a quick service answers all questions before
         headers = {"Authorization": f"Bearer {service.keys['alice']}", "Content-Type": "application/json"}
         os.environ["SSL_CERT_FILE"] = str(Path(folder) / "cert.pem")
         line = Line(service.url, headers=headers)
