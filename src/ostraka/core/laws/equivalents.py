@@ -42,9 +42,9 @@ _SIZES = tuple(0.07 * 2.0**-octave for octave in reversed(_OCTAVES))
 _QUIET = sum(size <= 0.0495 for size in _SIZES)
 _BLOCKS = (
     *(_SIZES[first : min(first + 10, _QUIET)] for first in range(0, _QUIET, 10)),
-    *(
-        tuple(sizes)
-        for _, sizes in groupby(_SIZES[_QUIET:], lambda size: math.floor(16 * math.log2(size / 0.07) + 1e-9))
+    *(  # a sixteenth of an octave each
+        tuple(0.07 * 2.0**-octave for octave in octaves)
+        for _, octaves in groupby(_OCTAVES[::-1][_QUIET:], lambda octave: math.floor(-16 * octave))
     ),
 )
 _COUNTS = np.array([*range(1, 13), 14, 16, 20, 24, 28, 29, 32, 40, 48, 64, 65, 96, 128, 192, 256, 384, 512])
