@@ -139,12 +139,12 @@ def asked(
     budget = Budget(epsilon=(len(votes) * every).epsilon(DELTA) * 1.001, delta=DELTA, adaptive=False)
     ledger = Ledger(":memory:", budget=budget)
     if screen is None:
-        answers, law, told = release(mechanism, votes, ledger=ledger, rng=rng), mechanism, None
+        answers, law, answered = release(mechanism, votes, ledger=ledger, rng=rng), mechanism, None
     else:
         answers = confident(votes, screen=screen, argmax=mechanism, ledger=ledger, rng=rng)
-        law, told = Confident(screen=screen, argmax=mechanism), answers != ABSTAIN
+        law, answered = Confident(screen=screen, argmax=mechanism), answers != ABSTAIN
     counts = votes.open()
-    published = release_epsilon(law, votes, delta=DELTA, answered=told, rng=rng)
+    published = release_epsilon(law, votes, delta=DELTA, answered=answered, rng=rng)
     return answers, {
         "whatever the votes": ledger.epsilon(),
         "published": published.epsilon,
@@ -183,25 +183,25 @@ def published() -> Answers:
     return Answers(rows, labels[rows], {"whatever the votes": price}, f"published, {mechanism!r}")
 
 
-def row(name: str, told: Answers, *, seed: int, epochs: int) -> dict[str, Any]:
+def row(name: str, answers: Answers, *, seed: int, epochs: int) -> dict[str, Any]:
     """One student of these answers."""
     _, public, new = mnist()
     labels = np.full(len(public.y), ABSTAIN)
-    labels[told.rows] = told.labels
-    known = told.labels != ABSTAIN
+    labels[answers.rows] = answers.labels
+    answered = answers.labels != ABSTAIN
     start = time.process_time()
     settings = {"epochs": epochs} if name == "PATE-G" else {}
     student = STUDENTS[name](seed, **settings).fit(public.X, labels, classes=range(N_CLASSES))
     return {
         "student": name,
-        "asked": len(told.rows),
-        "answered": int(known.sum()),
-        "mechanism": told.question,
+        "asked": len(answers.rows),
+        "answered": int(answered.sum()),
+        "mechanism": answers.question,
         "seed": seed,
         "accuracy": float((student.predict(new.X) == new.y).mean()),
         "on public rows": float((student.predict(public.X) == public.y).mean()),
-        "answers right": float((told.labels == public.y[told.rows])[known].mean()),
-        "epsilon": told.epsilon,
+        "answers right": float((answers.labels == public.y[answers.rows])[answered].mean()),
+        "epsilon": answers.epsilon,
         "seconds": time.process_time() - start,
     }
 
@@ -231,25 +231,25 @@ def main(arguments: list[str] | None = None) -> None:
         "--epochs", type=int, default=120, help="of PATE-G; its authors have 300 of 60,000 images"
     )
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args(arguments or [])
-    screen = Threshold(at=given.screen[0], sigma=given.screen[1]) if given.screen else None
-    if given.published:
-        told = dict.fromkeys(range(given.seeds), published())
+    options = parser.parse_args(arguments or [])
+    screen = Threshold(at=options.screen[0], sigma=options.screen[1]) if options.screen else None
+    if options.published:
+        answers_by_seed = dict.fromkeys(range(options.seeds), published())
     else:
         _, public, _ = mnist()
-        teacher = convolutional_teacher() if given.teachers == "convolutional" else None
+        teacher = convolutional_teacher() if options.teachers == "convolutional" else None
         votes = ensemble(N_TEACHERS, network=teacher).vote(public.X)
-        mechanism = LNMax(scale=given.laplace) if given.laplace else GNMax(sigma=given.sigma)
-        told = {
-            seed: of_teachers(votes, mechanism, screen, n_asked=given.ask, seed=seed)
-            for seed in range(given.seeds)
+        mechanism = LNMax(scale=options.laplace) if options.laplace else GNMax(sigma=options.sigma)
+        answers_by_seed = {
+            seed: of_teachers(votes, mechanism, screen, n_asked=options.ask, seed=seed)
+            for seed in range(options.seeds)
         }
-    for name in given.students:
-        for seed, answers in told.items():
-            record = row(name, answers, seed=seed, epochs=given.epochs)
+    for name in options.students:
+        for seed, answers in answers_by_seed.items():
+            record = row(name, answers, seed=seed, epochs=options.epochs)
             show(record)
-            if given.out:
-                with given.out.open("a") as file:
+            if options.out:
+                with options.out.open("a") as file:
                     file.write(json.dumps(record) + "\n")
 
 
