@@ -261,10 +261,8 @@ class Consistent:
         names = self._names(values)
         if len(names) not in self._layouts:
             order = sorted(range(len(names)), key=names.__getitem__)
-            by_name = [names[j] for j in order]
-            self._layouts[len(names)] = _Layout(
-                self._steps_of(names), order, self._steps_of(by_name), self._head(by_name)
-            )
+            steps, head = self._steps_of(names), self._head([names[j] for j in order])
+            self._layouts[len(names)] = _Layout(steps, order, steps[order], head)
         return self._layouts[len(names)]
 
     def _head(self, names: Sequence[str]) -> bytes:

@@ -141,15 +141,12 @@ class AnswersLeft:
 
     def given(self, account: str, answers: int) -> list[str]:
         """Subtract answers that were given; return the accounts whose counts should be worked out again."""
-        stale, now = [], self._clock()
         for name in ("", account):
             self._given[name] = self._given.get(name, 0) + answers
-            when, n = self._left.get(name, (-math.inf, 0))
-            if now - when > _STALE:
-                stale.append(name)
             if name in self._left:
+                when, n = self._left[name]
                 self._left[name] = when, max(0, n - answers)
-        return stale
+        return [name for name in ("", account) if self.stale(name)]
 
     def seconds_to_empty(self, account: str = "") -> float | None:
         """Return the seconds until a budget is spent at the last day's rate; None if nothing was charged."""

@@ -212,7 +212,7 @@ class Row(NamedTuple):
         digest = seal.entry((*fields, at, b""), previous, priced)
         if digest is None:
             raise ValueError("names must not contain the byte 1F")
-        return Row._make((*fields, at, digest))
+        return Row(*fields, at, digest)
 
     def entry(self, priced: Price | None) -> Entry:
         """The entry as it is shown."""
