@@ -401,13 +401,6 @@ MUTANTS = [
         "voters/test_linear.py::test_64_bits_decide_what_32_bits_leave_open",
     ),
     Mutant(
-        "a keyed hash of a long secret takes its beginning",
-        "core/randomness.py",
-        "(secret if len(secret) <= _BLOCK else hashlib.sha256(secret).digest())",
-        "secret[:_BLOCK]",
-        "core/test_consistent.py::test_a_keyed_hash_is_the_hmac_of_the_standard_library_and_keeps_its_secret",
-    ),
-    Mutant(
         "noise of many questions can be copied, and drawn again",
         "core/randomness.py",
         """    def __reduce__(self) -> NoReturn:
