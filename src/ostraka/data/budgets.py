@@ -23,6 +23,7 @@ from ostraka.core import files
 from ostraka.core.ledger.budget import Budget, LedgerError
 from ostraka.core.ledger.ledger import Ledger
 from ostraka.data.guards import bits, mixed_in
+from ostraka.data.parquet import ENDINGS
 from ostraka.data.table import EXCEL, Table, of_frame, opened, sheet_rows, sheets
 from ostraka.data.units import LATEST
 from ostraka.data.units import named as named_people
@@ -370,7 +371,7 @@ def _file_digests(path: Path, key: bytes, *, version: int) -> Iterator[np.ndarra
     ending = path.suffix.lower()
     if path.is_dir():
         return
-    if ending in {".parquet", ".pq"}:
+    if ending in ENDINGS:
         import pyarrow as pa
         from pyarrow import parquet
 

@@ -33,6 +33,7 @@ _FARTHEST = 1e15  # public standard deviations from the public mean: a feature b
 _UNKNOWN = "\0 no text of the public rows"
 _TRIALS = 64  # rows on which the two encoders of a service must agree to the bit
 _MOST_CHECKED = 2000  # public rows on which a model is compared with its copy
+NOBODY = "{}: column {!r} (--person) is empty in some rows: every row must name its person"
 
 
 class Features(NamedTuple):
@@ -310,27 +311,16 @@ def joined(words: Iterable[str], *, same: Mapping[str, str], missing: Sequence[s
     return ["" if word.lower() in none else same.get(word, word) for word in words]
 
 
-def public_labels(
-    public: Table,
-    label: str,
-    *,
-    like: np.ndarray,
-    same: Mapping[str, str] | None = None,
-    missing: Sequence[str] = (),
+def known_labels(
+    where: str, texts: Sequence[str], *, like: np.ndarray, same: Mapping[str, str], missing: Sequence[str]
 ) -> np.ndarray | None:
-    """Return the true labels of the public rows, or None if any is missing."""
-    if label not in public.names:
+    """Public labels as the private ones are written, ``like`` them; None if any is missing."""
+    words = joined(texts, same=same, missing=missing)
+    if "" in words:
         return None
-    codes, texts = public.kinds(label)
-    texts = joined(texts, same=same or {}, missing=missing)
-    if "" in texts:
-        return None
-    if like.dtype.kind == "i" and not all(map(_is_whole, texts)):
-        raise ValueError(f"{public.path}: column {label!r} must hold whole numbers, as the private one does")
-    return np.asarray(spelled(texts, like.dtype)[codes])
-
-
-NOBODY = "{}: column {!r} (--person) is empty in some rows: every row must name its person"
+    if like.dtype.kind == "i" and not all(map(_is_whole, words)):
+        raise ValueError(f"{where} must hold whole numbers, as the private one does")
+    return spelled(words, like.dtype)
 
 
 def people(table: Table, person: str | None) -> np.ndarray | None:

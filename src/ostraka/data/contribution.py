@@ -1,6 +1,7 @@
-"""Contribution: what one row adds to an aggregate, stated once for voters, cells, generators and clients.
+"""What one row adds to an aggregate, and how a public function sees each row by itself.
 
-And how a public transformer sees each row by itself.
+:class:`Contribution` states the first once, for voters, cells, generators and clients; :func:`row_by_row`
+makes the second true bit for bit.
 """
 
 from __future__ import annotations

@@ -168,6 +168,11 @@ def remark(
     )
 
 
+def gravity(finding: Finding) -> int:
+    """The key by which findings are sorted, gravest first."""
+    return (REFUSED, DOUBT, NOTE).index(finding.weight)
+
+
 class Cells(NamedTuple):
     """One column: the different texts, how often each occurs, and the text of each row by its place."""
 
@@ -261,8 +266,7 @@ def findings(table: Table, columns: Columns, *, public: Table | None) -> list[Fi
                     private=public is None,
                 )
             )
-    order = {REFUSED: 0, DOUBT: 1, NOTE: 2}
-    return sorted(remarks, key=lambda finding: order[finding.weight])
+    return sorted(remarks, key=gravity)
 
 
 def form_findings(shape: Look, declared: Format) -> list[Finding]:

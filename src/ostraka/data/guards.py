@@ -201,7 +201,8 @@ def _digests(columns: list[np.ndarray], *, key: bytes = KEY) -> np.ndarray:
             keyed.append(column)
             continue
         texts, codes = np.unique([str(value) for value in column.tolist()], return_inverse=True)
-        keys = [hashlib.blake2b(text.encode(), key=KEY, digest_size=8).digest() for text in texts.tolist()]
+        encoded = [text.encode(errors="surrogatepass") for text in texts.tolist()]
+        keys = [hashlib.blake2b(text, key=key, digest_size=8).digest() for text in encoded]
         keyed.append(np.frombuffer(b"".join(keys), dtype=np.uint64)[codes])
     for start in range(0, len(digests), _BLOCK):
         digest = digests[start : start + _BLOCK]

@@ -12,77 +12,7 @@ CLASSES_FROM_Y = (
     "The class list was taken from the private labels and is treated as public: name the classes "
     "yourself (classes=, on the command line --classes) to avoid it."
 )
-
-
 _AT_ONCE = 1 << 20  # labels that are read at a time
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Coded:
-    """Labels of many rows as places of the different ones, in as few bytes as hold them. Private.
-
-    Wherever labels are taken, they are what ``values[codes]`` is.
-
-    Attributes
-    ----------
-    values : array of shape (n_values,)
-        The different labels, each of which some row has.
-    codes : unsigned integer array, shape (n_rows,)
-
-    Examples
-    --------
-    >>> labels = Coded(np.array(["no", "yes"]), np.array([1, 0, 1], dtype=np.uint8))
-    >>> labels, np.asarray(labels).tolist()
-    (Coded(shape=(3,)), ['yes', 'no', 'yes'])
-    """
-
-    values: np.ndarray
-    codes: np.ndarray
-
-    @classmethod
-    def joined(cls, values: np.ndarray, codes: np.ndarray) -> Self:
-        """Labels ``values[codes]``; some values may be equal, and others may not occur."""
-        counts = np.zeros(len(values), dtype=np.int64)
-        for start in range(0, len(codes), _AT_ONCE):
-            counts += np.bincount(codes[start : start + _AT_ONCE], minlength=len(values))
-        different = np.unique(values[counts > 0])
-        return cls(different, looked_up(np.searchsorted(different, values), codes))
-
-    @property
-    def dtype(self) -> Any:
-        """That of the values."""
-        return self.values.dtype
-
-    @property
-    def shape(self) -> tuple[int]:
-        """The number of rows."""
-        return (len(self.codes),)
-
-    @property
-    def ndim(self) -> int:
-        """One."""
-        return 1
-
-    def __len__(self) -> int:
-        return len(self.codes)
-
-    def __getitem__(self, rows: Any) -> np.ndarray:
-        return np.asarray(self.values[self.codes[rows]])
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        return np.array(self.values[self.codes], dtype=dtype)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(shape={self.shape})"
-
-
-def looked_up(table: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """``table[codes]`` in as few bytes as hold it."""
-    narrow = table.astype(np.min_scalar_type(int(table.max(initial=0))))
-    places = np.empty(len(codes), dtype=narrow.dtype)
-    for start in range(0, len(codes), _AT_ONCE):
-        places[start : start + _AT_ONCE] = narrow[codes[start : start + _AT_ONCE]]
-    return places
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -167,6 +97,74 @@ class Labels:
     def decode(self, codes: Any) -> np.ndarray:
         """The label of each code."""
         return np.asarray(self.classes[np.asarray(codes)])
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Coded:
+    """Labels of many rows as places of the different ones, in as few bytes as hold them. Private.
+
+    Wherever labels are taken, they are what ``values[codes]`` is.
+
+    Attributes
+    ----------
+    values : array of shape (n_values,)
+        The different labels, each of which some row has.
+    codes : unsigned integer array, shape (n_rows,)
+
+    Examples
+    --------
+    >>> labels = Coded(np.array(["no", "yes"]), np.array([1, 0, 1], dtype=np.uint8))
+    >>> labels, np.asarray(labels).tolist()
+    (Coded(shape=(3,)), ['yes', 'no', 'yes'])
+    """
+
+    values: np.ndarray
+    codes: np.ndarray
+
+    @classmethod
+    def joined(cls, values: np.ndarray, codes: np.ndarray) -> Self:
+        """Labels ``values[codes]``; some values may be equal, and others may not occur."""
+        counts = np.zeros(len(values), dtype=np.int64)
+        for start in range(0, len(codes), _AT_ONCE):
+            counts += np.bincount(codes[start : start + _AT_ONCE], minlength=len(values))
+        different = np.unique(values[counts > 0])
+        return cls(different, looked_up(np.searchsorted(different, values), codes))
+
+    @property
+    def dtype(self) -> Any:
+        """That of the values."""
+        return self.values.dtype
+
+    @property
+    def shape(self) -> tuple[int]:
+        """The number of rows."""
+        return (len(self.codes),)
+
+    @property
+    def ndim(self) -> int:
+        """One."""
+        return 1
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, rows: Any) -> np.ndarray:
+        return np.asarray(self.values[self.codes[rows]])
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return np.array(self.values[self.codes], dtype=dtype)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(shape={self.shape})"
+
+
+def looked_up(table: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """``table[codes]`` in as few bytes as hold it."""
+    narrow = table.astype(np.min_scalar_type(int(table.max(initial=0))))
+    places = np.empty(len(codes), dtype=narrow.dtype)
+    for start in range(0, len(codes), _AT_ONCE):
+        places[start : start + _AT_ONCE] = narrow[codes[start : start + _AT_ONCE]]
+    return places
 
 
 def column(y: Any, *, n_rows: int | None = None) -> np.ndarray:

@@ -1,6 +1,6 @@
-"""The one search for nearest rows: its result for a row and its points depends on no other row.
+"""The one search for nearest rows, also under small changes of images; no other row changes its result.
 
-Small changes of images which leave their class as it is: shifts, rotations, scalings, shears.
+Small changes leave the class of an image as it is: shifts, rotations, scalings, shears.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ if TYPE_CHECKING:
 
     import scipy.sparse
 
-
 _CELLS = 2**17  # distances held at a time, or those of _LEAST_ROWS rows
 _LEAST_ROWS = 64
 _NUMBERS = 2**16  # of pairs of rows at a time
 _MODERATE = 1e30  # a squared length that single precision can add to others
 _TINY = 2.0**-100  # a product that underflows changes a sum by less than this
+# Sizes: a fraction of the image's side, an angle in radians, factors, and a shear.
+_SHIFT, _ANGLE, _FACTORS, _SHEAR = 0.0875, 0.17, (1.12, 0.9), 0.15
+INVARIANCES = ("shift", "rotate", "scale", "shear")
 
 
 def nearest(
@@ -126,12 +128,6 @@ def _distances(rows: np.ndarray, points: np.ndarray, halves: np.ndarray) -> np.n
 def _squares(rows: np.ndarray) -> np.ndarray:
     """Squared lengths; only margins depend on their last bits."""
     return np.asarray(np.einsum("ij,ij->i", rows, rows))
-
-
-# Sizes: a fraction of the image's side, an angle in radians, factors, and a shear.
-_SHIFT, _ANGLE, _FACTORS, _SHEAR = 0.0875, 0.17, (1.12, 0.9), 0.15
-
-INVARIANCES = ("shift", "rotate", "scale", "shear")
 
 
 def transforms(shape: tuple[int, int], invariances: Sequence[str]) -> list[scipy.sparse.csr_array]:

@@ -1,9 +1,9 @@
-"""Schema: the public description of a table. It turns rows into codes, and codes into rows.
+"""Public descriptions of a table: the schema, which turns rows into codes and back, and data dictionaries.
 
 Each row has codes, whatever it holds: what the schema does not list has a public code, too. So no private row
 can end a fit, or change how another is read.
 
-Data dictionaries say what the documentation of a table knows of its columns: Frictionless table schemas and
+A data dictionary says what the documentation of a table knows of its columns: Frictionless table schemas and
 data packages (JSON), CSV on the Web (JSON), DDI codebooks (XML), SDMX structures (XML), and this project's
 own TOML. All of it is public.
 """
@@ -31,7 +31,6 @@ from ostraka.data.table import MISSING, cells_of, named, numbers, text_of, word
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-
 _MOST_CODES = 10_000  # of one column; tables of three columns would outgrow memory long before
 _BATCH = 2**18  # rows of a file that are in memory as values
 OTHER = "other"  # the category of values which the schema does not list
@@ -39,6 +38,8 @@ _DATE = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[T ].*)?")
 _FIELDS = ("categories", "edges", "missing", "whole", "date", "range")
 _FEW = 2  # kinds: a column with so few has no others
 _UNIQUE = 0.5  # of the rows: with more kinds than that, a column names its rows
+_WHOLE = {"integer", "int", "long", "short", "nonNegativeInteger", "positiveInteger", "year"}
+_KNOWN = "a Frictionless or CSVW description (JSON), a DDI codebook or SDMX structure (XML), or TOML"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -517,10 +518,6 @@ def _edges(values: np.ndarray, n_bins: int, *, whole: bool) -> np.ndarray:
     edges += cuts.tolist()
     every = np.unique(edges)
     return np.asarray(every[every <= last])
-
-
-_WHOLE = {"integer", "int", "long", "short", "nonNegativeInteger", "positiveInteger", "year"}
-_KNOWN = "a Frictionless or CSVW description (JSON), a DDI codebook or SDMX structure (XML), or TOML"
 
 
 class Dictionary(NamedTuple):

@@ -1,4 +1,4 @@
-"""Cells of files and frames: text, numbers, dates and missing values. Each cell is read on its own.
+"""Tables of files and data frames: how a file looks, and what its cells hold, each read on its own.
 
 How a file is read is public: by options, by the public file, by its first line, which holds the names of its
 columns. A byte that is not of the encoding, a line with another number of cells than the header, and text
@@ -26,9 +26,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from ostraka.data.parquet import ENDINGS, schema_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-
 
 MISSING = ("", "na", "n/a", "nan", "null", "none", "?")  # lower case; where a number is expected
 _SPELLINGS = (*MISSING, "NA", "N/A", "NaN", "Null", "NULL", "None", "NONE")
@@ -53,113 +54,11 @@ _MOST_TITLES = 1000  # lines above a header
 _FEW = 2  # cells of a header, of which none may be empty
 # 1.234,56: a point before three digits and a decimal comma cannot be anything but a sign of thousands
 _THOUSANDS = r"^[+-]?\d+(\.\d{3})+,\d+$"
-
-
-def is_missing(cell: Any) -> bool:
-    """Whether a cell of an array or a frame holds no value: None, NaN, NA."""
-    return cell is None or (isinstance(cell, float) and math.isnan(cell)) or type(cell).__name__ in _NO_VALUE
-
-
-def number(cell: Any) -> float:
-    """A cell as a number; NaN if it is none, is not finite, or is missing.
-
-    >>> number(" 1e3"), number(True), number("nan(1)"), number("1_000"), number(None)
-    (1000.0, 1.0, nan, nan, nan)
-    """
-    if isinstance(cell, bytes | str):
-        cell = word(cell)
-        if not _IS_NUMBER.fullmatch(cell):
-            return math.nan
-    elif is_missing(cell):
-        return math.nan
-    try:
-        value = float(cell)
-    except (TypeError, ValueError, OverflowError):
-        return math.nan
-    return value if math.isfinite(value) else math.nan
-
-
-def word(cell: Any) -> str:
-    r"""A cell as text without blanks around it, empty if it is missing; 7.0 is 7, and dates are ISO 8601.
-
-    >>> word(7.0), word(" cook "), word(None), word(b"caf\xe9")
-    ('7', 'cook', '', '')
-    """
-    if isinstance(cell, bytes):
-        cell = cell.decode(errors="replace")
-    if isinstance(cell, str):
-        return "" if _BAD in cell else cell.strip()
-    if isinstance(cell, np.datetime64):
-        cell = cell.astype("datetime64[us]").item()
-    if is_missing(cell):
-        return ""
-    if isinstance(cell, float | np.floating) and float(cell).is_integer():
-        return str(int(cell))
-    return (cell.isoformat() if isinstance(cell, dt.date) else str(cell)).strip()
-
-
-def numbers(cells: Any) -> np.ndarray:
-    """A column as float64, each cell by :func:`number`."""
-    array = cells_of(cells)
-    if array.dtype.kind in "biuf":
-        values = array.astype(np.float64)
-        return np.where(np.isfinite(values), values, np.nan)
-    return np.array([number(cell) for cell in array.tolist()], dtype=np.float64)
-
-
-def cells_of(values: Any) -> np.ndarray:
-    """A column as an array; the cells of a list keep their types, where an array would make all text."""
-    if isinstance(values, list | tuple):
-        return np.fromiter(values, dtype=object, count=len(values))
-    array = np.asarray(values)
-    return array.astype("datetime64[us]").astype(object) if array.dtype.kind == "M" else array
-
-
-def named(frame: Any) -> dict[str, np.ndarray]:
-    """The columns of a data frame of any library, or of a dict of columns, by name."""
-    if hasattr(frame, "keys") and not hasattr(frame, "columns") and not hasattr(frame, "schema"):
-        return {str(name): cells_of(frame[name]) for name in frame.keys()}  # noqa: SIM118  (any mapping)
-    import narwhals
-
-    def cells(column: Any) -> np.ndarray:
-        # one missing value makes an array of whole numbers one of floats, and gives dates another text; only
-        # numbers are the same from an array and from a list
-        plain = column.dtype.is_integer() or column.dtype.is_float() or column.dtype == narwhals.Boolean
-        return cells_of(column.to_numpy() if plain and not column.null_count() else column.to_list())
-
-    table = narwhals.from_native(frame, eager_only=True)
-    return {name: cells(table[name]) for name in table.columns}
-
-
-def of_frame(frame: Any, *, name: str, public: bool, missing: Iterable[str] = ()) -> Table:
-    """A data frame of any library, or a dict of columns, as a table of this name."""
-    import pyarrow as pa
-
-    def column(cells: np.ndarray) -> Any:
-        try:
-            return pa.array(cells.tolist())
-        except pa.ArrowException:  # of several types
-            return pa.array([word(cell) for cell in cells.tolist()])
-
-    arrow = pa.table({str(column_name): column(cells) for column_name, cells in named(frame).items()})
-    if not arrow.num_rows:
-        raise ValueError(f"{name} has no rows")
-    none = (*MISSING, *(text.strip().lower() for text in missing))
-    return Table(Path(name), arrow, np.arange(1, arrow.num_rows + 1), none, public=public)
-
-
-def text_of(column: Any) -> Any:
-    """An Arrow column of text; a cell that is not UTF-8 holds a mark that stands for no value."""
-    import pyarrow as pa
-
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    try:
-        column.validate(full=True)
-    except pa.ArrowInvalid:
-        cells = column.cast(pa.large_binary()).to_pylist()
-        return pa.array([None if cell is None else cell.decode(errors="replace") for cell in cells])
-    return column
+_LOOKED, _LOOKED_LINES = 1 << 18, 400  # of a file: bytes, and lines
+_TITLES = 50  # lines that may stand above a header
+_ALIKE = 0.9  # share of lines with the usual number of cells
+_COMMA = re.compile(r"[+-]?\d+(\.\d{3})*,\d+", re.ASCII)
+_POINT = re.compile(r"[+-]?\d+\.\d+", re.ASCII)
 
 
 class Format(NamedTuple):
@@ -211,7 +110,104 @@ class Format(NamedTuple):
 
 
 UNDECLARED = Format()
+
+
 _USUAL = Format(",", "utf8", ".")
+
+
+def read(
+    path: Path,
+    *,
+    public: bool,
+    form: Format = UNDECLARED,
+    like: Table | None = None,
+    numbers: Iterable[str] = (),
+    missing: Iterable[str] = (),
+) -> Table:
+    """Read a CSV file (also compressed, as ``.csv.gz``), a Parquet file or an Excel sheet, by its name.
+
+    Parameters
+    ----------
+    path : Path
+    public : bool
+        Whether its rows may decide how it is read, and a message may name one. Of a private file only the
+        first line does, which names its columns.
+    form : Format
+        What is declared.
+    like : Table, optional
+        A public one that decides what is not declared.
+    numbers : iterable of str
+        Columns of a CSV file to read as numbers at once, if all their cells are.
+    missing : iterable of str
+        What stands for no number, beside :data:`MISSING`.
+
+    Raises
+    ------
+    ValueError
+        The file is empty, has no rows, no header, repeated names, or is not what its name says; a public file
+        has a line with another number of cells than the header.
+    OSError
+        It is not there or not readable.
+    """
+    with path.open("rb") as file:
+        if not file.read(1):
+            raise ValueError(f"{path} is empty: it needs a header line with column names, and rows")
+    note = ""
+    none = (*MISSING, *(text.strip().lower() for text in missing))
+    if path.suffix.lower() in ENDINGS:
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        schema_of([path])  # refuses two columns of one name, of which read_table would lose one
+        try:
+            frame = parquet.read_table(path)
+        except (pa.ArrowException, OSError):
+            raise ValueError(f"{path} cannot be read as Parquet: is it complete?") from None
+    elif path.suffix.lower() in EXCEL:
+        # a sheet as text; the first row below its title lines holds the column names
+        import pyarrow as pa
+
+        sheet_names = sheets(path)
+        if form.checked().sheet is not None and form.sheet not in sheet_names:
+            raise ValueError(f"{path} has no sheet {form.sheet!r} (--sheet); it has {', '.join(sheet_names)}")
+        header, *rows = sheet_rows(path, form.sheet or sheet_names[0])[form.skip or 0 :] or [[]]
+        names = _heads(header)
+        check_header(path, names)
+        rows = [row for row in rows if any(cell is not None for cell in row)]
+        frame = pa.table(
+            {
+                name: pa.array([row[place] if place < len(row) else None for row in rows], pa.string())
+                for place, name in enumerate(names)
+            }
+        )
+    else:
+        form, names = text_form(path, form, like=None if like is None else like.form, public=public)
+        frame = _csv(path, form, names, public=public, numbers=numbers, missing={*_SPELLINGS, *missing})
+        note = form.said
+    if not frame.num_rows:
+        raise ValueError(f"{path} has column names but no rows")
+    form = form._replace(
+        delimiter=form.delimiter or ",", encoding=form.encoding or "utf8", decimal=form.decimal or "."
+    )
+    notes = (f"{path} {note}",) if note else ()
+    return Table(path, frame, np.arange(1, frame.num_rows + 1), none, notes, form, public)
+
+
+def of_frame(frame: Any, *, name: str, public: bool, missing: Iterable[str] = ()) -> Table:
+    """A data frame of any library, or a dict of columns, as a table of this name."""
+    import pyarrow as pa
+
+    def column(cells: np.ndarray) -> Any:
+        try:
+            return pa.array(cells.tolist())
+        except pa.ArrowException:  # of several types
+            return pa.array([word(cell) for cell in cells.tolist()])
+
+    arrow = pa.table({str(column_name): column(cells) for column_name, cells in named(frame).items()})
+    if not arrow.num_rows:
+        raise ValueError(f"{name} has no rows")
+    none = (*MISSING, *(text.strip().lower() for text in missing))
+    return Table(Path(name), arrow, np.arange(1, arrow.num_rows + 1), none, public=public)
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -423,100 +419,13 @@ def _kinds(column: Any, read: Callable[[Any], list[str]]) -> tuple[np.ndarray, l
     return codes, texts
 
 
-def read_arrays(path: Path, *, how: str, only: Container[str] | None = None) -> dict[str, np.ndarray]:
-    """The arrays of an ``.npz`` file by name, or those named in ``only``; ``how`` says how to write one.
+def _days(stamps: Any) -> np.ndarray:
+    import pyarrow as pa
 
-    Raises
-    ------
-    ValueError
-        It is not such a file, or holds pickled objects, which are not opened.
-    """
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files if only is None or name in only}
-    except (ValueError, zipfile.BadZipFile, EOFError, AttributeError, TypeError):
-        pass  # its message may quote what is in the file
-    raise ValueError(f"{path} cannot be read as .npz with plain arrays: write it by {how}")
-
-
-def read(
-    path: Path,
-    *,
-    public: bool,
-    form: Format = UNDECLARED,
-    like: Table | None = None,
-    numbers: Iterable[str] = (),
-    missing: Iterable[str] = (),
-) -> Table:
-    """Read a CSV file (also compressed, as ``.csv.gz``), a Parquet file or an Excel sheet, by its name.
-
-    Parameters
-    ----------
-    path : Path
-    public : bool
-        Whether its rows may decide how it is read, and a message may name one. Of a private file only the
-        first line does, which names its columns.
-    form : Format
-        What is declared.
-    like : Table, optional
-        A public one that decides what is not declared.
-    numbers : iterable of str
-        Columns of a CSV file to read as numbers at once, if all their cells are.
-    missing : iterable of str
-        What stands for no number, beside :data:`MISSING`.
-
-    Raises
-    ------
-    ValueError
-        The file is empty, has no rows, no header, repeated names, or is not what its name says; a public file
-        has a line with another number of cells than the header.
-    OSError
-        It is not there or not readable.
-    """
-    with path.open("rb") as file:
-        if not file.read(1):
-            raise ValueError(f"{path} is empty: it needs a header line with column names, and rows")
-    note = ""
-    none = (*MISSING, *(text.strip().lower() for text in missing))
-    if path.suffix.lower() in {".parquet", ".pq"}:
-        import pyarrow as pa
-        from pyarrow import parquet
-
-        from ostraka.data.parquet import schema_of
-
-        schema_of([path])  # refuses two columns of one name, of which read_table would lose one
-        try:
-            frame = parquet.read_table(path)
-        except (pa.ArrowException, OSError):
-            raise ValueError(f"{path} cannot be read as Parquet: is it complete?") from None
-    elif path.suffix.lower() in EXCEL:
-        # a sheet as text; the first row below its title lines holds the column names
-        import pyarrow as pa
-
-        sheet_names = sheets(path)
-        if form.checked().sheet is not None and form.sheet not in sheet_names:
-            raise ValueError(f"{path} has no sheet {form.sheet!r} (--sheet); it has {', '.join(sheet_names)}")
-        header, *rows = sheet_rows(path, form.sheet or sheet_names[0])[form.skip or 0 :] or [[]]
-        names = _heads(header)
-        check_header(path, names)
-        rows = [row for row in rows if any(cell is not None for cell in row)]
-        frame = pa.table(
-            {
-                name: pa.array([row[place] if place < len(row) else None for row in rows], pa.string())
-                for place, name in enumerate(names)
-            }
-        )
-    else:
-        form, names = text_form(path, form, like=None if like is None else like.form, public=public)
-        frame = _csv(path, form, names, public=public, numbers=numbers, missing={*_SPELLINGS, *missing})
-        note = form.said
-    if not frame.num_rows:
-        raise ValueError(f"{path} has column names but no rows")
-    form = form._replace(
-        delimiter=form.delimiter or ",", encoding=form.encoding or "utf8", decimal=form.decimal or "."
-    )
-    notes = (f"{path} {note}",) if note else ()
-    return Table(path, frame, np.arange(1, frame.num_rows + 1), none, notes, form, public)
+    seconds = stamps.cast(pa.int64()).cast(pa.float64())
+    if isinstance(seconds, pa.ChunkedArray):
+        seconds = seconds.combine_chunks()
+    return np.array(seconds.to_numpy(zero_copy_only=False)) / _DAY
 
 
 def text_form(path: Path, form: Format, *, like: Format | None, public: bool) -> tuple[Format, list[str]]:
@@ -557,17 +466,6 @@ def spans(path: Path, *, size: int) -> list[tuple[int, int]]:
                 pass
             ends.append(file.tell() - len(block) + block.index(b"\n") + 1 if block else length)
     return list(itertools.pairwise(ends))
-
-
-class _Span(NamedTuple):
-    """The bytes of a file from its place up to an end."""
-
-    file: Any
-    stop: int
-
-    def read(self, size: int) -> bytes:
-        data: bytes = self.file.read(min(size, max(0, self.stop - self.file.tell())))
-        return data
 
 
 def rows_of_span(
@@ -634,6 +532,17 @@ def _csv(
                 return pa.table({name: pa.array([], pa.string()) for name in names})
             raise ValueError(f"{path} cannot be read as CSV: is it text with a header line?")
         quick = set()  # some cell is no number that Arrow knows
+
+
+class _Span(NamedTuple):
+    """The bytes of a file from its place up to an end."""
+
+    file: Any
+    stop: int
+
+    def read(self, size: int) -> bytes:
+        data: bytes = self.file.read(min(size, max(0, self.stop - self.file.tell())))
+        return data
 
 
 class _Lines(io.RawIOBase):
@@ -828,85 +737,20 @@ def _no_workbook(path: Path) -> ValueError:
     return ValueError(f"{path} cannot be read as Excel: is it complete, and is that its format?")
 
 
-def _days(stamps: Any) -> np.ndarray:
-    import pyarrow as pa
+def read_arrays(path: Path, *, how: str, only: Container[str] | None = None) -> dict[str, np.ndarray]:
+    """The arrays of an ``.npz`` file by name, or those named in ``only``; ``how`` says how to write one.
 
-    seconds = stamps.cast(pa.int64()).cast(pa.float64())
-    if isinstance(seconds, pa.ChunkedArray):
-        seconds = seconds.combine_chunks()
-    return np.array(seconds.to_numpy(zero_copy_only=False)) / _DAY
-
-
-def rows(X: Any, estimator: Any, *, single: bool = False) -> Any:
-    """Check the rows. CSR matrices and data frames keep their type.
-
-    ``single``: numbers as float32, for a torch network; a sparse matrix stays sparse until it is trained on.
+    Raises
+    ------
+    ValueError
+        It is not such a file, or holds pickled objects, which are not opened.
     """
-    from scipy.sparse import issparse
-    from sklearn.utils import get_tags
-
-    X = X.tocsr() if issparse(X) else X if hasattr(X, "iloc") else np.asarray(X)
-    if len(X.shape) < 2 or not X.shape[0]:
-        raise ValueError(f"X must have shape (n_rows, n_features) with one row or more, got {X.shape}")
-    values = X.data if issparse(X) else X
-    floats = isinstance(values, np.ndarray) and values.dtype.kind == "f"
-    if floats and not np.isfinite(values).all() and not get_tags(estimator).input_tags.allow_nan:
-        raise ValueError(f"X of shape {X.shape} must be finite: drop or fill the rows with NaN or infinity")
-    if not single:
-        return X
     try:
-        with np.errstate(over="ignore"):  # a value that is too large makes its teacher fail
-            return X.astype(np.float32) if issparse(X) else np.asarray(X, dtype=np.float32)
-    except (TypeError, ValueError):  # its text would quote a value
-        pass
-    raise ValueError("X must hold numbers only, for a torch network: encode its text first")
-
-
-def selected(X: Any, rows: np.ndarray) -> Any:
-    """Some rows of an array, a CSR matrix or a data frame."""
-    if isinstance(X, np.ndarray):
-        return X.take(rows, axis=0)  # the same as X[rows], several times as fast
-    from sklearn.utils import _safe_indexing
-
-    return _safe_indexing(X, rows)
-
-
-def feature_table(features: Any, name: str, *, clip: bool = False) -> np.ndarray:
-    """Check features, and return them as finite float32 numbers; ``clip``: larger ones count as the ends."""
-    from scipy.sparse import issparse
-
-    if issparse(features):
-        raise ValueError(
-            f"{name} must have dense features, got a sparse matrix: end the transformer with TruncatedSVD, "
-            "fitted on public rows, or call toarray()"
-        )
-    table = None
-    try:
-        with np.errstate(over="ignore"):
-            table = np.ascontiguousarray(features, dtype=np.float32)
-    except (TypeError, ValueError):  # its text would quote a value
-        table = None
-    if table is None:
-        raise ValueError(f"{name} must have numbers as features: give a transformer that makes them")
-    if table.ndim != 2 or not table.size:
-        raise ValueError(
-            f"{name} must have shape (n_rows, n_features), with one row or more, got {table.shape}"
-        )
-    if clip and np.isinf(table).any():
-        wide, end = np.asarray(features, dtype=np.float64), np.finfo(np.float32).max
-        table = np.where(np.isfinite(wide), np.clip(wide, -end, end), np.nan).astype(np.float32)
-    if not np.isfinite(table).all():
-        raise ValueError(
-            f"{name} of shape {table.shape} must be finite and below 3e38: drop or fill the rows"
-        )
-    return table
-
-
-_LOOKED, _LOOKED_LINES = 1 << 18, 400  # of a file: bytes, and lines
-_TITLES = 50  # lines that may stand above a header
-_ALIKE = 0.9  # share of lines with the usual number of cells
-_COMMA = re.compile(r"[+-]?\d+(\.\d{3})*,\d+", re.ASCII)
-_POINT = re.compile(r"[+-]?\d+\.\d+", re.ASCII)
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files if only is None or name in only}
+    except (ValueError, zipfile.BadZipFile, EOFError, AttributeError, TypeError):
+        pass  # its message may quote what is in the file
+    raise ValueError(f"{path} cannot be read as .npz with plain arrays: write it by {how}")
 
 
 class Look(NamedTuple):
@@ -1017,3 +861,158 @@ def _of_workbook(path: Path, declared: Format) -> Look:
                 break
     titles = titles if declared.skip is None else declared.skip
     return Look(usual._replace(skip=titles, sheet=sheet), usual, False, tuple(sheet_names), names)
+
+
+def is_missing(cell: Any) -> bool:
+    """Whether a cell of an array or a frame holds no value: None, NaN, NA."""
+    return cell is None or (isinstance(cell, float) and math.isnan(cell)) or type(cell).__name__ in _NO_VALUE
+
+
+def number(cell: Any) -> float:
+    """A cell as a number; NaN if it is none, is not finite, or is missing.
+
+    >>> number(" 1e3"), number(True), number("nan(1)"), number("1_000"), number(None)
+    (1000.0, 1.0, nan, nan, nan)
+    """
+    if isinstance(cell, bytes | str):
+        cell = word(cell)
+        if not _IS_NUMBER.fullmatch(cell):
+            return math.nan
+    elif is_missing(cell):
+        return math.nan
+    try:
+        value = float(cell)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+    return value if math.isfinite(value) else math.nan
+
+
+def word(cell: Any) -> str:
+    r"""A cell as text without blanks around it, empty if it is missing; 7.0 is 7, and dates are ISO 8601.
+
+    >>> word(7.0), word(" cook "), word(None), word(b"caf\xe9")
+    ('7', 'cook', '', '')
+    """
+    if isinstance(cell, bytes):
+        cell = cell.decode(errors="replace")
+    if isinstance(cell, str):
+        return "" if _BAD in cell else cell.strip()
+    if isinstance(cell, np.datetime64):
+        cell = cell.astype("datetime64[us]").item()
+    if is_missing(cell):
+        return ""
+    if isinstance(cell, float | np.floating) and float(cell).is_integer():
+        return str(int(cell))
+    return (cell.isoformat() if isinstance(cell, dt.date) else str(cell)).strip()
+
+
+def numbers(cells: Any) -> np.ndarray:
+    """A column as float64, each cell by :func:`number`."""
+    array = cells_of(cells)
+    if array.dtype.kind in "biuf":
+        values = array.astype(np.float64)
+        return np.where(np.isfinite(values), values, np.nan)
+    return np.array([number(cell) for cell in array.tolist()], dtype=np.float64)
+
+
+def cells_of(values: Any) -> np.ndarray:
+    """A column as an array; the cells of a list keep their types, where an array would make all text."""
+    if isinstance(values, list | tuple):
+        return np.fromiter(values, dtype=object, count=len(values))
+    array = np.asarray(values)
+    return array.astype("datetime64[us]").astype(object) if array.dtype.kind == "M" else array
+
+
+def named(frame: Any) -> dict[str, np.ndarray]:
+    """The columns of a data frame of any library, or of a dict of columns, by name."""
+    if hasattr(frame, "keys") and not hasattr(frame, "columns") and not hasattr(frame, "schema"):
+        return {str(name): cells_of(frame[name]) for name in frame.keys()}  # noqa: SIM118  (any mapping)
+    import narwhals
+
+    def cells(column: Any) -> np.ndarray:
+        # one missing value makes an array of whole numbers one of floats, and gives dates another text; only
+        # numbers are the same from an array and from a list
+        plain = column.dtype.is_integer() or column.dtype.is_float() or column.dtype == narwhals.Boolean
+        return cells_of(column.to_numpy() if plain and not column.null_count() else column.to_list())
+
+    table = narwhals.from_native(frame, eager_only=True)
+    return {name: cells(table[name]) for name in table.columns}
+
+
+def text_of(column: Any) -> Any:
+    """An Arrow column of text; a cell that is not UTF-8 holds a mark that stands for no value."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        cells = column.cast(pa.large_binary()).to_pylist()
+        return pa.array([None if cell is None else cell.decode(errors="replace") for cell in cells])
+    return column
+
+
+def rows(X: Any, estimator: Any, *, single: bool = False) -> Any:
+    """Check the rows. CSR matrices and data frames keep their type.
+
+    ``single``: numbers as float32, for a torch network; a sparse matrix stays sparse until it is trained on.
+    """
+    from scipy.sparse import issparse
+    from sklearn.utils import get_tags
+
+    X = X.tocsr() if issparse(X) else X if hasattr(X, "iloc") else np.asarray(X)
+    if len(X.shape) < 2 or not X.shape[0]:
+        raise ValueError(f"X must have shape (n_rows, n_features) with one row or more, got {X.shape}")
+    values = X.data if issparse(X) else X
+    floats = isinstance(values, np.ndarray) and values.dtype.kind == "f"
+    if floats and not np.isfinite(values).all() and not get_tags(estimator).input_tags.allow_nan:
+        raise ValueError(f"X of shape {X.shape} must be finite: drop or fill the rows with NaN or infinity")
+    if not single:
+        return X
+    try:
+        with np.errstate(over="ignore"):  # a value that is too large makes its teacher fail
+            return X.astype(np.float32) if issparse(X) else np.asarray(X, dtype=np.float32)
+    except (TypeError, ValueError):  # its text would quote a value
+        pass
+    raise ValueError("X must hold numbers only, for a torch network: encode its text first")
+
+
+def selected(X: Any, rows: np.ndarray) -> Any:
+    """Some rows of an array, a CSR matrix or a data frame."""
+    if isinstance(X, np.ndarray):
+        return X.take(rows, axis=0)  # the same as X[rows], several times as fast
+    from sklearn.utils import _safe_indexing
+
+    return _safe_indexing(X, rows)
+
+
+def feature_table(features: Any, name: str, *, clip: bool = False) -> np.ndarray:
+    """Check features, and return them as finite float32 numbers; ``clip``: larger ones count as the ends."""
+    from scipy.sparse import issparse
+
+    if issparse(features):
+        raise ValueError(
+            f"{name} must have dense features, got a sparse matrix: end the transformer with TruncatedSVD, "
+            "fitted on public rows, or call toarray()"
+        )
+    table = None
+    try:
+        with np.errstate(over="ignore"):
+            table = np.ascontiguousarray(features, dtype=np.float32)
+    except (TypeError, ValueError):  # its text would quote a value
+        table = None
+    if table is None:
+        raise ValueError(f"{name} must have numbers as features: give a transformer that makes them")
+    if table.ndim != 2 or not table.size:
+        raise ValueError(
+            f"{name} must have shape (n_rows, n_features), with one row or more, got {table.shape}"
+        )
+    if clip and np.isinf(table).any():
+        wide, end = np.asarray(features, dtype=np.float64), np.finfo(np.float32).max
+        table = np.where(np.isfinite(wide), np.clip(wide, -end, end), np.nan).astype(np.float32)
+    if not np.isfinite(table).all():
+        raise ValueError(
+            f"{name} of shape {table.shape} must be finite and below 3e38: drop or fill the rows"
+        )
+    return table

@@ -16,12 +16,10 @@ import numpy as np
 
 from ostraka.data import columns as encoding
 from ostraka.data.findings import (
-    DOUBT,
-    NOTE,
-    REFUSED,
     Cells,
     findings,
     form_findings,
+    gravity,
     label_findings,
     require_settled,
     target_findings,
@@ -152,21 +150,6 @@ class Columns:
         return "--label" if self.bounds is None else "--target"
 
 
-class Shape(NamedTuple):
-    """Public facts about a task, for printing."""
-
-    name: str
-    n_rows: int
-    n_features: int
-    n_public: int
-    unit: str
-    n_units: int
-    classes_declared: bool
-    bounds: tuple[float, float] | None
-    said: tuple[str, ...]
-    not_protected: tuple[str, ...]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
 class Task:
     """Arrays to learn from. Its repr shows no values.
@@ -268,6 +251,21 @@ class Task:
         return len(Labels.of(self.y_private, self.classes).classes)
 
 
+class Shape(NamedTuple):
+    """Public facts about a task, for printing."""
+
+    name: str
+    n_rows: int
+    n_features: int
+    n_public: int
+    unit: str
+    n_units: int
+    classes_declared: bool
+    bounds: tuple[float, float] | None
+    said: tuple[str, ...]
+    not_protected: tuple[str, ...]
+
+
 def digits(*, seed: int) -> Task:
     """Return scikit-learn's digits: 1,150 as private rows, 450 as public ones, 197 to measure accuracy."""
     from sklearn.datasets import load_digits
@@ -288,26 +286,6 @@ def digits(*, seed: int) -> Task:
         columns=tuple(f"pixel_{row}_{column}" for row in range(8) for column in range(8)),
         image_shape=(8, 8),
     )
-
-
-def require_public(private: Path, public: Path | None, holdout: float | None) -> None:
-    """Refuse a command that names no public rows, or two kinds.
-
-    Raises
-    ------
-    ValueError
-        Neither a public table nor a share to hold out was given, or both, or no share.
-    """
-    if public is not None and holdout is not None:
-        raise ValueError("--public and --holdout exclude each other: public rows come from one place")
-    if public is None and holdout is None:
-        raise ValueError(
-            "the teachers need public rows to answer questions about, and none were named. Type --public "
-            "FILE for unlabelled rows that may be known to anybody, or --holdout 0.2 to give up the privacy "
-            f"of a fifth of {private}"
-        )
-    if holdout is not None and not 0 < holdout < 1:
-        raise ValueError(f"--holdout must be > 0 and < 1, got {holdout!r}")
 
 
 def tables(
@@ -371,6 +349,219 @@ def tables(
     )
 
 
+def labelled(
+    private: Path, known: Path | None, *, columns: Columns, holdout: float | None, seed: int
+) -> Task:
+    """A table whose features are public and whose labels are private, and rows to measure accuracy with.
+
+    Parameters
+    ----------
+    private : Path
+    known : Path, optional
+        Rows whose labels may be known.
+    columns : Columns
+    holdout : float in (0, 1), optional
+        Instead: the share of rows whose labels are given up.
+    seed : int
+
+    Raises
+    ------
+    ValueError
+        The tables cannot be used: the message says what, where, and what to type.
+    """
+    if private.suffix.lower() == ".npz":
+        arrays = _arrays(private, columns, private=True)
+        others: Rows | None = None
+        if holdout is not None:
+            chosen = _held_out(arrays.X.shape[0], None, share=holdout, seed=seed)
+            arrays, others = arrays.part(~chosen), arrays.part(chosen)
+        elif known is not None:
+            others = _arrays(known, columns, private=False)
+            if others.labels is None:
+                raise ValueError(f"{known} has no array {columns.label!r}: no accuracy can be measured")
+        _checked(private, arrays.name, arrays.X, private=False)  # features are public
+        X_test, X, step = _dense(arrays if others is None else others, arrays)
+        labels, strange, doubts = _of_array(arrays, columns)
+        y = None if others is None else _known_of_array(others, columns, like=labels)
+        if others is not None and y is None:
+            raise ValueError(
+                f"{others.path}: some rows have no label in array {columns.label!r}, and so no accuracy can "
+                "be measured: leave such rows out, or leave out --public"
+            )
+        return Task(
+            **_facts(private, columns, labels, strange, doubts),
+            X_private=X,
+            groups=None,
+            X_public=X,
+            public_rows=np.arange(len(X)),
+            X_test=None if others is None else X_test,
+            y_test=y,
+            encoder=step,
+            columns=tuple(f"{arrays.name}_{place}" for place in range(arrays.X.shape[1])),
+            not_protected=(LABELS_HELD_OUT,) if holdout is not None else (),
+            said=_unknown_classes(y, labels, columns, where=known),
+            array=arrays.name,
+            image_shape=arrays.image_shape,
+            of_labels=True,
+        )
+    if private.is_dir():
+        raise ValueError(f"{private} is a folder: type one file")
+    table = read(private, public=False, form=columns.form, missing=columns.missing)
+    names = _features(table, columns)
+    table, n_unlabelled = _labelled(table, columns)
+    remarks = _found(table, columns, questions=None)
+    if not columns.rows_are_people:
+        # in words for labels: who owns several of them pays for each
+        remarks = [
+            replace(
+                remark,
+                text=f"column {remark.column!r} looks like an identifier that repeats: epsilon is for one "
+                "label, and whoever owns several pays it for each. Keep one row of each person, or "
+                "accept that by --rows-are-people",
+                options=("--rows-are-people",),
+            )
+            if remark.kind == "unit"
+            else remark
+            for remark in remarks
+        ]
+    require_settled(remarks)
+    measured = None
+    if holdout is not None:
+        chosen = _held_out(len(table), None, share=holdout, seed=seed)
+        table, measured = table.split(chosen)
+    elif known is not None:
+        measured = read(known, public=True, form=public_form(known, columns.form), missing=columns.missing)
+    rows = replace(table, public=True)
+    labels, strange, y = _learned(table, measured, columns)
+    if measured is not None and y is None:
+        raise ValueError(
+            f"{measured.path}: some rows have no label in column {columns.label!r}, and so no accuracy can "
+            "be measured: leave such rows out, or leave out --public"
+        )
+    unknown = _unknown_classes(y, labels, columns, where=known)
+    features, type_notes = encoding.understood(rows, names, as_text=columns.as_text, fill=columns.fill)
+    encoder = encoding.encoder(rows, features)
+    X = encoding.matrix(rows, features, encoder)
+    return Task(
+        **_facts(private, columns, labels, strange, remarks),
+        X_private=X,
+        groups=None,
+        X_public=X,
+        public_rows=table.numbering - 1,
+        X_test=None if measured is None else encoding.matrix(measured, features, encoder),
+        y_test=y,
+        encoder=encoder,
+        columns=names,
+        not_protected=((LABELS_HELD_OUT,) if holdout is not None else ())
+        + ((UNLABELLED,) if n_unlabelled else ()),
+        said=tuple(dict.fromkeys((*table.said, *unknown, *type_notes))),
+        shown=encoding.Shown.of(rows, features),
+        of_labels=True,
+    )
+
+
+def of_tables(
+    table: Table,
+    questions: Table | None,
+    *,
+    columns: Columns,
+    holdout: float | None,
+    seed: int,
+    texts: bool = False,
+    store: Store | None = None,
+) -> Task:
+    """A private table and a public one as arrays; without one, rows are held out.
+
+    Of rows that stay in a ``store``, ``table`` has labels and people. A caller who keeps no other reference
+    to ``table`` needs memory for little more than the arrays.
+
+    Raises
+    ------
+    ValueError
+        As for :func:`tables`.
+    """
+    private, public = table.path, None if questions is None else questions.path
+    if columns.bounds is not None and private.is_dir():
+        raise ValueError(f"the rows of {private} stay in their files: --target is for one file")
+    names = _features(table, columns)
+    table, n_unlabelled = _labelled(table, columns)
+    remarks = _found(table, columns, questions=questions, store=store)
+    require_settled(remarks)
+    if questions is None:
+        owners = encoding.people(table, columns.person)
+        table, questions = table.split(_held_out(len(table), owners, share=holdout or 0.0, seed=seed))
+        questions = replace(questions, public=True)
+    labels, strange, y = _learned(table, questions, columns, coded=store is not None)
+    facts = _facts(private, columns, labels, strange, remarks)
+    unknown = _unknown_classes(y, labels, columns, where=public)
+    test = _tested(len(questions), labelled=y is not None, seed=seed)
+    features, type_notes = encoding.understood(questions, names, as_text=columns.as_text, fill=columns.fill)
+    encoder = encoding.encoder(questions.split(test)[0], features)
+    X = encoding.matrix(questions, features, encoder)
+    groups = store.people[0] if store is not None and store.people else encoding.people(table, columns.person)
+    notes = (*table.said, *questions.said, *unknown, *type_notes)
+    shown = (_written(table, names), _written(questions.split(~test)[1], names)) if texts else None
+    held_table = [table]
+    del table  # so that its memory is free again while it is transformed
+    X_private: Any
+    if store is not None:
+        X_private = store.rows(features, encoder, n_features=X.shape[1])
+    else:
+        X_private = encoding.matrix(held_table.pop(), features, encoder, unread=facts["unread"])
+    return Task(
+        **facts,
+        X_private=X_private,
+        groups=groups,
+        X_public=X[~test],
+        public_rows=questions.numbering[~test] - 1,
+        X_test=X[test] if test.any() else None,
+        y_test=y[test] if y is not None and test.any() else None,
+        encoder=encoder,
+        columns=names,
+        not_protected=((HELD_OUT,) if public is None else ()) + ((UNLABELLED,) if n_unlabelled else ()),
+        said=tuple(dict.fromkeys(notes)),
+        shown=encoding.Shown.of(questions.split(test)[0], features),
+        texts=shown,
+    )
+
+
+def require_public(private: Path, public: Path | None, holdout: float | None) -> None:
+    """Refuse a command that names no public rows, or two kinds.
+
+    Raises
+    ------
+    ValueError
+        Neither a public table nor a share to hold out was given, or both, or no share.
+    """
+    if public is not None and holdout is not None:
+        raise ValueError("--public and --holdout exclude each other: public rows come from one place")
+    if public is None and holdout is None:
+        raise ValueError(
+            "the teachers need public rows to answer questions about, and none were named. Type --public "
+            "FILE for unlabelled rows that may be known to anybody, or --holdout 0.2 to give up the privacy "
+            f"of a fifth of {private}"
+        )
+    if holdout is not None and not 0 < holdout < 1:
+        raise ValueError(f"--holdout must be > 0 and < 1, got {holdout!r}")
+
+
+def public_form(path: Path, declared: Format) -> Format:
+    """How a public file is read: as declared, but for the lines above its header, and with its own sheet.
+
+    A declared code page is the private file's where the public one is UTF-8: no text is both by accident.
+    """
+    if path.suffix.lower() in ENDINGS:
+        return declared
+    sheet = declared.sheet
+    if sheet is not None and (path.suffix.lower() not in EXCEL or sheet not in sheets(path)):
+        sheet = None
+    encoding = declared.encoding
+    if encoding is not None and path.suffix.lower() not in EXCEL and is_utf8(path):
+        encoding = None
+    form = declared._replace(sheet=sheet, encoding=encoding)
+    return form._replace(skip=titles_of(path, form))
+
+
 def n_rows_of(path: Path, form: Format) -> int | None:
     """The number of rows, before one is read: as Parquet files state it, or of the lines of a text; or None.
 
@@ -385,11 +576,9 @@ def n_rows_of(path: Path, form: Format) -> int | None:
         except (ValueError, OSError):
             return None  # who reads it says what is wrong with it
         return last.first + last.n_rows
+    if _is_utf16(path, form):
+        return None
     with opened(path) as file:
-        code = form.encoding or mark_of(file.read(4)) or ""
-        if code.lower().startswith(("utf-16", "utf_16", "utf16", "utf-32", "utf_32", "utf32")):
-            return None
-        file.seek(0)
         lines = (bool(line.strip()) for line in file)
         return max(0, sum(itertools.islice(lines, form.skip or 0, None)) - 1)
 
@@ -400,11 +589,7 @@ def _is_large(path: Path, columns: Columns) -> bool:
     if columns.bounds is not None or columns.drop_unlabelled or ending in {*EXCEL, ".gz"}:
         return False
     if ending not in ENDINGS:
-        with path.open("rb") as file:
-            code = columns.form.encoding or mark_of(file.read(4)) or ""
-        return path.stat().st_size > _MOST_BYTES and not code.lower().startswith(
-            ("utf-16", "utf_16", "utf16")
-        )
+        return path.stat().st_size > _MOST_BYTES and not _is_utf16(path, columns.form)
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -413,6 +598,13 @@ def _is_large(path: Path, columns: Columns) -> bool:
     except (pa.ArrowException, OSError):
         return False  # who reads it says what is wrong with it
     return bool(facts.num_rows * facts.num_columns > _MOST_CELLS)
+
+
+def _is_utf16(path: Path, form: Format) -> bool:
+    """Whether lines of a text do not end with one byte: by its declared encoding, else by its first bytes."""
+    with opened(path) as file:
+        code = form.encoding or mark_of(file.read(4)) or ""
+    return code.lower().replace("_", "-").startswith(("utf-16", "utf16"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
@@ -538,175 +730,11 @@ class Store:
         return Table(self.path, frame, rows, self.missing, form=self.form)
 
 
-def of_tables(
-    table: Table,
-    questions: Table | None,
-    *,
-    columns: Columns,
-    holdout: float | None,
-    seed: int,
-    texts: bool = False,
-    store: Store | None = None,
-) -> Task:
-    """A private table and a public one as arrays; without one, rows are held out.
-
-    Of rows that stay in a ``store``, ``table`` has labels and people. A caller who keeps no other reference
-    to ``table`` needs memory for little more than the arrays.
-
-    Raises
-    ------
-    ValueError
-        As for :func:`tables`.
-    """
-    private, public = table.path, None if questions is None else questions.path
-    if columns.bounds is not None and private.is_dir():
-        raise ValueError(f"the rows of {private} stay in their files: --target is for one file")
-    names = _features(table, columns)
-    table, n_unlabelled = _labelled(table, columns)
-    remarks = _found(table, columns, questions=questions, store=store)
-    require_settled(remarks)
-    if questions is None:
-        owners = encoding.people(table, columns.person)
-        table, questions = table.split(_held_out(len(table), owners, share=holdout or 0.0, seed=seed))
-        questions = replace(questions, public=True)
-    labels, strange, y = _learned(table, questions, columns, coded=store is not None)
-    facts = _facts(private, columns, labels, strange, remarks)
-    unknown = _unknown_classes(y, labels, columns, where=public)
-    test = _tested(len(questions), labelled=y is not None, seed=seed)
-    features, type_notes = encoding.understood(questions, names, as_text=columns.as_text, fill=columns.fill)
-    encoder = encoding.encoder(questions.split(test)[0], features)
-    X = encoding.matrix(questions, features, encoder)
-    groups = store.people[0] if store is not None and store.people else encoding.people(table, columns.person)
-    notes = (*table.said, *questions.said, *unknown, *type_notes)
-    shown = (_written(table, names), _written(questions.split(~test)[1], names)) if texts else None
-    held_table = [table]
-    del table  # so that its memory is free again while it is transformed
-    X_private: Any
-    if store is not None:
-        X_private = store.rows(features, encoder, n_features=X.shape[1])
-    else:
-        X_private = encoding.matrix(held_table.pop(), features, encoder, unread=facts["unread"])
-    return Task(
-        **facts,
-        X_private=X_private,
-        groups=groups,
-        X_public=X[~test],
-        public_rows=questions.numbering[~test] - 1,
-        X_test=X[test] if test.any() else None,
-        y_test=y[test] if y is not None and test.any() else None,
-        encoder=encoder,
-        columns=names,
-        not_protected=((HELD_OUT,) if public is None else ()) + ((UNLABELLED,) if n_unlabelled else ()),
-        said=tuple(dict.fromkeys(notes)),
-        shown=encoding.Shown.of(questions.split(test)[0], features),
-        texts=shown,
-    )
-
-
-def labelled(
-    private: Path, known: Path | None, *, columns: Columns, holdout: float | None, seed: int
-) -> Task:
-    """A table whose features are public and whose labels are private, and rows to measure accuracy with.
-
-    Parameters
-    ----------
-    private : Path
-    known : Path, optional
-        Rows whose labels may be known.
-    columns : Columns
-    holdout : float in (0, 1), optional
-        Instead: the share of rows whose labels are given up.
-    seed : int
-
-    Raises
-    ------
-    ValueError
-        The tables cannot be used: the message says what, where, and what to type.
-    """
-    if private.suffix.lower() == ".npz":
-        arrays = _arrays(private, columns, private=True)
-        others: Rows | None = None
-        if holdout is not None:
-            chosen = _held_out(arrays.X.shape[0], None, share=holdout, seed=seed)
-            arrays, others = arrays.part(~chosen), arrays.part(chosen)
-        elif known is not None:
-            others = _arrays(known, columns, private=False)
-            if others.labels is None:
-                raise ValueError(f"{known} has no array {columns.label!r}: no accuracy can be measured")
-        _checked(private, arrays.name, arrays.X, private=False)  # features are public
-        X_test, X, step = _dense(arrays if others is None else others, arrays)
-        labels, strange, doubts = _of_array(arrays, columns)
-        y = None if others is None or others.labels is None else others.labels.astype(labels.dtype)
-        return Task(
-            **_facts(private, columns, labels, strange, doubts),
-            X_private=X,
-            groups=None,
-            X_public=X,
-            public_rows=np.arange(len(X)),
-            X_test=None if others is None else X_test,
-            y_test=y,
-            encoder=step,
-            columns=tuple(f"{arrays.name}_{place}" for place in range(arrays.X.shape[1])),
-            not_protected=(LABELS_HELD_OUT,) if holdout is not None else (),
-            said=_unknown_classes(y, labels, columns, where=known),
-            array=arrays.name,
-            image_shape=arrays.image_shape,
-            of_labels=True,
-        )
-    if private.is_dir():
-        raise ValueError(f"{private} is a folder: type one file")
-    table = read(private, public=False, form=columns.form, missing=columns.missing)
-    names = _features(table, columns)
-    table, n_unlabelled = _labelled(table, columns)
-    remarks = _found(table, columns, questions=None)
-    if not columns.rows_are_people:
-        # in words for labels: who owns several of them pays for each
-        remarks = [
-            replace(
-                remark,
-                text=f"column {remark.column!r} looks like an identifier that repeats: epsilon is for one "
-                "label, and whoever owns several pays it for each. Keep one row of each person, or "
-                "accept that by --rows-are-people",
-                options=("--rows-are-people",),
-            )
-            if remark.kind == "unit"
-            else remark
-            for remark in remarks
-        ]
-    require_settled(remarks)
-    measured = None
-    if holdout is not None:
-        chosen = _held_out(len(table), None, share=holdout, seed=seed)
-        table, measured = table.split(chosen)
-    elif known is not None:
-        measured = read(known, public=True, form=public_form(known, columns.form), missing=columns.missing)
-    rows = replace(table, public=True)
-    labels, strange, y = _learned(table, measured, columns)
-    if measured is not None and y is None:
-        raise ValueError(
-            f"{measured.path}: some rows have no label in column {columns.label!r}, and so no accuracy can "
-            "be measured: leave such rows out, or leave out --public"
-        )
-    unknown = _unknown_classes(y, labels, columns, where=known)
-    features, type_notes = encoding.understood(rows, names, as_text=columns.as_text, fill=columns.fill)
-    encoder = encoding.encoder(rows, features)
-    X = encoding.matrix(rows, features, encoder)
-    return Task(
-        **_facts(private, columns, labels, strange, remarks),
-        X_private=X,
-        groups=None,
-        X_public=X,
-        public_rows=table.numbering - 1,
-        X_test=None if measured is None else encoding.matrix(measured, features, encoder),
-        y_test=y,
-        encoder=encoder,
-        columns=names,
-        not_protected=((LABELS_HELD_OUT,) if holdout is not None else ())
-        + ((UNLABELLED,) if n_unlabelled else ()),
-        said=tuple(dict.fromkeys((*table.said, *unknown, *type_notes))),
-        shown=encoding.Shown.of(rows, features),
-        of_labels=True,
-    )
+def _piece_features(
+    frame: Any, piece: Piece, *, features: Features, encoder: Any, missing: tuple[str, ...], form: Format
+) -> np.ndarray:
+    table = Table(Path(piece.path), frame, np.arange(0), missing, form=form)
+    return encoding.matrix(table, features, encoder)
 
 
 def _facts(
@@ -737,9 +765,12 @@ def _learned(
     where, same = f"{table.path}: column {name!r} (--label)", dict(columns.same)
     classes, unread = encoding.labels(where, texts, columns.classes, same=same, missing=columns.missing)
     labels: Any = Coded.joined(classes, codes) if coded else classes[codes]
-    if questions is None:
-        return labels, unread[codes], None
-    y = encoding.public_labels(questions, name, like=labels, same=same, missing=columns.missing)
+    y: np.ndarray | None = None
+    if questions is not None and name in questions.names:
+        places, spellings = questions.kinds(name)
+        where = f"{questions.path}: column {name!r}"
+        known = encoding.known_labels(where, spellings, like=labels, same=same, missing=columns.missing)
+        y = None if known is None else known[places]
     return labels, unread[codes], y
 
 
@@ -752,23 +783,6 @@ def _written(table: Table, names: Sequence[str]) -> list[str]:
         "; ".join(f"{name}: {cell}" for name, cell in zip(names, row, strict=True))
         for row in zip(*columns, strict=True)
     ]
-
-
-def public_form(path: Path, declared: Format) -> Format:
-    """How a public file is read: as declared, but for the lines above its header, and with its own sheet.
-
-    A declared code page is the private file's where the public one is UTF-8: no text is both by accident.
-    """
-    if path.suffix.lower() in {".parquet", ".pq"}:
-        return declared
-    sheet = declared.sheet
-    if sheet is not None and (path.suffix.lower() not in EXCEL or sheet not in sheets(path)):
-        sheet = None
-    encoding = declared.encoding
-    if encoding is not None and path.suffix.lower() not in EXCEL and is_utf8(path):
-        encoding = None
-    form = declared._replace(sheet=sheet, encoding=encoding)
-    return form._replace(skip=titles_of(path, form))
 
 
 def _labelled(table: Table, columns: Columns) -> tuple[Table, int]:
@@ -799,10 +813,8 @@ def _found(
         if not store.path.is_dir():
             of_first = findings(store.sample(), columns, public=questions)
             remarks += [remark for remark in of_first if remark.column != columns.label]
-            remarks.sort(key=lambda remark: (REFUSED, DOUBT, NOTE).index(remark.weight))
-    if table.path.is_dir():
-        return remarks
-    if not table.path.is_file() or table.path.suffix.lower() in {".parquet", ".pq"}:
+            remarks.sort(key=gravity)
+    if not table.path.is_file() or table.path.suffix.lower() in ENDINGS:
         return remarks
     shape = look(table.path, columns.form, like=None if questions is None else questions.form)
     declared = (
@@ -828,64 +840,23 @@ def _features(table: Table, columns: Columns) -> tuple[str, ...]:
     return features
 
 
-def _of_arrays(
-    private: Path, public: Path | None, *, columns: Columns, holdout: float | None, seed: int
-) -> Task:
-    """Return a task from ``.npz`` files, with rows held out of the private one if there is no public one."""
-    rows = _arrays(private, columns, private=True)
-    if public is None:
-        chosen = _held_out(rows.X.shape[0], rows.people, share=holdout or 0.0, seed=seed)
-        rows, questions = rows.part(~chosen), rows.part(chosen)
-        _checked(private, rows.name, questions.X, private=False)
-        places = np.flatnonzero(chosen)
-    else:
-        questions = _arrays(public, columns, private=False)
-        places = np.arange(questions.X.shape[0])
-    X, X_public, step = _dense(rows, questions)
-    labels, strange, remarks = _of_array(rows, columns)
-    unknown = _unknown_classes(questions.labels, labels, columns, where=public)
-    test = _tested(len(X_public), labelled=questions.labels is not None, seed=seed)
-    return Task(
-        **_facts(private, columns, labels, strange, remarks),
-        X_private=X,
-        groups=rows.people,
-        X_public=X_public[~test],
-        public_rows=places[~test],
-        X_test=X_public[test] if test.any() else None,
-        y_test=questions.labels[test].astype(labels.dtype)
-        if questions.labels is not None and test.any()
-        else None,
-        encoder=step,
-        columns=tuple(f"{rows.name}_{place}" for place in range(rows.X.shape[1])),
-        not_protected=(HELD_OUT,) if public is None else (),
-        said=unknown,
-        array=rows.name,
-        image_shape=rows.image_shape,
-    )
-
-
-def _of_array(rows: Rows, columns: Columns) -> tuple[np.ndarray, np.ndarray, tuple[Finding, ...]]:
-    """Labels of an array, which of them could not be read, and what was found in them."""
-    where, labels = f"{rows.path}: array {columns.label!r} ({columns.option})", rows.labels
+def _known_of_array(rows: Rows, columns: Columns, *, like: np.ndarray) -> np.ndarray | None:
+    """Public labels of an array, as the private ones are written; None where some row has none."""
+    if rows.labels is None:
+        return None
     if columns.bounds is not None:
-        if labels is None or labels.dtype.kind not in "biuf":
-            raise ValueError(f"{where} must hold numbers")
-        numbers = labels.astype(np.float64)
-        remarks = tuple(target_findings(numbers, columns))
-        require_settled(remarks)
-        return numbers, np.isinf(numbers), remarks
-    if labels is None or labels.dtype.kind not in "biufU":
-        raise ValueError(f"{where} must hold classes: whole numbers or texts")
-    values = labels.astype(np.int64) if labels.dtype.kind == "b" else labels
+        numbers = rows.labels.astype(np.float64)
+        return numbers if np.isfinite(numbers).all() else None
+    values = rows.labels.astype(np.int64) if rows.labels.dtype.kind == "b" else rows.labels
     names, codes = np.unique(values, return_inverse=True)
-    counts = np.bincount(codes, minlength=len(names))
-    texts = [word(name) for name in names.tolist()]
-    remarks = tuple(label_findings(Cells(texts, counts, codes), columns))
-    require_settled(remarks)
-    classes, strange = encoding.labels(
-        where, names.tolist(), columns.classes, same=dict(columns.same), missing=columns.missing
+    known = encoding.known_labels(
+        f"{rows.path}: array {columns.label!r}",
+        [word(name) for name in names.tolist()],
+        like=like,
+        same=dict(columns.same),
+        missing=columns.missing,
     )
-    return classes[codes], strange[codes], remarks
+    return None if known is None else known[codes]
 
 
 def _unknown_classes(
@@ -932,6 +903,65 @@ def _tested(n_rows: int, *, labelled: bool, seed: int) -> np.ndarray:
     if labelled:
         test[np.random.default_rng(seed).permutation(n_rows)[: round(_TEST * n_rows)]] = True
     return test
+
+
+def _of_arrays(
+    private: Path, public: Path | None, *, columns: Columns, holdout: float | None, seed: int
+) -> Task:
+    """Return a task from ``.npz`` files, with rows held out of the private one if there is no public one."""
+    rows = _arrays(private, columns, private=True)
+    if public is None:
+        chosen = _held_out(rows.X.shape[0], rows.people, share=holdout or 0.0, seed=seed)
+        rows, questions = rows.part(~chosen), rows.part(chosen)
+        _checked(private, rows.name, questions.X, private=False)
+        places = np.flatnonzero(chosen)
+    else:
+        questions = _arrays(public, columns, private=False)
+        places = np.arange(questions.X.shape[0])
+    X, X_public, step = _dense(rows, questions)
+    labels, strange, remarks = _of_array(rows, columns)
+    y = _known_of_array(questions, columns, like=labels)
+    unknown = _unknown_classes(y, labels, columns, where=public)
+    test = _tested(len(X_public), labelled=y is not None, seed=seed)
+    return Task(
+        **_facts(private, columns, labels, strange, remarks),
+        X_private=X,
+        groups=rows.people,
+        X_public=X_public[~test],
+        public_rows=places[~test],
+        X_test=X_public[test] if test.any() else None,
+        y_test=y[test] if y is not None and test.any() else None,
+        encoder=step,
+        columns=tuple(f"{rows.name}_{place}" for place in range(rows.X.shape[1])),
+        not_protected=(HELD_OUT,) if public is None else (),
+        said=unknown,
+        array=rows.name,
+        image_shape=rows.image_shape,
+    )
+
+
+def _of_array(rows: Rows, columns: Columns) -> tuple[np.ndarray, np.ndarray, tuple[Finding, ...]]:
+    """Labels of an array, which of them could not be read, and what was found in them."""
+    where, labels = f"{rows.path}: array {columns.label!r} ({columns.option})", rows.labels
+    if columns.bounds is not None:
+        if labels is None or labels.dtype.kind not in "biuf":
+            raise ValueError(f"{where} must hold numbers")
+        numbers = labels.astype(np.float64)
+        remarks = tuple(target_findings(numbers, columns))
+        require_settled(remarks)
+        return numbers, np.isinf(numbers), remarks
+    if labels is None or labels.dtype.kind not in "biufU":
+        raise ValueError(f"{where} must hold classes: whole numbers or texts")
+    values = labels.astype(np.int64) if labels.dtype.kind == "b" else labels
+    names, codes = np.unique(values, return_inverse=True)
+    counts = np.bincount(codes, minlength=len(names))
+    texts = [word(name) for name in names.tolist()]
+    remarks = tuple(label_findings(Cells(texts, counts, codes), columns))
+    require_settled(remarks)
+    classes, strange = encoding.labels(
+        where, names.tolist(), columns.classes, same=dict(columns.same), missing=columns.missing
+    )
+    return classes[codes], strange[codes], remarks
 
 
 class Rows(NamedTuple):
@@ -1046,10 +1076,3 @@ def _checked(path: Path, name: str, X: Any, *, private: bool) -> Any:
             "as the public median"
         )
     return X.astype(np.float64)
-
-
-def _piece_features(
-    frame: Any, piece: Piece, *, features: Features, encoder: Any, missing: tuple[str, ...], form: Format
-) -> np.ndarray:
-    table = Table(Path(piece.path), frame, np.arange(0), missing, form=form)
-    return encoding.matrix(table, features, encoder)

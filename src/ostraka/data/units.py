@@ -1,6 +1,6 @@
-"""Protected units: which rows belong to one person, however the person's identifier is written.
+"""Protected units, and their partition into shards, which is made once by a keyed hash and stored.
 
-The partition of the private rows into shards, made once by a keyed hash and stored.
+A unit is a row, or all rows of one person, however the person's identifier is written.
 """
 
 from __future__ import annotations
@@ -30,25 +30,12 @@ _STATED = 4  # version from which rows are stated by a seed, and people by their
 _DIGITS = 400  # of an identifier that is written out; a larger number is written with an exponent
 _LARGEST = 2.0**53  # of floats: above, whole numbers that differ are one float
 _TIME = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?([+-]\d\d:?\d\d|Z)?)?", re.ASCII)
-
-
-class People(Coded):
-    """Whom each of many rows belongs to, as places of the different identifiers. Private.
-
-    Examples
-    --------
-    >>> people = People(np.array(["7", "007", "ann"]), np.array([2, 0, 1, 0], dtype=np.uint8))
-    >>> codes, names = people.named
-    >>> codes.tolist(), names
-    ([1, 0, 0, 0], ['7', 'ann'])
-    """
-
-    @cached_property
-    def named(self) -> tuple[np.ndarray, list[str]]:
-        """The number of each row's person in few bytes, and the persons' names; worked out once."""
-        places, names = named(self.values, version=LATEST)
-        same = np.array_equal(places, np.arange(len(places)))
-        return self.codes if same else looked_up(places, self.codes), names
+_VERSIONS = range(1, LATEST + 1)  # of the order in partition, of the spelling of identifiers and of JSON
+_SEED_BYTES = 32
+# rows that are hashed, checked and written at a time; their bytes in base 64 have no padding
+_BLOCK = 3 << 18
+_UNITS, _END = ', "units": "', '"}'  # around the units of people, which end the JSON
+_KEY_BYTES = (16, 64)  # a shorter key can be guessed from its commitment; BLAKE2b takes no longer one
 
 
 def numbered(units: Any) -> tuple[np.ndarray, int, str]:
@@ -104,62 +91,110 @@ def named(units: Any, *, version: int) -> tuple[np.ndarray, list[str]]:
     return codes[places], names.tolist()
 
 
-def _one_form(value: Any) -> str:
-    """The one spelling since version 3: no invisible characters, and a date is the same as its midnight."""
-    if isinstance(value, bool | np.bool_) or (isinstance(value, float) and abs(value) >= _LARGEST):
+class People(Coded):
+    """Whom each of many rows belongs to, as places of the different identifiers. Private.
+
+    Examples
+    --------
+    >>> people = People(np.array(["7", "007", "ann"]), np.array([2, 0, 1, 0], dtype=np.uint8))
+    >>> codes, names = people.named
+    >>> codes.tolist(), names
+    ([1, 0, 0, 0], ['7', 'ann'])
+    """
+
+    @cached_property
+    def named(self) -> tuple[np.ndarray, list[str]]:
+        """The number of each row's person in few bytes, and the persons' names; worked out once."""
+        places, names = named(self.values, version=LATEST)
+        same = np.array_equal(places, np.arange(len(places)))
+        return self.codes if same else looked_up(places, self.codes), names
+
+
+def partition(units: Any, *, n_teachers: int, key: bytes | None = None, version: int = LATEST) -> Manifest:
+    """Assign the units to the teachers in the order of a keyed hash, in equal numbers.
+
+    Parameters
+    ----------
+    units : int, or array of shape (n_rows,)
+        The number of rows, if each row is a unit. Otherwise the person of each row: numbers or text,
+        private. Identifiers are the same person if they are the same number ("7", 7.0, "007") or the
+        same text after Unicode normalisation (NFC) and without invisible characters, or the same time
+        (a date is its midnight). Truth values, and floats of 2**53 or more, are refused.
+    n_teachers : int
+        Number of shards. Public.
+    key : bytes, 16 to 64, optional
+        Its holder can compute a unit's shard from its name. None: 32 bytes from the operating system,
+        which are not stored.
+    version : int, default 4
+        1, 2 or 3 repeat manifests of these versions, to verify one with its key.
+
+    Returns
+    -------
+    Manifest
+        Checked. Its docstring states the neighbouring relation.
+
+    Raises
+    ------
+    ValueError
+        Fewer units than teachers, a row without a person, or a key that is too short or too long.
+
+    Examples
+    --------
+    >>> partition(1297, n_teachers=100).rows()[0].shape
+    (13,)
+    """
+    check.integer(n_teachers=n_teachers, least=1)
+    key = os.urandom(32) if key is None else key
+    if not isinstance(key, bytes) or not _KEY_BYTES[0] <= len(key) <= _KEY_BYTES[1]:
+        raise ValueError(f"key must be {_KEY_BYTES[0]} to {_KEY_BYTES[1]} bytes, or None for a new one")
+    rows = are_rows(units)
+    if rows:
+        unit, n_units = "row", int(units)
+    else:
+        codes, names = named(units, version=version)
+        unit, n_units = "person", len(names)
+    if n_units < n_teachers:
+        many = {"row": "rows", "person": "people"}[unit]
         raise ValueError(
-            "identifiers of people must be text or whole numbers, but some are truth values, or floats of "
-            "2**53 or more, which are one number for several people: write them as text"
+            f"{n_teachers} teachers need at least {n_teachers} {many}, but there are {n_units}: "
+            f"use n_teachers={n_units} or fewer"
         )
-    text = _canonical(value)
-    if not (text.isascii() and text.isprintable()):
-        text = _canonical("".join(c for c in text if unicodedata.category(c) not in {"Cf", "Cc"}))
-    if not _TIME.fullmatch(text):
-        return text
-    try:  # a date in ISO 8601; with the time of day in UTC, unless that is midnight
-        moment = dt.datetime.fromisoformat(text)
-        moment = moment.astimezone(dt.UTC).replace(tzinfo=None) if moment.tzinfo else moment
-    except (ValueError, OverflowError):
-        return text
-    return moment.isoformat() if moment.time() != dt.time() else moment.date().isoformat()
+    facts: dict[str, Any] = {
+        "n_teachers": int(n_teachers),
+        "unit": unit,
+        "commitment": hashlib.sha256(b"ostraka manifest key\0" + key).hexdigest(),
+        "version": version,
+    }
+    seed = hashlib.blake2b(b"ostraka rows of a manifest", digest_size=_SEED_BYTES, key=key).digest()
+    if rows and version >= _STATED:
+        return Manifest(**facts, n_rows=n_units, seed=seed)
+    if rows and version > 1:
+        places = _ranks(n_units, seed)
+    else:
+        rank = np.empty(n_units, dtype=np.int32)
+        named_units = map(str, range(n_units)) if rows else names
+        rank[_order(_name_hashes(named_units, unit, key))] = np.arange(n_units, dtype=np.int32)
+        places = rank
+        if not rows:
+            places = np.empty(len(codes), dtype=np.int32)
+            for some in blocks(len(codes)):
+                places[some] = rank[codes[some]]
+    places.setflags(write=False)
+    return Manifest(**facts, shards=places if n_teachers == n_units else places % n_teachers, units=places)
 
 
-def _canonical(value: Any) -> str:
-    """Return the spelling of version 2: text in Unicode form NFC, numbers in their shortest form."""
-    text = unicodedata.normalize("NFC", _spelled(value))
-    if text[:1].isalpha():  # not a number; "nan" and "inf" in text are names
-        return text
-    try:
-        number = Decimal(text)
-    except InvalidOperation:
-        return text
-    if not number.is_finite():
-        return text
-    shortest = number.normalize(Context(prec=max(28, len(text)), Emax=MAX_EMAX, Emin=MIN_EMIN))
-    plain = abs(shortest.adjusted()) < _DIGITS
-    return f"{shortest or abs(shortest):f}" if plain else str(shortest)
-
-
-def _spelled(value: Any) -> str:
-    """Return an identifier as text without surrounding blanks; empty for None, NaN and blanks."""
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    if (
-        value is None
-        or type(value).__name__ in {"NAType", "NaTType"}
-        or (isinstance(value, float) and math.isnan(value))
-        or (isinstance(value, np.datetime64) and np.isnat(value))
-    ):
-        return ""
-    return (value.decode(errors="surrogateescape") if isinstance(value, bytes) else str(value)).strip()
-
-
-_VERSIONS = range(1, LATEST + 1)  # of the order in partition, of the spelling of identifiers and of JSON
-_SEED_BYTES = 32
-# rows that are hashed, checked and written at a time; their bytes in base 64 have no padding
-_BLOCK = 3 << 18
-_UNITS, _END = ', "units": "', '"}'  # around the units of people, which end the JSON
-_KEY_BYTES = (16, 64)  # a shorter key can be guessed from its commitment; BLAKE2b takes no longer one
+def deal(
+    units: Any, *, n_rows: int, n_teachers: int, manifest: Manifest | None = None, key: bytes | None = None
+) -> Manifest:
+    """A new manifest, or the given one after checking that it fits. ``units`` as for :func:`partition`."""
+    if not isinstance(units, int) and len(units) != n_rows:
+        raise ValueError(f"groups must name one person for each row: got {len(units)} for {n_rows} rows")
+    if manifest is None:
+        return partition(units, n_teachers=n_teachers, key=key)
+    manifest.check(units)
+    if manifest.n_teachers != n_teachers:
+        raise ValueError(f"the manifest is for {manifest.n_teachers} teachers, but n_teachers={n_teachers}")
+    return manifest
 
 
 class Manifest:
@@ -412,97 +447,60 @@ class Manifest:
         return f"Manifest({sizes}, unit={self.unit!r})"
 
 
-def partition(units: Any, *, n_teachers: int, key: bytes | None = None, version: int = LATEST) -> Manifest:
-    """Assign the units to the teachers in the order of a keyed hash, in equal numbers.
-
-    Parameters
-    ----------
-    units : int, or array of shape (n_rows,)
-        The number of rows, if each row is a unit. Otherwise the person of each row: numbers or text,
-        private. Identifiers are the same person if they are the same number ("7", 7.0, "007") or the
-        same text after Unicode normalisation (NFC) and without invisible characters, or the same time
-        (a date is its midnight). Truth values, and floats of 2**53 or more, are refused.
-    n_teachers : int
-        Number of shards. Public.
-    key : bytes, 16 to 64, optional
-        Its holder can compute a unit's shard from its name. None: 32 bytes from the operating system,
-        which are not stored.
-    version : int, default 4
-        1, 2 or 3 repeat manifests of these versions, to verify one with its key.
-
-    Returns
-    -------
-    Manifest
-        Checked. Its docstring states the neighbouring relation.
-
-    Raises
-    ------
-    ValueError
-        Fewer units than teachers, a row without a person, or a key that is too short or too long.
-
-    Examples
-    --------
-    >>> partition(1297, n_teachers=100).rows()[0].shape
-    (13,)
-    """
-    check.integer(n_teachers=n_teachers, least=1)
-    key = os.urandom(32) if key is None else key
-    if not isinstance(key, bytes) or not _KEY_BYTES[0] <= len(key) <= _KEY_BYTES[1]:
-        raise ValueError(f"key must be {_KEY_BYTES[0]} to {_KEY_BYTES[1]} bytes, or None for a new one")
-    rows = are_rows(units)
-    if rows:
-        unit, n_units = "row", int(units)
-    else:
-        codes, names = named(units, version=version)
-        unit, n_units = "person", len(names)
-    if n_units < n_teachers:
-        many = {"row": "rows", "person": "people"}[unit]
-        raise ValueError(
-            f"{n_teachers} teachers need at least {n_teachers} {many}, but there are {n_units}: "
-            f"use n_teachers={n_units} or fewer"
-        )
-    facts: dict[str, Any] = {
-        "n_teachers": int(n_teachers),
-        "unit": unit,
-        "commitment": hashlib.sha256(b"ostraka manifest key\0" + key).hexdigest(),
-        "version": version,
-    }
-    seed = hashlib.blake2b(b"ostraka rows of a manifest", digest_size=_SEED_BYTES, key=key).digest()
-    if rows and version >= _STATED:
-        return Manifest(**facts, n_rows=n_units, seed=seed)
-    if rows and version > 1:
-        places = _ranks(n_units, seed)
-    else:
-        rank = np.empty(n_units, dtype=np.int32)
-        named_units = map(str, range(n_units)) if rows else names
-        rank[_order(_name_hashes(named_units, unit, key))] = np.arange(n_units, dtype=np.int32)
-        places = rank
-        if not rows:
-            places = np.empty(len(codes), dtype=np.int32)
-            for some in blocks(len(codes)):
-                places[some] = rank[codes[some]]
-    places.setflags(write=False)
-    return Manifest(**facts, shards=places if n_teachers == n_units else places % n_teachers, units=places)
-
-
-def deal(
-    units: Any, *, n_rows: int, n_teachers: int, manifest: Manifest | None = None, key: bytes | None = None
-) -> Manifest:
-    """A new manifest, or the given one after checking that it fits. ``units`` as for :func:`partition`."""
-    if not isinstance(units, int) and len(units) != n_rows:
-        raise ValueError(f"groups must name one person for each row: got {len(units)} for {n_rows} rows")
-    if manifest is None:
-        return partition(units, n_teachers=n_teachers, key=key)
-    manifest.check(units)
-    if manifest.n_teachers != n_teachers:
-        raise ValueError(f"the manifest is for {manifest.n_teachers} teachers, but n_teachers={n_teachers}")
-    return manifest
-
-
 def blocks(n_rows: int) -> Iterator[slice]:
     """Rows in order, some at a time: what is computed of them takes little room."""
     for start in range(0, n_rows, _BLOCK):
         yield slice(start, min(n_rows, start + _BLOCK))
+
+
+def _one_form(value: Any) -> str:
+    """The one spelling since version 3: no invisible characters, and a date is the same as its midnight."""
+    if isinstance(value, bool | np.bool_) or (isinstance(value, float) and abs(value) >= _LARGEST):
+        raise ValueError(
+            "identifiers of people must be text or whole numbers, but some are truth values, or floats of "
+            "2**53 or more, which are one number for several people: write them as text"
+        )
+    text = _canonical(value)
+    if not (text.isascii() and text.isprintable()):
+        text = _canonical("".join(c for c in text if unicodedata.category(c) not in {"Cf", "Cc"}))
+    if not _TIME.fullmatch(text):
+        return text
+    try:  # a date in ISO 8601; with the time of day in UTC, unless that is midnight
+        moment = dt.datetime.fromisoformat(text)
+        moment = moment.astimezone(dt.UTC).replace(tzinfo=None) if moment.tzinfo else moment
+    except (ValueError, OverflowError):
+        return text
+    return moment.isoformat() if moment.time() != dt.time() else moment.date().isoformat()
+
+
+def _canonical(value: Any) -> str:
+    """Return the spelling of version 2: text in Unicode form NFC, numbers in their shortest form."""
+    text = unicodedata.normalize("NFC", _spelled(value))
+    if text[:1].isalpha():  # not a number; "nan" and "inf" in text are names
+        return text
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        return text
+    if not number.is_finite():
+        return text
+    shortest = number.normalize(Context(prec=max(28, len(text)), Emax=MAX_EMAX, Emin=MIN_EMIN))
+    plain = abs(shortest.adjusted()) < _DIGITS
+    return f"{shortest or abs(shortest):f}" if plain else str(shortest)
+
+
+def _spelled(value: Any) -> str:
+    """Return an identifier as text without surrounding blanks; empty for None, NaN and blanks."""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if (
+        value is None
+        or type(value).__name__ in {"NAType", "NaTType"}
+        or (isinstance(value, float) and math.isnan(value))
+        or (isinstance(value, np.datetime64) and np.isnat(value))
+    ):
+        return ""
+    return (value.decode(errors="surrogateescape") if isinstance(value, bytes) else str(value)).strip()
 
 
 def _fixed(values: Any) -> np.ndarray:

@@ -15,8 +15,9 @@ from ostraka.core.files import environment
 from ostraka.core.ledger.budget import BudgetExceeded
 from ostraka.data import columns as encoding
 from ostraka.data import task as tasks
-from ostraka.data.findings import DOUBT, NOTE, REFUSED, Cells, Finding, findings, form_findings
+from ostraka.data.findings import DOUBT, NOTE, REFUSED, Cells, Finding, findings, form_findings, gravity
 from ostraka.data.guards import WAY_OUT, require_apart, row_digests
+from ostraka.data.parquet import ENDINGS
 from ostraka.data.table import Table, look, of_frame, read
 from ostraka.data.units import numbered
 from ostraka.learn.classifier import PATEClassifier
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from ostraka.learn.ways.plan import Planned
 
 _HOLDOUT = 0.2
-_GRAVEST = (REFUSED, DOUBT, NOTE)
 _TRIES = 6  # to read the tables as the findings say
 _MOST_BARS = 12
 _FEW_KINDS = 20  # of a column that may be a label
@@ -46,14 +46,151 @@ _NO_PUBLIC = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnFacts:
-    """A column as its owner sees it: its kind, its number of different values, and the share without one."""
+def check(
+    frame: Any,
+    *,
+    label: str | None = None,
+    public: Any = None,
+    person: str | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    holdout: float | None = None,
+    columns: Columns | None = None,
+) -> Check:
+    """Look at a private table, and say at once what is wrong or doubtful. Spends nothing, writes nothing.
 
-    name: str
-    kind: str
-    n_values: int
-    missing: float
+    Parameters
+    ----------
+    frame : path, data frame of any library, or dict of columns
+        Private. A CSV, Excel or Parquet file.
+    label : str, optional
+        The column to learn.
+    public : path, data frame or dict of columns, optional
+        Public rows with the same columns.
+    person : str, optional
+        The column that says whom a row belongs to.
+    epsilon, delta : float, optional
+        What a release may spend. None: as ``ostraka learn`` has it.
+    holdout : float, optional
+        Instead of ``public``: the share of rows whose privacy would be given up. None: a fifth.
+    columns : Columns, optional
+        Everything else that is declared about the columns, instead of ``label`` and ``person``.
+
+    Returns
+    -------
+    Check
+        For the owner of the table alone.
+
+    Raises
+    ------
+    ValueError
+        There is no such column, or no table in the file.
+    OSError
+        The file cannot be read.
+
+    Examples
+    --------
+    >>> import ostraka
+    >>> ages = {"age": list(range(20, 80)) * 20, "ill": ["no"] * 600 + ["yes"] * 600}
+    >>> found = ostraka.check(ages, label="ill")
+    >>> found.n_rows, found.unit, found.settled
+    (1200, 'row', True)
+    """
+    declared = columns or tasks.Columns(label=label or "", person=person)
+    source, public_source = (
+        Path(table) if isinstance(table, str) or hasattr(table, "__fspath__") else table
+        for table in (frame, public)
+    )
+    questions, missing = None, declared.missing
+    if isinstance(public_source, Path):
+        form = tasks.public_form(public_source, declared.form)
+        questions = read(public_source, public=True, form=form, missing=missing)
+    elif public is not None:
+        questions = of_frame(public_source, name="the public data frame", public=True, missing=missing)
+    # the private table, read as it looks, and what must be typed to have it read so
+    remarks: list[Finding] = []
+    if not isinstance(source, Path):
+        table = of_frame(source, name="the data frame", public=False, missing=missing)
+    elif source.is_dir() or source.suffix.lower() == ".npz":
+        raise ValueError(
+            f"{source} is no single table: check reads one CSV, Excel or Parquet file; 'ostraka learn' shows "
+            "what it found in others before it asks"
+        )
+    elif source.suffix.lower() in ENDINGS:
+        table = read(source, public=False, missing=missing)
+    else:
+        source.open("rb").close()
+        shape = look(source, declared.form, like=None if questions is None else questions.form)
+        table = read(source, public=False, form=shape.form, missing=missing)
+        remarks += form_findings(shape, shape.usual)
+    for name in {declared.label, declared.person} - {None, ""}:
+        table.require(str(name), option=declared.option if name == declared.label else "--person")
+    remarks += findings(table, declared, public=questions)
+    settled = declarations(declared, remarks)
+    task: Task | None = None
+    later: list[Finding] = []
+    if declared.label:
+        task, settled, later = _task(table, questions, settled, holdout or _HOLDOUT)
+    remarks += [finding for finding in later if not _known(finding, remarks)]
+    plan: tuple[tuple[str, str], ...] = ()
+    if task is not None:
+        plan, why_not = _plan(task, epsilon=epsilon, delta=delta)
+        remarks += why_not
+    if public is None and holdout is None and declared.label:
+        remarks.append(Finding(kind="public rows", weight=NOTE, text=_NO_PUBLIC, private=False))
+    open_questions = [finding for finding in remarks if finding.weight == REFUSED and not finding.options]
+    paths = isinstance(source, Path) and (public is None or isinstance(public_source, Path))
+    command = ""
+    if paths and not open_questions:
+        share = None if public is not None else holdout or _HOLDOUT
+        command = typed(source, settled, public=public_source, holdout=share, epsilon=epsilon, delta=delta)
+    elif not open_questions:  # the lines of Python for a data frame
+        aside = [*filter(None, (settled.label, settled.person)), *settled.drop]
+        typed_settings = {
+            "bounds": settled.bounds,
+            "epsilon": epsilon,
+            "delta": delta,
+            "holdout": (holdout or _HOLDOUT) if public is None else None,
+        }
+        settings = ", ".join(f"{k}={value!r}" for k, value in typed_settings.items() if value is not None)
+        rows = "" if public is None else ", X_public=public"
+        groups = "" if settled.person is None else f", groups=frame[{settled.person!r}]"
+        command = (
+            f"{'PATEClassifier' if settled.bounds is None else 'PATERegressor'}({settings})"
+            f".fit(frame.drop(columns={aside!r}), frame[{settled.label!r}]{rows}{groups})"
+        )
+    cells = {name: Cells.of(table, name) for name in table.names}
+    unit, n_units = "row", len(table)
+    if settled.person in cells:
+        texts = cells[settled.person].texts
+        unit, n_units = "person", n_units if "" in texts else numbered(texts)[1]
+    classes: dict[str, int] = {}  # the labels that there are, joined as declared, and the rows of each
+    if settled.label in cells and settled.bounds is None:
+        labels = cells[settled.label]
+        words = encoding.joined(labels.texts, same=dict(settled.same), missing=settled.missing)
+        for word, count in zip(words, labels.counts.tolist(), strict=True):
+            classes[word or "(none)"] = classes.get(word or "(none)", 0) + count
+    roles = {settled.label: "label", settled.person: "person"} | dict.fromkeys(settled.drop, "left out")
+    return Check(
+        name=source.name if isinstance(source, Path) else "the data frame",
+        n_rows=len(table),
+        n_columns=len(table.names),
+        unit=unit,
+        n_units=n_units,
+        findings=tuple(sorted(remarks, key=gravity)),
+        plan=plan,
+        command=command,
+        classes=tuple(classes.items()) if len(classes) <= encoding.MOST_CLASSES else (),
+        columns=tuple(
+            ColumnFacts(
+                name=name,
+                kind=roles.get(name) or table.type_of(name)[0],
+                n_values=len(values.texts),
+                missing=values.share([text.lower() in table.missing for text in values.texts]),
+            )
+            for name, values in cells.items()
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -152,151 +289,14 @@ class Check:
         return f"Check({self.name!r}, {len(self.findings)} findings)"
 
 
-def check(
-    frame: Any,
-    *,
-    label: str | None = None,
-    public: Any = None,
-    person: str | None = None,
-    epsilon: float | None = None,
-    delta: float | None = None,
-    holdout: float | None = None,
-    columns: Columns | None = None,
-) -> Check:
-    """Look at a private table, and say at once what is wrong or doubtful. Spends nothing, writes nothing.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnFacts:
+    """A column as its owner sees it: its kind, its number of different values, and the share without one."""
 
-    Parameters
-    ----------
-    frame : path, data frame of any library, or dict of columns
-        Private. A CSV, Excel or Parquet file.
-    label : str, optional
-        The column to learn.
-    public : path, data frame or dict of columns, optional
-        Public rows with the same columns.
-    person : str, optional
-        The column that says whom a row belongs to.
-    epsilon, delta : float, optional
-        What a release may spend. None: as ``ostraka learn`` has it.
-    holdout : float, optional
-        Instead of ``public``: the share of rows whose privacy would be given up. None: a fifth.
-    columns : Columns, optional
-        Everything else that is declared about the columns, instead of ``label`` and ``person``.
-
-    Returns
-    -------
-    Check
-        For the owner of the table alone.
-
-    Raises
-    ------
-    ValueError
-        There is no such column, or no table in the file.
-    OSError
-        The file cannot be read.
-
-    Examples
-    --------
-    >>> import ostraka
-    >>> ages = {"age": list(range(20, 80)) * 20, "ill": ["no"] * 600 + ["yes"] * 600}
-    >>> found = ostraka.check(ages, label="ill")
-    >>> found.n_rows, found.unit, found.settled
-    (1200, 'row', True)
-    """
-    declared = columns or tasks.Columns(label=label or "", person=person)
-    source, public_source = (
-        Path(table) if isinstance(table, str) or hasattr(table, "__fspath__") else table
-        for table in (frame, public)
-    )
-    questions, missing = None, declared.missing
-    if isinstance(public_source, Path):
-        form = tasks.public_form(public_source, declared.form)
-        questions = read(public_source, public=True, form=form, missing=missing)
-    elif public is not None:
-        questions = of_frame(public_source, name="the public data frame", public=True, missing=missing)
-    # the private table, read as it looks, and what must be typed to have it read so
-    remarks: list[Finding] = []
-    if not isinstance(source, Path):
-        table = of_frame(source, name="the data frame", public=False, missing=missing)
-    elif source.is_dir() or source.suffix.lower() == ".npz":
-        raise ValueError(
-            f"{source} is no single table: check reads one CSV, Excel or Parquet file; 'ostraka learn' shows "
-            "what it found in others before it asks"
-        )
-    elif source.suffix.lower() in {".parquet", ".pq"}:
-        table = read(source, public=False, missing=missing)
-    else:
-        source.open("rb").close()
-        shape = look(source, declared.form, like=None if questions is None else questions.form)
-        table = read(source, public=False, form=shape.form, missing=missing)
-        remarks += form_findings(shape, shape.usual)
-    for name in {declared.label, declared.person} - {None, ""}:
-        table.require(str(name), option=declared.option if name == declared.label else "--person")
-    remarks += findings(table, declared, public=questions)
-    settled = declarations(declared, remarks)
-    task: Task | None = None
-    later: list[Finding] = []
-    if declared.label:
-        task, settled, later = _task(table, questions, settled, holdout or _HOLDOUT)
-    remarks += [finding for finding in later if not _known(finding, remarks)]
-    plan: tuple[tuple[str, str], ...] = ()
-    if task is not None:
-        plan, why_not = _plan(task, epsilon=epsilon, delta=delta)
-        remarks += why_not
-    if public is None and holdout is None and declared.label:
-        remarks.append(Finding(kind="public rows", weight=NOTE, text=_NO_PUBLIC, private=False))
-    open_questions = [finding for finding in remarks if finding.weight == REFUSED and not finding.options]
-    paths = isinstance(source, Path) and (public is None or isinstance(public_source, Path))
-    command = ""
-    if paths and not open_questions:
-        share = None if public is not None else holdout or _HOLDOUT
-        command = typed(source, settled, public=public_source, holdout=share, epsilon=epsilon, delta=delta)
-    elif not open_questions:  # the lines of Python for a data frame
-        aside = [*filter(None, (settled.label, settled.person)), *settled.drop]
-        bounds = [] if settled.bounds is None else [f"bounds={settled.bounds!r}"]
-        price = [] if epsilon is None else [f"epsilon={epsilon:g}"]
-        held = [] if public is not None else [f"holdout={_HOLDOUT:g}"]
-        rows = "" if public is None else ", X_public=public"
-        groups = "" if settled.person is None else f", groups=frame[{settled.person!r}]"
-        command = (
-            f"{'PATERegressor' if bounds else 'PATEClassifier'}({', '.join([*bounds, *price, *held])})"
-            f".fit(frame.drop(columns={aside!r}), frame[{settled.label!r}]{rows}{groups})"
-        )
-    cells = {name: Cells.of(table, name) for name in table.names}
-    unit, n_units = "row", len(table)
-    if settled.person in cells:
-        texts = cells[settled.person].texts
-        unit, n_units = "person", n_units if "" in texts else numbered(texts)[1]
-    classes: dict[str, int] = {}  # the labels that there are, joined as declared, and the rows of each
-    if settled.label in cells and settled.bounds is None:
-        labels = cells[settled.label]
-        words = encoding.joined(labels.texts, same=dict(settled.same), missing=settled.missing)
-        for word, count in zip(words, labels.counts.tolist(), strict=True):
-            classes[word or "(none)"] = classes.get(word or "(none)", 0) + count
-    roles = {settled.label: "label", settled.person: "person"} | dict.fromkeys(settled.drop, "left out")
-    return Check(
-        name=source.name if isinstance(source, Path) else "the data frame",
-        n_rows=len(table),
-        n_columns=len(table.names),
-        unit=unit,
-        n_units=n_units,
-        findings=tuple(sorted(remarks, key=lambda finding: _GRAVEST.index(finding.weight))),
-        plan=plan,
-        command=command,
-        classes=tuple(classes.items()) if len(classes) <= encoding.MOST_CLASSES else (),
-        columns=tuple(
-            ColumnFacts(
-                name=name,
-                kind=roles.get(name) or table.type_of(name)[0],
-                n_values=len(values.texts),
-                missing=values.share([text.lower() in table.missing for text in values.texts]),
-            )
-            for name, values in cells.items()
-        ),
-    )
-
-
-def _known(finding: Finding, remarks: Iterable[Finding]) -> bool:
-    return any((remark.kind, remark.column) == (finding.kind, finding.column) for remark in remarks)
+    name: str
+    kind: str
+    n_values: int
+    missing: float
 
 
 def declarations(columns: Columns, remarks: Iterable[Finding]) -> Columns:
@@ -321,6 +321,61 @@ def declarations(columns: Columns, remarks: Iterable[Finding]) -> Columns:
                 changes = {"form": columns.form._replace(**entry)}
             columns = replace(columns, **changes)
     return columns
+
+
+def typed(
+    private: Path,
+    columns: Columns,
+    *,
+    public: Path | None,
+    holdout: float | None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+) -> str:
+    """The whole command, quoted for a shell."""
+    form = columns.form
+    spellings: dict[str, list[str]] = {}
+    for other, name in columns.same:
+        spellings.setdefault(name, []).append(other)
+    parts: list[tuple[str, Any]] = [
+        (columns.option, columns.label or "COLUMN"),
+        ("--bounds", None if columns.bounds is None else "{:g}:{:g}".format(*columns.bounds)),
+        ("--public", public),
+        ("--holdout", None if holdout is None else f"{holdout:g}"),
+        ("--person", columns.person),
+        *(("--drop", name) for name in columns.drop),
+        *(("--text", name) for name in columns.text),
+        ("--classes", ",".join(columns.classes) or None),
+        *(("--same", f"{name}={','.join(others)}") for name, others in spellings.items()),
+        *(("--missing", text) for text in columns.missing),
+        ("--dictionary", columns.dictionary),
+        ("--encoding", form.encoding),
+        ("--delimiter", form.delimiter),
+        ("--decimal", form.decimal),
+        ("--skip-lines", form.skip),
+        ("--sheet", form.sheet),
+        ("--epsilon", None if epsilon is None else f"{epsilon:g}"),
+        ("--delta", None if delta is None else f"{delta:g}"),
+    ]
+    flags = [
+        ("--rows-are-people", columns.rows_are_people),
+        ("--drop-unlabelled", columns.drop_unlabelled),
+        ("--fill", columns.fill),
+    ]
+    words = ["ostraka", "learn", shlex.quote(str(private))]
+    for option, value in parts:
+        if value is not None:
+            text = str(value)
+            quoted = shlex.quote(text)
+            words += [f"{option}={quoted}"] if text.startswith("-") else [option, quoted]
+    words += [flag for flag, is_set in flags if is_set]
+    return " ".join(words)
+
+
+def candidates(overview: Check) -> Sequence[str]:
+    """Columns that may be meant as a label: those with few kinds, the last ones first."""
+    columns = [column.name for column in overview.columns if 1 < column.n_values <= _FEW_KINDS]
+    return columns[::-1][:_MOST_BARS]
 
 
 def _task(
@@ -387,56 +442,5 @@ def _plan(
     return (("protected", protected), *lines.items(), ("expected", expected)), remarks
 
 
-def typed(
-    private: Path,
-    columns: Columns,
-    *,
-    public: Path | None,
-    holdout: float | None,
-    epsilon: float | None = None,
-    delta: float | None = None,
-) -> str:
-    """The whole command, quoted for a shell."""
-    form = columns.form
-    spellings: dict[str, list[str]] = {}
-    for other, name in columns.same:
-        spellings.setdefault(name, []).append(other)
-    parts: list[tuple[str, Any]] = [
-        (columns.option, columns.label or "COLUMN"),
-        ("--bounds", None if columns.bounds is None else "{:g}:{:g}".format(*columns.bounds)),
-        ("--public", public),
-        ("--holdout", None if holdout is None else f"{holdout:g}"),
-        ("--person", columns.person),
-        *(("--drop", name) for name in columns.drop),
-        *(("--text", name) for name in columns.text),
-        ("--classes", ",".join(columns.classes) or None),
-        *(("--same", f"{name}={','.join(others)}") for name, others in spellings.items()),
-        *(("--missing", text) for text in columns.missing),
-        ("--dictionary", columns.dictionary),
-        ("--encoding", form.encoding),
-        ("--delimiter", form.delimiter),
-        ("--decimal", form.decimal),
-        ("--skip-lines", form.skip),
-        ("--sheet", form.sheet),
-        ("--epsilon", None if epsilon is None else f"{epsilon:g}"),
-        ("--delta", None if delta is None else f"{delta:g}"),
-    ]
-    flags = [
-        ("--rows-are-people", columns.rows_are_people),
-        ("--drop-unlabelled", columns.drop_unlabelled),
-        ("--fill", columns.fill),
-    ]
-    words = ["ostraka", "learn", shlex.quote(str(private))]
-    for option, value in parts:
-        if value is not None:
-            text = str(value)
-            quoted = shlex.quote(text)
-            words += [f"{option}={quoted}"] if text.startswith("-") else [option, quoted]
-    words += [flag for flag, is_set in flags if is_set]
-    return " ".join(words)
-
-
-def candidates(overview: Check) -> Sequence[str]:
-    """Columns that may be meant as a label: those with few kinds, the last ones first."""
-    columns = [column.name for column in overview.columns if 1 < column.n_values <= _FEW_KINDS]
-    return columns[::-1][:_MOST_BARS]
+def _known(finding: Finding, remarks: Iterable[Finding]) -> bool:
+    return any((remark.kind, remark.column) == (finding.kind, finding.column) for remark in remarks)

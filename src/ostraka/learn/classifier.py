@@ -1,6 +1,7 @@
-"""PATEClassifier: teachers on disjoint shards, noisy answers and a student, as one scikit-learn estimator.
+"""PATEClassifier: a classifier learned from private rows by secret ballot, as one scikit-learn estimator.
 
-:class:`Fitted` is what it shares with PATEFM: keep the run and its record, measure, audit, pickle.
+:class:`Fitted`, :class:`FittedClassifier` and :class:`FittedRows` are what all estimators of this room share:
+they keep a run and its record, predict, audit, hand over and pickle.
 """
 
 from __future__ import annotations
@@ -13,23 +14,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ostraka.core.door import protected
-from ostraka.core.mechanisms.law import ABSTAIN, named
-from ostraka.core.result import Result
+from ostraka.core import check
 from ostraka.data import guards
-from ostraka.data.budgets import TableLedger
 from ostraka.data.parquet import ParquetRows, opened
 from ostraka.learn.handover import by_name, exported, plain
-from ostraka.learn.run import PRIVATE_ATTRIBUTES, Run, measured
+from ostraka.learn.run import PRIVATE_ATTRIBUTES, record, with_accuracies, with_audit
 from ostraka.learn.session import Seeds, begin, dense, labels_of, split
-from ostraka.learn.students.distil import Distilled, schedule
+from ostraka.learn.students.distil import Distilled
 from ostraka.learn.ways.choose import choose, resolved, way_of
-from ostraka.voters.voting import applied, count_votes
+from ostraka.voters.voting import applied
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,121 +38,11 @@ if TYPE_CHECKING:
     from ostraka.core.ledger.ledger import Ledger
     from ostraka.core.mechanisms.law import Mechanism
     from ostraka.core.mechanisms.screen import Threshold
+    from ostraka.core.result import Result
     from ostraka.data.units import Manifest
+    from ostraka.learn.run import Run
     from ostraka.learn.session import Data, Session
     from ostraka.learn.ways.plan import Planned
-
-
-def record(run: Run) -> Result:
-    """The record of a fit: settings, the bound, and the owner's own figures.
-
-    Raises
-    ------
-    ValueError
-        The owner's part of the run is missing.
-    """
-    plan, owned, method = run.plan, run.owned, way_of(run.plan)
-    if owned is None:
-        raise ValueError("a record must be made from a whole run, got one without its owner's part")
-    charges = owned.ledger.count()
-    which = "one charge, this run's" if charges == 1 else f"{charges} charges, among them this run's"
-    exact = "answers are drawn exactly" if run.spent.slack == 0 else "what is rounded is charged to delta"
-    parts = method.record(run, owned)
-    table = {}  # what all releases from the table cost its units, where there is a ledger of the table
-    if isinstance(owned.ledger, TableLedger):
-        table = {"table": owned.ledger.account.spent(protected(owned.votes)).to_dict()}
-    n_classes = {} if run.n_classes_said is None else {"classes_said": run.n_classes_said}
-    return Result(
-        kind="learn",
-        settings={
-            **owned.sizes,
-            "unit": owned.votes.adjacency.unit,
-            "relation": owned.votes.adjacency.relation,
-            "n_teachers": plan.n_teachers,
-            "n_classes": len(run.classes) or None,
-            "n_public": len(run.labels),
-            "n_answers": plan.n_answers,
-            **plan.sizes,
-            **named(plan.mechanism),
-            "epsilon": owned.ledger.budget.epsilon,
-            "asks": run.asks,
-            "teacher": run.teacher,
-            "student": run.student_name,
-            "manifest": owned.manifest.sha256,
-        },
-        upper={
-            "epsilon": run.spent.epsilon(plan.delta),
-            "delta": plan.delta,
-            "accountant": method.accountant,
-            "curve": run.spent.to_dict(),
-            "noise": f"{run.noise}; {exact}",
-            "horizon": f"everything in the ledger: {which}",
-            "simulation": owned.ledger.simulation,
-            "answers_left": owned.ledger.uses_left(plan.mechanism),
-            "not_protected": list(run.notes),
-            **table,
-        },
-        utility=parts.get("utility", {}) | n_classes,
-        series=plan.over_time(),
-        owner=parts.get("owner", {}),
-        notes=(*run.notes, *run.warnings),
-    )
-
-
-def with_accuracies(
-    run: Run, result: Result, X: Any, y: np.ndarray, *, X_private: Any = None, y_private: Any = None
-) -> Result:
-    """Add accuracies on rows with known labels to a record."""
-    utility, series = measured(run.student, X, y, classes=run.classes)
-    result = replace(result, utility={**result.utility, **utility}, series={**result.series, **series})
-    if run.owned is None or run.owned.ensemble is None:  # nothing of the owner's to compare with
-        return result
-    predictions = run.owned.ensemble.predictions(X)
-    plurality = count_votes(predictions, n_classes=len(run.classes)).argmax(axis=1)
-    private = {
-        "plurality": float((run.classes[plurality] == y).mean()),
-        "one_teacher": float((run.classes[predictions] == y).mean()),
-    }
-    if X_private is not None:
-        alone = clone(run.owned.ensemble.estimator).fit(X_private, y_private)
-        private["non_private"] = _accuracy(alone, X, y)
-    if run.owned.public is not None:
-        # the accuracy of students of the first answers, and the cost of these answers
-        epsilon, accuracy, chosen = [], [], run.student.estimator
-        kind = run.student_name if isinstance(chosen, str) else chosen  # what "auto" chose stays chosen
-        for n in np.cumsum(schedule(n_answers=run.plan.n_answers)).tolist():
-            labels = np.full(len(run.labels), ABSTAIN)
-            labels[run.asked[:n]] = run.labels[run.asked[:n]]
-            if (labels != ABSTAIN).any():
-                student = clone(run.student).set_params(estimator=kind)
-                student.fit(run.owned.public, labels, classes=run.classes)
-                epsilon.append(run.plan.curve(n).epsilon(run.plan.delta))
-                accuracy.append(_accuracy(student, X, y))
-        series = {"student": {"epsilon": epsilon, "accuracy": accuracy}}
-    return replace(
-        result,
-        series={**result.series, **series},
-        owner={**result.owner, "utility": {**result.owner.get("utility", {}), **private}},
-    )
-
-
-def with_audit(run: Run, result: Result, *, trials: int | None, confidence: float) -> Result:
-    """Add the lower bound found by a simulated adversary of the whole run to a record."""
-    finding = way_of(run.plan).finding(run, trials=trials, confidence=confidence)
-    lower = {
-        "epsilon": finding.measures[0].lower,
-        "delta": run.plan.delta,
-        "confidence": confidence,
-        "trials": finding.trials,
-        "verdict": finding.verdict,
-        "sentence": finding.sentence,
-        "note": finding.note,
-    }
-    return replace(result, lower=lower)
-
-
-def _accuracy(model: Any, X: Any, y: np.ndarray) -> float:
-    return float((np.asarray(model.predict(X)) == y).mean())
 
 
 def _can_say_how_sure(model: Any) -> bool:
@@ -197,7 +85,8 @@ class Fitted(BaseEstimator):
             ``lower`` has epsilon at the run's delta, and where it comes from.
         """
         check_is_fitted(self, "student_")
-        self.result_ = with_audit(self._run, self.result_, trials=trials, confidence=confidence)
+        way = way_of(self._run.plan)
+        self.result_ = with_audit(self._run, way, self.result_, trials=trials, confidence=confidence)
         return self.result_
 
     def to_sklearn(self, *, columns: Sequence[str] | None = None, encoder: Any = None) -> Any:
@@ -264,7 +153,7 @@ class Fitted(BaseEstimator):
             setattr(self, f"{name}_", getattr(run, name))
         for name in PRIVATE_ATTRIBUTES:
             setattr(self, name, getattr(run.owned, name.rstrip("_")))
-        self._run, self.result_ = run, record(run)
+        self._run, self.result_ = run, record(run, way_of(run.plan))
         return self
 
     def _queries(self, X: Any) -> Any:
@@ -347,7 +236,6 @@ _NO_WEIGHTS = (
     "sample_weight is not taken: a private row of weight two would move twice what it may. Leave rows out, "
     "or weight the public rows of a student of your own"
 )
-_ASKS = ("least-confident", "random")
 
 
 @dataclass(eq=False, repr=False)
@@ -560,8 +448,7 @@ class PATEClassifier(FittedClassifier, FittedRows):
             raise ValueError(_NO_WEIGHTS)
         if names := sorted(set(others) - {"sample_weight"}):
             raise TypeError(f"fit takes X, y, X_public and groups, got {', '.join(names)}")
-        if self.asks not in _ASKS:
-            raise ValueError(f"asks must be one of {', '.join(_ASKS)}, got {self.asks!r}")
+        check.one_of(allowed=("least-confident", "random"), asks=self.asks)
         guards.require_safe_pipeline(self, public_given=X_public is not None)
         if isinstance(X, str | os.PathLike):
             if X_public is None:

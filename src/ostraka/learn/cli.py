@@ -12,8 +12,7 @@ import json
 import shutil
 import sys
 import textwrap
-from dataclasses import dataclass, fields, replace
-from enum import StrEnum
+from dataclasses import fields, replace
 from pathlib import Path  # noqa: TC003  (a verb reads the types of its options)
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +20,9 @@ import click
 
 import ostraka
 from ostraka import console
-from ostraka.console import argument, option, require_new, verb
+from ostraka.console import require_new, verb
 from ostraka.core import imports
-from ostraka.learn.options import LearnOptions, ReadOptions, RunOptions, TableOptions
+from ostraka.learn.options import CheckOptions, LabelsOptions, LearnOptions, Method
 from ostraka.report import folder
 from ostraka.voters.named import Relation, Teacher, Way
 
@@ -39,56 +38,6 @@ if TYPE_CHECKING:
     from ostraka.learn.ways.response import LabelEstimator
 
     Estimator = PATEClassifier | PATERegressor | LabelEstimator
-
-
-def require_sensible(given: LearnOptions) -> None:
-    """Check the combination of ``learn``'s options and that the files exist; print the files that are read.
-
-    Raises
-    ------
-    click.UsageError
-        Options that contradict each other, rows of a folder that not only teachers would learn from, or a
-        folder to write that holds a finished run.
-    OSError
-        A file cannot be opened.
-    """
-    private, public = given.private, given.public
-    given.require_in_range(epsilon=given.epsilon, delta=given.delta)
-    if given.auto and any(choice is not None for choice in given.of_teachers):
-        raise click.UsageError("--auto chooses --teachers, --answers, --sigma and --screen: leave them out")
-    if (given.out / folder.RESULT).exists():
-        raise folder.finished(given.out)
-    given.require_one_label()
-    if given.target is not None:
-        given.chosen_way()  # refuses what is for classes alone
-    if private is None:
-        if given.label or given.target or public or given.person or given.holdout is not None:
-            raise click.UsageError("type the file of private rows first: ostraka learn FILE --label COLUMN …")
-        click.echo(
-            "reading scikit-learn's digits, which are public: nothing of yours is spent, so nothing is asked",
-            err=True,
-        )
-        return
-    if given.label is None and given.target is None:
-        raise click.UsageError(
-            f"type --label and the column of {private} to learn; of numbers, --target and --bounds"
-        )
-    for path in (private, public):
-        if path is not None and not (path is private and path.is_dir()):
-            path.open("rb").close()
-    click.echo(f"reading {private}" + (f" and {public}" if public is not None else ""), err=True)
-    if private.is_dir() and given.holdout is not None:
-        raise click.UsageError(
-            f"the rows of {private} stay in their files: type --public FILE instead of --holdout"
-        )
-    if private.is_dir() and given.target is not None:
-        raise click.UsageError(f"the rows of {private} stay in their files: --target is for one file")
-    if private.is_dir() and given.chosen_way() is Way.AUTO:
-        raise click.UsageError(
-            f"the rows of {private} stay in their files, which are read part by part: type --way filter, "
-            "counts, rounds or argmax"
-        )
-
 
 _LAST = {"student": "student trained", "audit": "adversary simulated", "record": "cost and accuracy"}
 _STREAMS = '{"version": 4'  # of a manifest: fits of before had all rows of a file in memory
@@ -113,6 +62,10 @@ _NOTHING_LEARNED = (
     "\nostraka: the model learned nothing: {0}. What was spent stays spent. {1}; type --out with another "
     "folder for the next run"
 )
+_MOST_EPSILON = 40.0  # nats that an answer to a label may cost
+_BOUNDS = "numbers from {:,g} to {:,g}; what is beyond counts as the nearest"
+_NARROWEST = 20
+_MARKS = {"refused": "!", "doubt": "?", "note": "-"}  # of findings
 
 
 @verb()
@@ -162,93 +115,161 @@ def learn(given: LearnOptions) -> None:
     )
 
 
-def spend(
-    given: LearnOptions | LabelsOptions,
-    task: Task,
-    model: Estimator,
-    plan: Planned,
-    *,
-    relation: Relation = Relation.REPLACE_ONE,
-    teacher: str = "",
-    reader: str | None = None,
-) -> None:
-    """Show the plan and ask; then learn, write the folder, and print what came out.
+@verb()
+def labels(given: LabelsOptions) -> None:
+    """Learn from rows of which only the labels are private; write a model, its price and a report.
 
-    After an interruption, the same command goes on from here. ``reader`` names a language model that sees
-    private rows.
+    Example: ostraka labels private.csv --label ill --epsilon 2
+    """
+    given.require_in_range(epsilon=given.epsilon, delta=given.delta)
+    if given.label is None:
+        raise click.UsageError(f"type --label and the column of {given.private} to learn")
+    if (given.out / folder.RESULT).exists():
+        raise folder.finished(given.out)
+    if given.public is not None and given.holdout is not None:
+        raise click.UsageError("--public and --holdout exclude each other: known labels come from one place")
+    if given.method is not Method.PATE_FM and (typed := given.of_teachers):
+        raise click.UsageError(f"{', '.join(typed)} is for --method pate-fm: type that, or leave it out")
+    if given.method is not Method.PATE_FM and given.epsilon > _MOST_EPSILON:
+        raise click.UsageError(
+            f"--epsilon must be at most {_MOST_EPSILON:g} for answers to labels, got {given.epsilon:g}"
+        )
+    given.require_files(given.private)
+    click.echo(f"reading {given.private}" + (f" and {given.public}" if given.public else ""), err=True)
+    with imports.uncollected():
+        from ostraka.core.check import require
+        from ostraka.data import task as data
+
+        require("torch", extra="torch")
+        from ostraka.learn.ways.response import LabelClassifier, network_for
+    columns = given.columns()
+    task = data.labelled(given.private, given.public, columns=columns, holdout=given.holdout, seed=given.seed)
+    with console.usage():
+        network = network_for(task.n_units, image_shape=task.image_shape, seed=given.seed)
+        if given.epochs is not None:
+            network.set_params(epochs=given.epochs)
+        settings: dict[str, Any] = {
+            "epsilon": given.epsilon,
+            "delta": min(1e-5, 0.1 / task.n_units) if given.delta is None else given.delta,
+            "classes": task.classes,
+            "random_state": given.seed,
+        }
+        model: LabelEstimator
+        if given.method is Method.PATE_FM:
+            from ostraka.core.mechanisms.argmax import GNMax
+            from ostraka.core.mechanisms.screen import Threshold
+            from ostraka.learn.students.fixmatch import FixMatch
+            from ostraka.learn.ways.labels import PATEFM
+
+            screen = given.screen
+            model = PATEFM(
+                FixMatch(network, threshold=0.8),
+                n_teachers=20 if given.teachers is None else given.teachers,
+                mechanism=None if given.sigma is None else GNMax(sigma=given.sigma),
+                screen=None if screen is None else Threshold(at=screen[0], sigma=screen[1], noise="every"),
+                n_answers=given.answers,
+                n_jobs=given.jobs,
+                **settings,
+            )
+        else:
+            model = LabelClassifier(method=given.method.value, network=network, **settings)
+        plan = model.plan(n_rows=task.n_units, n_classes=task.n_classes)
+    spend(given, task, model, plan, teacher="FixMatch")
+
+
+@verb()
+def check(given: CheckOptions) -> None:
+    """Show all that is wrong or doubtful in a table, and the command to type. Spends nothing.
+
+    Example: ostraka check private.csv --label ill
+    """
+    given.require_in_range(epsilon=given.epsilon, delta=given.delta)
+    given.require_files(given.private)
+    require_new(given.report, option="--report")
+    if given.public is not None and given.holdout is not None:
+        raise click.UsageError("--public and --holdout exclude each other: public rows come from one place")
+    columns = given.columns()
+    with imports.uncollected():
+        from ostraka.core import files
+        from ostraka.learn.check import OWNER, candidates
+        from ostraka.learn.check import check as look
+    overview = look(
+        given.private,
+        public=given.public,
+        epsilon=given.epsilon,
+        delta=given.delta,
+        holdout=given.holdout,
+        columns=columns,
+    )
+    if given.report is not None:
+        files.write(given.report, overview.to_html(), private=True)
+        click.echo(f"the same with pictures, for the owner only: {given.report}", err=True)
+    if given.as_json:
+        click.echo(json.dumps(overview.to_dict(), indent=2, ensure_ascii=False))
+        return
+    wrapped(f"{given.private}: {overview.n_rows:,} rows, {overview.n_columns:,} columns")
+    wrapped(OWNER)
+    for heading, some in overview.groups():
+        click.echo(f"\n{heading}")
+        show_findings(some, cells=True)
+    if overview.plan:
+        click.echo("\nWhat the command below would do")
+        margin = 4 + max(len(name) for name, _ in overview.plan)
+        for name, value in overview.plan:
+            wrapped(f"  {name:<{margin - 2}}{value}", indent=margin)
+    if not overview.command:
+        wrapped("\nMend the file as said above, then check it again.")
+        return
+    if "--label COLUMN" in overview.command and (few := candidates(overview)):
+        wrapped(f"\nColumns that may be meant to be learned: {', '.join(few)}. Type --label with one.")
+    click.echo(f"\nType, if you agree:\n{overview.command}")
+
+
+def require_sensible(given: LearnOptions) -> None:
+    """Check the combination of ``learn``'s options and that the files exist; print the files that are read.
 
     Raises
     ------
     click.UsageError
-        The folder holds another run, or nobody can be asked.
-    click.exceptions.Exit
-        The answer was no, or the model learned nothing.
+        Options that contradict each other, rows of a folder that not only teachers would learn from, or a
+        folder to write that holds a finished run.
+    OSError
+        A file cannot be opened.
     """
-    from ostraka.core.ledger.budget import Budget
-    from ostraka.core.ledger.ledger import Ledger
-    from ostraka.data.budgets import TableLedger, Tables
-    from ostraka.learn.run import learned_nothing
-    from ostraka.learn.ways.choose import way_of
-    from ostraka.report.page import at_most, of_table
-
-    out, private, way = given.out, given.private, way_of(plan)
-    show_plan(task.shape, plan, teacher=teacher, out=out, reader=reader)
-    budgets = None
-    if private is not None:
-        budgets = Tables.beside(private) if given.ledger is None else Tables(given.ledger)
-        if (account := budgets.known(private, task.groups)) is not None:
-            unit = task.shape.unit
-            protected = unit if relation is Relation.REPLACE_ONE else f"{unit} ({relation.value})"
-            run = folder.name_of(out) if (out / folder.SECRET).exists() else None
-            before = account.spent(protected, but=run)
-            if before.releases or before.others:
-                wrapped(
-                    f"released before from this table, as {account.folder} has it: "
-                    f"{of_table(before.to_dict())}. This release comes on top",
-                    on_stderr=True,
-                )
-    show_doubts(task.findings)
-    if private is not None:
-        what = f"Spend epsilon {at_most(plan.epsilon)} of {private}?"
-        console.require_consent(what, yes=given.yes)
-    options = {field.name: getattr(given, field.name) for field in fields(given)}
-    begun = {k: v for k, v in options.items() if k not in _NOT_SETTINGS and not (k in _LATER and not v)}
-    begun |= {"version": ostraka.__version__, "format": _FORMAT}
-    account = None if budgets is None else budgets.account(private, task.groups)
-    going_on = folder.open_run(out, begun, tables={"private": private, "public": given.public})
-    if going_on:
-        click.echo(f"going on with {out}: what was paid for is used again", err=True)
-    budget = Budget(epsilon=model.epsilon or 0.0, delta=plan.delta, adaptive=False)
-    with (
-        Ledger(out / folder.LEDGER, budget=budget)
-        if account is None
-        else TableLedger(
-            out / folder.LEDGER, budget=budget, account=account, run=folder.name_of(out)
-        ) as ledger,
-        console.Stages(way.stages | _LAST) as stages,
-    ):
-        model.set_params(ledger=ledger, manifest=out / folder.MANIFEST, progress=stages)
-        try:
-            others = () if task.of_labels else (task.X_public, task.groups)
-            model.fit(task.X_private, task.y_private, *others)
-        except ValueError:
-            if not (going_on or ledger.count()):
-                folder.forget(out)
-            raise
-        model.audit()
-        stages("audit", 1, 1)
-        result = _record(task, model, begun)
-        stages("record", 1, 1)
-    _write(task, model, result, out, keep_teachers=begun.get("keep_teachers", False))
-    if given.as_json:
-        click.echo((result if given.owner else result.public()).to_json())
-    else:
-        show_result(result)
-        show_choice(result)
-    wrapped(_HANDED_OVER.format(out, *folder.contents(out)), on_stderr=True)
-    if why := learned_nothing(result):
-        wrapped(_NOTHING_LEARNED.format(why, way.advice), on_stderr=True)
-        raise click.exceptions.Exit(console.NOTHING_LEARNED)
+    private, public = given.private, given.public
+    given.require_in_range(epsilon=given.epsilon, delta=given.delta)
+    if given.auto and any(choice is not None for choice in given.of_teachers):
+        raise click.UsageError("--auto chooses --teachers, --answers, --sigma and --screen: leave them out")
+    if (given.out / folder.RESULT).exists():
+        raise folder.finished(given.out)
+    given.require_one_label()
+    if given.target is not None:
+        given.chosen_way()  # refuses what is for classes alone
+    if private is None:
+        if given.label or given.target or public or given.person or given.holdout is not None:
+            raise click.UsageError("type the file of private rows first: ostraka learn FILE --label COLUMN …")
+        click.echo(
+            "reading scikit-learn's digits, which are public: nothing of yours is spent, so nothing is asked",
+            err=True,
+        )
+        return
+    if given.label is None and given.target is None:
+        raise click.UsageError(
+            f"type --label and the column of {private} to learn; of numbers, --target and --bounds"
+        )
+    given.require_files(private)
+    click.echo(f"reading {private}" + (f" and {public}" if public is not None else ""), err=True)
+    if private.is_dir() and given.holdout is not None:
+        raise click.UsageError(
+            f"the rows of {private} stay in their files: type --public FILE instead of --holdout"
+        )
+    if private.is_dir() and given.target is not None:
+        raise click.UsageError(f"the rows of {private} stay in their files: --target is for one file")
+    if private.is_dir() and given.chosen_way() is Way.AUTO:
+        raise click.UsageError(
+            f"the rows of {private} stay in their files, which are read part by part: type --way filter, "
+            "counts, rounds or argmax"
+        )
 
 
 def _task(given: LearnOptions) -> Task:
@@ -362,6 +383,97 @@ def _model(given: LearnOptions, task: Task, way: Way) -> PATEClassifier:
     return model
 
 
+def spend(
+    given: LearnOptions | LabelsOptions,
+    task: Task,
+    model: Estimator,
+    plan: Planned,
+    *,
+    relation: Relation = Relation.REPLACE_ONE,
+    teacher: str = "",
+    reader: str | None = None,
+) -> None:
+    """Show the plan and ask; then learn, write the folder, and print what came out.
+
+    After an interruption, the same command goes on from here. ``reader`` names a language model that sees
+    private rows.
+
+    Raises
+    ------
+    click.UsageError
+        The folder holds another run, or nobody can be asked.
+    click.exceptions.Exit
+        The answer was no, or the model learned nothing.
+    """
+    from ostraka.core.ledger.budget import Budget
+    from ostraka.core.ledger.ledger import Ledger
+    from ostraka.data.budgets import TableLedger, Tables
+    from ostraka.learn.run import learned_nothing
+    from ostraka.learn.ways.choose import way_of
+    from ostraka.report.page import at_most, of_table
+
+    out, private, way = given.out, given.private, way_of(plan)
+    show_plan(task.shape, plan, teacher=teacher, out=out, reader=reader)
+    budgets = None
+    if private is not None:
+        budgets = Tables.beside(private) if given.ledger is None else Tables(given.ledger)
+        if (account := budgets.known(private, task.groups)) is not None:
+            unit = task.shape.unit
+            protected = unit if relation is Relation.REPLACE_ONE else f"{unit} ({relation.value})"
+            run = folder.name_of(out) if (out / folder.SECRET).exists() else None
+            before = account.spent(protected, but=run)
+            if before.releases or before.others:
+                wrapped(
+                    f"released before from this table, as {account.folder} has it: "
+                    f"{of_table(before.to_dict())}. This release comes on top",
+                    on_stderr=True,
+                )
+    if task.findings:  # spellings of cells on a terminal only
+        wrapped("Found, for the owner's eyes", on_stderr=True)
+        show_findings(task.findings, cells=sys.stderr.isatty(), on_stderr=True)
+    if private is not None:
+        what = f"Spend epsilon {at_most(plan.epsilon)} of {private}?"
+        console.require_consent(what, yes=given.yes)
+    options = {field.name: getattr(given, field.name) for field in fields(given)}
+    begun = {k: v for k, v in options.items() if k not in _NOT_SETTINGS and not (k in _LATER and not v)}
+    begun |= {"version": ostraka.__version__, "format": _FORMAT}
+    account = None if budgets is None else budgets.account(private, task.groups)
+    going_on = folder.open_run(out, begun, tables={"private": private, "public": given.public})
+    if going_on:
+        click.echo(f"going on with {out}: what was paid for is used again", err=True)
+    budget = Budget(epsilon=model.epsilon or 0.0, delta=plan.delta, adaptive=False)
+    with (
+        Ledger(out / folder.LEDGER, budget=budget)
+        if account is None
+        else TableLedger(
+            out / folder.LEDGER, budget=budget, account=account, run=folder.name_of(out)
+        ) as ledger,
+        console.Stages(way.stages | _LAST) as stages,
+    ):
+        model.set_params(ledger=ledger, manifest=out / folder.MANIFEST, progress=stages)
+        try:
+            others = () if task.of_labels else (task.X_public, task.groups)
+            model.fit(task.X_private, task.y_private, *others)
+        except ValueError:
+            if not (going_on or ledger.count()):
+                folder.forget(out)
+            raise
+        model.audit()
+        stages("audit", 1, 1)
+        result = _record(task, model, begun)
+        stages("record", 1, 1)
+    _write(task, model, result, out, keep_teachers=begun.get("keep_teachers", False))
+    if given.as_json:
+        click.echo((result if given.owner else result.public()).to_json())
+    else:
+        show_result(result)
+        show_choice(result)
+    wrapped(_HANDED_OVER.format(out, *folder.contents(out)), on_stderr=True)
+    if why := learned_nothing(result):
+        wrapped(_NOTHING_LEARNED.format(why, way.advice), on_stderr=True)
+        raise click.exceptions.Exit(console.NOTHING_LEARNED)
+
+
 def _record(task: Task, model: Estimator, begun: dict[str, Any]) -> Result:
     """Return the record with accuracies, if labels are known, and with facts that only the command knows."""
     import numpy as np
@@ -451,186 +563,6 @@ def _write(task: Task, model: Estimator, result: Result, out: Path, *, keep_teac
         click.echo(f"\n{why_not}", err=True)
 
 
-_MOST_EPSILON = 40.0  # nats that an answer to a label may cost
-
-
-class Method(StrEnum):
-    """How private labels are learned from."""
-
-    ALIBI = "alibi"
-    LP_MST = "lp-mst"
-    RESPONSE = "response"
-    PATE_FM = "pate-fm"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabelsOptions(RunOptions, TableOptions):
-    """Options of ``ostraka labels``."""
-
-    private: Path = argument(
-        ..., "Rows: public features, private labels. CSV, Excel, .npz or Parquet.", "FILE"
-    )
-    public: Path | None = option(None, "Rows whose labels may be known, to measure accuracy with.", "FILE")
-    holdout: float | None = option(
-        None, "Instead of --public: give up the privacy of this share of the labels.", "SHARE"
-    )
-    method: Method = option(
-        Method.ALIBI,
-        "alibi: every label answers once, with noise, and each step of training corrects the answers. "
-        "lp-mst: the same in two stages. response: randomised response, taken as labels. pate-fm: teachers "
-        "of few labels each vote, for few labels of many rows.",
-    )
-    epsilon: float = option(2.0, "Budget.", "NATS")
-    epochs: int | None = option(None, "Of each training. Default: what suits the number of rows.", "N", min=1)
-    teachers: int | None = option(None, "With pate-fm: how many. Default: 20.", "N", min=1)
-    answers: int | None = option(None, "With pate-fm: labels to answer. Default: ten a class.", "N", min=1)
-    sigma: float | None = option(None, "With pate-fm: noise. Default: what the budget pays for.", "VOTES")
-    screen: tuple[float, float] | None = option(
-        None, "With pate-fm: answer only where a noisy plurality reaches AT votes.", "AT SIGMA"
-    )
-
-    @property
-    def of_teachers(self) -> dict[str, object]:
-        """The options that only ``pate-fm`` has, as far as they were typed."""
-        typed = {
-            "teachers": self.teachers,
-            "answers": self.answers,
-            "sigma": self.sigma,
-            "screen": self.screen,
-        }
-        return {f"--{name}": value for name, value in typed.items() if value is not None}
-
-
-@verb()
-def labels(given: LabelsOptions) -> None:
-    """Learn from rows of which only the labels are private; write a model, its price and a report.
-
-    Example: ostraka labels private.csv --label ill --epsilon 2
-    """
-    given.require_in_range(epsilon=given.epsilon, delta=given.delta)
-    if given.label is None:
-        raise click.UsageError(f"type --label and the column of {given.private} to learn")
-    if (given.out / folder.RESULT).exists():
-        raise folder.finished(given.out)
-    if given.public is not None and given.holdout is not None:
-        raise click.UsageError("--public and --holdout exclude each other: known labels come from one place")
-    if given.method is not Method.PATE_FM and (typed := given.of_teachers):
-        raise click.UsageError(f"{', '.join(typed)} is for --method pate-fm: type that, or leave it out")
-    if given.method is not Method.PATE_FM and given.epsilon > _MOST_EPSILON:
-        raise click.UsageError(
-            f"--epsilon must be at most {_MOST_EPSILON:g} for answers to labels, got {given.epsilon:g}"
-        )
-    for path in (given.private, given.public):
-        if path is not None and not path.is_dir():
-            path.open("rb").close()
-    click.echo(f"reading {given.private}" + (f" and {given.public}" if given.public else ""), err=True)
-    with imports.uncollected():
-        from ostraka.core.check import require
-        from ostraka.data import task as data
-
-        require("torch", extra="torch")
-        from ostraka.learn.ways.response import LabelClassifier, network_for
-    columns = given.columns()
-    task = data.labelled(given.private, given.public, columns=columns, holdout=given.holdout, seed=given.seed)
-    with console.usage():
-        network = network_for(task.n_units, image_shape=task.image_shape, seed=given.seed)
-        if given.epochs is not None:
-            network.set_params(epochs=given.epochs)
-        settings: dict[str, Any] = {
-            "epsilon": given.epsilon,
-            "delta": min(1e-5, 0.1 / task.n_units) if given.delta is None else given.delta,
-            "classes": task.classes,
-            "random_state": given.seed,
-        }
-        model: LabelEstimator
-        if given.method is Method.PATE_FM:
-            from ostraka.core.mechanisms.argmax import GNMax
-            from ostraka.core.mechanisms.screen import Threshold
-            from ostraka.learn.students.fixmatch import FixMatch
-            from ostraka.learn.ways.labels import PATEFM
-
-            screen = given.screen
-            model = PATEFM(
-                FixMatch(network, threshold=0.8),
-                n_teachers=20 if given.teachers is None else given.teachers,
-                mechanism=None if given.sigma is None else GNMax(sigma=given.sigma),
-                screen=None if screen is None else Threshold(at=screen[0], sigma=screen[1], noise="every"),
-                n_answers=given.answers,
-                n_jobs=given.jobs,
-                **settings,
-            )
-        else:
-            model = LabelClassifier(method=given.method.value, network=network, **settings)
-        plan = model.plan(n_rows=task.n_units, n_classes=task.n_classes)
-    spend(given, task, model, plan, teacher="FixMatch")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckOptions(ReadOptions):
-    """Options of ``ostraka check``."""
-
-    private: Path = argument(..., "Private rows: CSV, Excel or Parquet.", "FILE")
-    epsilon: float | None = option(None, "Budget. Default: 1.", "NATS")
-    delta: float | None = option(None, "Default: 1e-5 or 0.1 / units, the smaller.", "P")
-    report: Path | None = option(None, "Also write a page with pictures, for the owner alone.", "FILE")
-    as_json: bool = option(False, "Print JSON, with cells of the table: for the owner alone.", name="--json")
-
-
-@verb()
-def check(given: CheckOptions) -> None:
-    """Show all that is wrong or doubtful in a table, and the command to type. Spends nothing.
-
-    Example: ostraka check private.csv --label ill
-    """
-    given.require_in_range(epsilon=given.epsilon, delta=given.delta)
-    for path in (given.private, given.public):
-        if path is not None and not path.is_dir():
-            path.open("rb").close()
-    require_new(given.report, option="--report")
-    if given.public is not None and given.holdout is not None:
-        raise click.UsageError("--public and --holdout exclude each other: public rows come from one place")
-    columns = given.columns()
-    with imports.uncollected():
-        from ostraka.core import files
-        from ostraka.learn.check import OWNER, candidates
-        from ostraka.learn.check import check as look
-    overview = look(
-        given.private,
-        public=given.public,
-        epsilon=given.epsilon,
-        delta=given.delta,
-        holdout=given.holdout,
-        columns=columns,
-    )
-    if given.report is not None:
-        files.write(given.report, overview.to_html(), private=True)
-        click.echo(f"the same with pictures, for the owner only: {given.report}", err=True)
-    if given.as_json:
-        click.echo(json.dumps(overview.to_dict(), indent=2, ensure_ascii=False))
-        return
-    wrapped(f"{given.private}: {overview.n_rows:,} rows, {overview.n_columns:,} columns")
-    wrapped(OWNER)
-    for heading, some in overview.groups():
-        click.echo(f"\n{heading}")
-        show_findings(some, cells=True)
-    if overview.plan:
-        click.echo("\nWhat the command below would do")
-        margin = 4 + max(len(name) for name, _ in overview.plan)
-        for name, value in overview.plan:
-            wrapped(f"  {name:<{margin - 2}}{value}", indent=margin)
-    if not overview.command:
-        wrapped("\nMend the file as said above, then check it again.")
-        return
-    if "--label COLUMN" in overview.command and (few := candidates(overview)):
-        wrapped(f"\nColumns that may be meant to be learned: {', '.join(few)}. Type --label with one.")
-    click.echo(f"\nType, if you agree:\n{overview.command}")
-
-
-_BOUNDS = "numbers from {:,g} to {:,g}; what is beyond counts as the nearest"
-_NARROWEST = 20
-_MARKS = {"refused": "!", "doubt": "?", "note": "-"}  # of findings
-
-
 def show_plan(task: Shape, plan: Planned, *, teacher: str, out: Path, reader: str | None = None) -> None:
     """Print the plan and its largest possible cost on stderr; ``reader`` is a model that sees rows."""
     from ostraka.learn.ways.choose import way_of
@@ -657,17 +589,9 @@ def show_plan(task: Shape, plan: Planned, *, teacher: str, out: Path, reader: st
         wrapped(f"{name:<{margin}}{value}", indent=margin, on_stderr=True)
 
 
-def show_doubts(found: Sequence[Finding]) -> None:
-    """Print what is doubtful about the tables on stderr; spellings of cells on a terminal only."""
-    if not found:
-        return
-    wrapped("Found, for the owner's eyes", on_stderr=True)
-    show_findings(found, cells=sys.stderr.isatty(), on_stderr=True)
-
-
-def show_findings(found: Sequence[Finding], *, cells: bool, on_stderr: bool = False) -> None:
+def show_findings(findings: Sequence[Finding], *, cells: bool, on_stderr: bool = False) -> None:
     """Print findings, one a line, with what to type. ``cells``: the spellings in the table, too."""
-    for finding in found:
+    for finding in findings:
         hint = f"  [{finding.hint}]" if finding.options and (cells or not finding.values) else ""
         line = f"  {_MARKS[finding.weight]} {finding.sentence(cells=cells)}{hint}"
         wrapped(line, indent=4, on_stderr=on_stderr)

@@ -1,9 +1,9 @@
-"""Hand a model over: a plain scikit-learn student, code that loads it, ONNX, and a model card.
+"""Hand a model over: a plain scikit-learn student, the code that loads it, ONNX, and a model card.
 
 Students become models of scikit-learn, which load and predict where this library is not installed: networks
 whose layers are affine between ReLUs become perceptrons, public bins and their weights a pipeline. ONNX
-models of tables calculate in double precision. Edges of bins are values of public rows, and in 32 bits a
-row moves across an edge: with skl2onnx, whose bins are in 32 bits, one prediction in eight differs.
+models of tables calculate in double precision. Edges of bins are values of public rows, and in 32 bits a row
+moves across an edge: with skl2onnx, whose bins are in 32 bits, one prediction in eight differs.
 """
 
 from __future__ import annotations
@@ -56,6 +56,195 @@ if TYPE_CHECKING:
     from ostraka.learn.students.counts import MomentLogistic
     from ostraka.voters.cells import QuantileCells
 
+_LARGEST = float(np.finfo(np.float64).max)
+_OPSET, _ML_OPSET = 20, 3
+_ARRAYS = 17  # the operator set of skl2onnx
+FORMS = ("sklearn", "skops", "onnx", "mlflow")
+_OF_A_COLUMN = ("edges ", "categories ")  # begin the names of steps
+_UNKNOWN = "\0"  # a text that no public row holds
+_ALIKE = 1e-6  # of the width of bounds, by which two models of numbers may differ
+_CHECKED = 200  # rows of arrays: the reference evaluator takes them one by one
+# 1.234,56 is read as 1234.56
+_COMMAS = r'.str.replace(r"\.(?=\d{3}(?:\.\d{3})*,\d+$)", "", regex=True).str.replace(",", ".")'
+
+
+def plain(student: Any, X: Any, labels: np.ndarray) -> Any:
+    """A scikit-learn classifier that predicts what the student predicts.
+
+    Parameters
+    ----------
+    student : Distilled, or a student of counts
+        Fitted.
+    X, labels
+        What it was fitted to: public rows, and class indices or ``ABSTAIN``.
+
+    Raises
+    ------
+    ValueError
+        The student is of another library, or a fit to the labels' names predicts something else.
+    """
+    if isinstance(student, SpectrumStudent | SpectrumRegressor):
+        return spectral(student)
+    if isinstance(student, BinnedStudent):
+        return binned(student.cells, student.model)
+    if isinstance(student, Pipeline):
+        _require_sklearn(student)
+        return student
+    if isinstance(student, AugmentedSVM):
+        return _machine(student)
+    network = getattr(student, "network_", getattr(student, "model_", None))
+    if isinstance(network, TorchClassifier) and not isinstance(student, Distilled):  # of private labels
+        return perceptron(network, student.classes_)
+    if not isinstance(student, Distilled):  # a student of counts, if the model inside alone decides
+        inner: Any = getattr(student, "model_", None)
+        ours = type(inner).__module__.partition(".")[0] != "sklearn"
+        if ours or (X is not None and not np.array_equal(inner.predict(np.asarray(X)), student.predict(X))):
+            raise ValueError(f"{type(student).__name__} is no scikit-learn model: keep the student as it is")
+        return inner
+    classes, model = student.classes_, student.model_
+    if model is None:
+        constant = classes[labels[labels != ABSTAIN][0]]
+        rows = _safe_indexing(X, np.arange(len(classes)) % X.shape[0])
+        return DummyClassifier(strategy="constant", constant=constant).fit(rows, classes)
+    if isinstance(model, Spreading):
+        copied = _spread(model, classes)
+    elif isinstance(network := getattr(model, "model_", model), TorchClassifier):
+        copied = perceptron(network, classes[network.classes_])
+    elif type(model).__module__.partition(".")[0] == "sklearn":
+        # the same model, fitted to names of classes instead of their indices
+        answered = np.flatnonzero(labels != ABSTAIN)
+        rows, named = _safe_indexing(X, answered), classes[labels[answered]]
+        if isinstance(model, SelfTrainingClassifier):
+            rows, named = X, np.full(len(labels), ABSTAIN, dtype=object)
+            named[answered] = classes[labels[answered]]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what a classifier thinks of so few rows helps nobody
+            copied = clone(model).fit(rows, named)
+    else:
+        raise ValueError(f"{type(model).__name__} is no scikit-learn model: keep the student as it is")
+    if not np.array_equal(copied.predict(X), student.predict(X)):
+        raise ValueError(f"{type(model).__name__} predicts something else when it is fitted again")
+    return copied
+
+
+def exported(model: Any, form: str, path: Path | None, *, rows: Any) -> Any:
+    """A plain model in a form that other programs read: see :meth:`~ostraka.PATEClassifier.export`.
+
+    Raises
+    ------
+    ValueError
+        There is no such form, or the model has none.
+    ImportError
+        A package is missing; the message says how to install it.
+    """
+    from ostraka.core import check
+    from ostraka.core.imports import model_bytes
+
+    check.one_of(allowed=FORMS, form=form)
+    if form == "sklearn":
+        return model
+    if form == "mlflow":
+        if path is None:
+            raise ValueError("mlflow writes a folder: pass path=")
+        check.require("mlflow.sklearn", extra="mlflow").save_model(model, str(path))
+        return path
+    if form == "skops":
+        content = model_bytes(model)
+    elif hasattr(model, "feature_names_in_"):
+        check.require("onnx", extra="onnx")
+        content = table_model(model).SerializeToString()
+    else:
+        check.require("onnx", extra="onnx")
+        columns = [f"x{place}" for place in range(np.shape(rows)[1])]
+        try:
+            content = table_model(by_name(model, rows, columns=columns)).SerializeToString()
+        except ValueError:  # neither linear nor a perceptron
+            content = array_model(model, np.asarray(rows, dtype=np.float64))[0].SerializeToString()
+    if path is None:
+        return content
+    _folder.write(path, lambda at: at.write_bytes(content))
+    return path
+
+
+def by_name(model: Any, X: np.ndarray | None, *, columns: Sequence[str], encoder: Any = None) -> Pipeline:
+    """Put a step before the model which selects its columns by name.
+
+    Parameters
+    ----------
+    model : fitted classifier
+        Of features, as ``encoder`` makes them of the columns.
+    X : array of shape (n_rows, n_features)
+        Public features; looked at only where there is no encoder.
+    columns : sequence of str
+    encoder : fitted ColumnTransformer, optional
+        None: the columns are the features.
+    """
+    if encoder is None:
+        rows = np.zeros((1, len(columns))) if X is None else X
+        encoder = ColumnTransformer([("numbers", "passthrough", list(range(len(columns))))]).fit(rows)
+    named = copy.deepcopy(encoder)
+    named.feature_names_in_ = np.array(columns, dtype=object)
+    for _, step, places in named.transformers_:
+        if isinstance(places, int):
+            continue  # a step that takes one column of text, whatever its name
+        for part in (step, *(getattr(step, "named_steps", None) or {}).values()):
+            if hasattr(part, "n_features_in_") and not isinstance(part, Pipeline):
+                part.feature_names_in_ = named.feature_names_in_[places]
+                break
+    return Pipeline([("columns", named), ("student", model)])
+
+
+def spectral(student: SpectrumStudent | SpectrumRegressor) -> Pipeline:
+    """Convert a linear model of a public spectrum to steps that scikit-learn has.
+
+    Raises
+    ------
+    ValueError
+        The spectrum is of a data frame, or of a transformer of another library.
+    """
+    cells, coef = student.cells, student.coef
+    turn, first, offset = cells.whitening_, cells.transform_, np.zeros(cells.whitening_.shape[1])
+    steps: list[tuple[str, Any]] = []
+    if isinstance(first, Interactions):
+        kernel, n_functions = first.kernel_, first.kernel_.n_features_in_
+        first, functions, start = _of_functions(first.dictionary_, np.eye(n_functions))
+        identity = FunctionTransformer().fit(np.zeros((1, n_functions)))
+        union = FeatureUnion([("functions", identity), ("kernel", kernel)])
+        steps = [*_affine("functions", functions, start), ("both", union)]
+    elif isinstance(first, Dictionary):
+        first, turn, offset = _of_functions(first, turn)
+    offset = np.append(offset - cells.middle_ @ cells.whitening_, cells.constant)
+    steps += _affine("spectrum", np.column_stack([turn, np.zeros(len(turn))]), offset)
+    weights: Any
+    if isinstance(student, SpectrumRegressor):
+        # numbers stay between bounds: high - max(0, high - low - max(0, number - low))
+        low, high = student.bounds
+        weights = MLPRegressor(hidden_layer_sizes=(1, 1), activation="relu")
+        weights.coefs_ = [coef * (high - low) / 2, np.array([[-1.0]]), np.array([[-1.0]])]
+        weights.intercepts_ = [np.array([(low + high) / 2 - low]), np.array([high - low]), np.array([high])]
+        weights.n_layers_, weights.n_outputs_, weights.out_activation_ = 4, 1, "identity"
+        weights.n_features_in_ = len(coef)
+    else:
+        coef = np.hstack([0 * coef, coef]) if coef.shape[1] == 1 else coef
+        weights = linear(coef, np.zeros(coef.shape[1]), student.classes_)
+    pipeline = Pipeline([("bins", first), *steps, ("length", Normalizer()), ("weights", weights)])
+    _require_sklearn(pipeline)
+    return pipeline
+
+
+def binned(cells: QuantileCells, model: MomentLogistic) -> Pipeline:
+    """Convert a binned classifier to a pipeline: bins of numbers, categorical columns, one weight for each.
+
+    Raises
+    ------
+    ValueError
+        The bins are of cells that scikit-learn does not bin.
+    """
+    ends = np.cumsum([book.shape[1] for book in cells.codebooks_])[:-1]
+    bins, coefficients, offset = _of_bins(cells, np.split(model.coef_, ends))
+    weights = linear(coefficients, model.intercept_ + offset, model.classes_)
+    return Pipeline([("bins", bins), ("weights", weights)])
+
 
 def perceptron(network: TorchClassifier, classes: np.ndarray) -> MLPClassifier:
     """Return the same classifier, with a dense matrix for each affine part: a convolution is one, too.
@@ -102,56 +291,41 @@ def perceptron(network: TorchClassifier, classes: np.ndarray) -> MLPClassifier:
     return model
 
 
-def binned(cells: QuantileCells, model: MomentLogistic) -> Pipeline:
-    """Convert a binned classifier to a pipeline: bins of numbers, categorical columns, one weight for each.
+def _machine(student: AugmentedSVM) -> StackingClassifier | DummyClassifier:
+    """Return the machine with a linear model of its scores, which gives probabilities."""
+    names = student.classes_[student.present_]
+    rows = np.zeros((len(names), student.n_features_in_))
+    if len(names) == 1:
+        return DummyClassifier(strategy="constant", constant=names[0]).fit(rows, names)
+    parts = [("machine", student.model_)]
+    stack = StackingClassifier(parts, LogisticRegression(), cv="prefit", stack_method="decision_function")
+    stack.fit(rows, names)
+    stack.named_estimators_ = dict(parts)  # a type that skops trusts
+    odds = student.sharpness_ * (np.eye(len(names)) if len(names) > 2 else np.array([[0.0, 1.0]]))
+    stack.final_estimator_ = linear(odds, np.zeros(len(names)), np.arange(len(names)))
+    return stack
 
-    Raises
-    ------
-    ValueError
-        The bins are of cells that scikit-learn does not bin.
-    """
-    ends = np.cumsum([book.shape[1] for book in cells.codebooks_])[:-1]
-    bins, coefficients, offset = _of_bins(cells, np.split(model.coef_, ends))
-    weights = linear(coefficients, model.intercept_ + offset, model.classes_)
-    return Pipeline([("bins", bins), ("weights", weights)])
 
-
-def spectral(student: SpectrumStudent | SpectrumRegressor) -> Pipeline:
-    """Convert a linear model of a public spectrum to steps that scikit-learn has.
-
-    Raises
-    ------
-    ValueError
-        The spectrum is of a data frame, or of a transformer of another library.
-    """
-    cells, coef = student.cells, student.coef
-    turn, first, offset = cells.whitening_, cells.transform_, np.zeros(cells.whitening_.shape[1])
-    steps: list[tuple[str, Any]] = []
-    if isinstance(first, Interactions):
-        kernel, n_functions = first.kernel_, first.kernel_.n_features_in_
-        first, functions, start = _of_functions(first.dictionary_, np.eye(n_functions))
-        identity = FunctionTransformer().fit(np.zeros((1, n_functions)))
-        union = FeatureUnion([("functions", identity), ("kernel", kernel)])
-        steps = [*_affine("functions", functions, start), ("both", union)]
-    elif isinstance(first, Dictionary):
-        first, turn, offset = _of_functions(first, turn)
-    offset = np.append(offset - cells.middle_ @ cells.whitening_, cells.constant)
-    steps += _affine("spectrum", np.column_stack([turn, np.zeros(len(turn))]), offset)
-    weights: Any
-    if isinstance(student, SpectrumRegressor):
-        # numbers stay between bounds: high - max(0, high - low - max(0, number - low))
-        low, high = student.bounds
-        weights = MLPRegressor(hidden_layer_sizes=(1, 1), activation="relu")
-        weights.coefs_ = [coef * (high - low) / 2, np.array([[-1.0]]), np.array([[-1.0]])]
-        weights.intercepts_ = [np.array([(low + high) / 2 - low]), np.array([high - low]), np.array([high])]
-        weights.n_layers_, weights.n_outputs_, weights.out_activation_ = 4, 1, "identity"
-        weights.n_features_in_ = len(coef)
-    else:
-        coef = np.hstack([0 * coef, coef]) if coef.shape[1] == 1 else coef
-        weights = linear(coef, np.zeros(coef.shape[1]), student.classes_)
-    pipeline = Pipeline([("bins", first), *steps, ("length", Normalizer()), ("weights", weights)])
-    _require_sklearn(pipeline)
-    return pipeline
+def _spread(model: Spreading, classes: np.ndarray) -> Pipeline:
+    """Return kernel ridge regression and the choice of the largest score, as steps that scikit-learn has."""
+    # Nystroem multiplies kernels by a matrix, here the dual coefficients; a linear classifier with
+    # coefficients of one takes the largest
+    ridge = model._extension  # noqa: SLF001  (its fitted parts are the model)
+    names = classes[model.classes_]
+    n = len(names)
+    scores = Nystroem(kernel="rbf", gamma=ridge.gamma, n_components=len(ridge.X_fit_))
+    scores.components_, scores.normalization_ = ridge.X_fit_, ridge.dual_coef_.T
+    scores.component_indices_ = np.arange(len(ridge.X_fit_))
+    scores.n_features_in_ = ridge.X_fit_.shape[1]
+    positive = MinMaxScaler(feature_range=(0.0, 1e300), clip=True)  # clips at zero, and scales by one
+    positive.scale_, positive.min_, positive.n_features_in_ = np.ones(n), np.zeros(n), n
+    largest = SGDClassifier(loss="modified_huber")
+    weights, prior = 2.0 * np.eye(n), 2e-9 * model._prior - 1.0  # noqa: SLF001
+    if n == 2:  # one row decides between two classes
+        weights, prior = np.array([[-1.0, 1.0]]), np.array([1e-9 * (model._prior[1] - model._prior[0])])  # noqa: SLF001
+    largest.coef_, largest.intercept_, largest.classes_ = weights, prior, names
+    largest.n_features_in_, largest.t_, largest.n_iter_ = n, 1.0, 1
+    return make_pipeline(scores, positive, largest)
 
 
 def _of_functions(
@@ -265,108 +439,6 @@ def _discretiser(edges: list[np.ndarray]) -> KBinsDiscretizer:
     return discretiser
 
 
-def plain(student: Any, X: Any, labels: np.ndarray) -> Any:
-    """A scikit-learn classifier that predicts what the student predicts.
-
-    Parameters
-    ----------
-    student : Distilled, or a student of counts
-        Fitted.
-    X, labels
-        What it was fitted to: public rows, and class indices or ``ABSTAIN``.
-
-    Raises
-    ------
-    ValueError
-        The student is of another library, or a fit to the labels' names predicts something else.
-    """
-    if isinstance(student, SpectrumStudent | SpectrumRegressor):
-        return spectral(student)
-    if isinstance(student, BinnedStudent):
-        return binned(student.cells, student.model)
-    if isinstance(student, Pipeline):
-        _require_sklearn(student)
-        return student
-    if isinstance(student, AugmentedSVM):
-        return _machine(student)
-    network = getattr(student, "network_", getattr(student, "model_", None))
-    if isinstance(network, TorchClassifier) and not isinstance(student, Distilled):  # of private labels
-        return perceptron(network, student.classes_)
-    if not isinstance(student, Distilled):  # a student of counts, if the model inside alone decides
-        inner: Any = getattr(student, "model_", None)
-        ours = type(inner).__module__.partition(".")[0] != "sklearn"
-        if ours or (X is not None and not np.array_equal(inner.predict(np.asarray(X)), student.predict(X))):
-            raise ValueError(f"{type(student).__name__} is no scikit-learn model: keep the student as it is")
-        return inner
-    classes, model = student.classes_, student.model_
-    if model is None:
-        constant = classes[labels[labels != ABSTAIN][0]]
-        rows = _safe_indexing(X, np.arange(len(classes)) % X.shape[0])
-        return DummyClassifier(strategy="constant", constant=constant).fit(rows, classes)
-    if isinstance(model, Spreading):
-        copied = _spread(model, classes)
-    elif isinstance(network := getattr(model, "model_", model), TorchClassifier):
-        copied = perceptron(network, classes[network.classes_])
-    elif type(model).__module__.partition(".")[0] == "sklearn":
-        # the same model, fitted to names of classes instead of their indices
-        answered = np.flatnonzero(labels != ABSTAIN)
-        rows, named = _safe_indexing(X, answered), classes[labels[answered]]
-        if isinstance(model, SelfTrainingClassifier):
-            rows, named = X, np.full(len(labels), ABSTAIN, dtype=object)
-            named[answered] = classes[labels[answered]]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what a classifier thinks of so few rows helps nobody
-            copied = clone(model).fit(rows, named)
-    else:
-        raise ValueError(f"{type(model).__name__} is no scikit-learn model: keep the student as it is")
-    if not np.array_equal(copied.predict(X), student.predict(X)):
-        raise ValueError(f"{type(model).__name__} predicts something else when it is fitted again")
-    return copied
-
-
-def _machine(student: AugmentedSVM) -> StackingClassifier | DummyClassifier:
-    """Return the machine with a linear model of its scores, which gives probabilities."""
-    names = student.classes_[student.present_]
-    rows = np.zeros((len(names), student.n_features_in_))
-    if len(names) == 1:
-        return DummyClassifier(strategy="constant", constant=names[0]).fit(rows, names)
-    parts = [("machine", student.model_)]
-    stack = StackingClassifier(parts, LogisticRegression(), cv="prefit", stack_method="decision_function")
-    stack.fit(rows, names)
-    stack.named_estimators_ = dict(parts)  # a type that skops trusts
-    odds = student.sharpness_ * (np.eye(len(names)) if len(names) > 2 else np.array([[0.0, 1.0]]))
-    stack.final_estimator_ = linear(odds, np.zeros(len(names)), np.arange(len(names)))
-    return stack
-
-
-def by_name(model: Any, X: np.ndarray | None, *, columns: Sequence[str], encoder: Any = None) -> Pipeline:
-    """Put a step before the model which selects its columns by name.
-
-    Parameters
-    ----------
-    model : fitted classifier
-        Of features, as ``encoder`` makes them of the columns.
-    X : array of shape (n_rows, n_features)
-        Public features; looked at only where there is no encoder.
-    columns : sequence of str
-    encoder : fitted ColumnTransformer, optional
-        None: the columns are the features.
-    """
-    if encoder is None:
-        rows = np.zeros((1, len(columns))) if X is None else X
-        encoder = ColumnTransformer([("numbers", "passthrough", list(range(len(columns))))]).fit(rows)
-    named = copy.deepcopy(encoder)
-    named.feature_names_in_ = np.array(columns, dtype=object)
-    for _, step, places in named.transformers_:
-        if isinstance(places, int):
-            continue  # a step that takes one column of text, whatever its name
-        for part in (step, *(getattr(step, "named_steps", None) or {}).values()):
-            if hasattr(part, "n_features_in_") and not isinstance(part, Pipeline):
-                part.feature_names_in_ = named.feature_names_in_[places]
-                break
-    return Pipeline([("columns", named), ("student", model)])
-
-
 def _require_sklearn(pipeline: Pipeline) -> None:
     """Raise ValueError if a step is not of scikit-learn, or calls a function, which may be anybody's."""
     for _, step in pipeline.steps:
@@ -374,321 +446,6 @@ def _require_sklearn(pipeline: Pipeline) -> None:
             _require_sklearn(step)
         elif type(step).__module__.partition(".")[0] != "sklearn" or getattr(step, "func", None):
             raise ValueError(f"{type(step).__name__} is no scikit-learn model: keep the student as it is")
-
-
-def _spread(model: Spreading, classes: np.ndarray) -> Pipeline:
-    """Return kernel ridge regression and the choice of the largest score, as steps that scikit-learn has."""
-    # Nystroem multiplies kernels by a matrix, here the dual coefficients; a linear classifier with
-    # coefficients of one takes the largest
-    ridge = model._extension  # noqa: SLF001  (its fitted parts are the model)
-    names = classes[model.classes_]
-    n = len(names)
-    scores = Nystroem(kernel="rbf", gamma=ridge.gamma, n_components=len(ridge.X_fit_))
-    scores.components_, scores.normalization_ = ridge.X_fit_, ridge.dual_coef_.T
-    scores.component_indices_ = np.arange(len(ridge.X_fit_))
-    scores.n_features_in_ = ridge.X_fit_.shape[1]
-    positive = MinMaxScaler(feature_range=(0.0, 1e300), clip=True)  # clips at zero, and scales by one
-    positive.scale_, positive.min_, positive.n_features_in_ = np.ones(n), np.zeros(n), n
-    largest = SGDClassifier(loss="modified_huber")
-    weights, prior = 2.0 * np.eye(n), 2e-9 * model._prior - 1.0  # noqa: SLF001
-    if n == 2:  # one row decides between two classes
-        weights, prior = np.array([[-1.0, 1.0]]), np.array([1e-9 * (model._prior[1] - model._prior[0])])  # noqa: SLF001
-    largest.coef_, largest.intercept_, largest.classes_ = weights, prior, names
-    largest.n_features_in_, largest.t_, largest.n_iter_ = n, 1.0, 1
-    return make_pipeline(scores, positive, largest)
-
-
-_LARGEST = float(np.finfo(np.float64).max)
-_OPSET, _ML_OPSET = 20, 3
-_ARRAYS = 17  # the operator set of skl2onnx
-FORMS = ("sklearn", "skops", "onnx", "mlflow")
-_OF_A_COLUMN = ("edges ", "categories ")  # begin the names of steps
-_UNKNOWN = "\0"  # a text that no public row holds
-
-
-_ALIKE = 1e-6  # of the width of bounds, by which two models of numbers may differ
-_CHECKED = 200  # rows of arrays: the reference evaluator takes them one by one
-
-
-def array_model(student: Any, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
-    """Return an ONNX model of a student of arrays as skl2onnx converts it, and some rows to try it with."""
-    from ostraka.core import check
-
-    converter = check.require("skl2onnx", extra="onnx")
-    floats = check.require("skl2onnx.common.data_types", extra="onnx").FloatTensorType
-    if student.n_features_in_ != rows.shape[1]:
-        raise ValueError("its rows are sparse, and skl2onnx has no such input")
-    sample = rows[:_CHECKED].astype(np.float32)
-    if not np.array_equal(sample, rows[:_CHECKED]):
-        raise ValueError("these numbers do not fit into 32 bits, in which skl2onnx calculates")
-    kinds = [("X", floats([None, rows.shape[1]]))]
-    model = converter.to_onnx(student, initial_types=kinds, options={"zipmap": False}, target_opset=_ARRAYS)
-    return model, {"X": sample}
-
-
-def table_model(student: Any) -> Any:
-    """Return an ONNX model of a pipeline of an encoder and a linear student, or raise ValueError.
-
-    Its inputs are the columns, shape (n_rows, 1): doubles and texts. Its outputs are ``predicted`` and, of
-    classes, ``probabilities``.
-    """
-    if not hasattr(student, "feature_names_in_"):
-        raise ValueError("this student is no plain scikit-learn model")
-    if not hasattr(student.steps[0][1], "transformers_"):
-        raise ValueError("its columns are encoded by a step of its own, which ONNX does not have")
-    graph, columns = _Graph(), student.feature_names_in_.tolist()
-    if clash := {"predicted", "probabilities"} & set(columns):
-        raise ValueError(f"a column has the name of an output, {min(clash)!r}")
-    first = student.steps[0][1]
-    parts: list[str] = []
-    if all(name.startswith(_OF_A_COLUMN) for name, _, _ in first.transformers_):
-        # the bins of a data frame's columns, each of which is an input
-        for name, step, (column,) in first.transformers_:
-            if name.startswith(_OF_A_COLUMN[0]):
-                number = graph.column(column, text=False)
-                largest = graph.constant(np.array([[_LARGEST]]))
-                number = graph.add("Where", graph.add("IsNaN", number), largest, number)
-                parts.append(_bin(graph, number, step.named_steps["bins"].bin_edges_[0]))
-            elif all(isinstance(kind, str) for kind in step.categories_[0].tolist()):
-                parts.append(_kinds(graph, step, 0, graph.column(column, text=True)))
-            else:
-                raise ValueError(f"column {column!r} holds kinds that are no text, which ONNX cannot look up")
-        return _finished(graph, student.steps[1:], graph.joined(parts))
-    encoder, model = (step for _, step in student.steps)
-    features = _encoded(graph, encoder, columns)
-    if not hasattr(model, "steps"):
-        return _finished(graph, [("weights", model)], features)
-    (_, bins), *steps = model.steps
-    for _, step, places in bins.transformers_:
-        if not hasattr(step, "bin_edges_"):  # passed through
-            parts.append(graph.add("Gather", features, graph.constant(np.array(places)), axis=1))
-            continue
-        for place, edges in zip(places, step.bin_edges_, strict=True):
-            number = graph.add("Gather", features, graph.constant(np.array([place])), axis=1)
-            parts.append(_bin(graph, number, edges))
-    return _finished(graph, steps, graph.joined(parts))
-
-
-def _finished(graph: _Graph, steps: list[tuple[str, Any]], features: str) -> Any:
-    """Add the steps after the encoding of a table, and return the whole model."""
-    from onnx import TensorProto
-
-    add, constant, value = graph.add, graph.constant, graph.helper.make_tensor_value_info
-    *turns, (_, model) = steps
-    for name, step in turns:
-        if name == "both":  # the Gaussian kernels of each row with some public rows, beside the features
-            kernel = dict(step.transformer_list)["kernel"]
-            centres, axis = kernel.components_, constant(np.array([1]))
-            squares = add("ReduceSumSquare", features, axis, keepdims=1)
-            squares = add("Add", squares, constant((centres**2).sum(axis=1)[None]))
-            products = add("MatMul", features, constant(np.ascontiguousarray(2 * centres.T)))
-            apart = add("Relu", add("Sub", squares, products))
-            kernels = add("Exp", add("Mul", apart, constant(np.array([[-float(kernel.gamma)]]))))
-            features = graph.joined([features, kernels])
-        elif name == "length":
-            length = add("ReduceL2", features, constant(np.array([1])), keepdims=1)
-            features = add("Div", features, length)
-        elif hasattr(step, "components_"):  # after a step that puts a one before the features
-            turn = step.components_.T
-            turned = add("MatMul", features, constant(np.ascontiguousarray(turn[1:])))
-            features = add("Add", turned, constant(turn[:1]))
-    if isinstance(model, MLPRegressor | MLPClassifier):
-        layers = list(zip(model.coefs_, model.intercepts_, strict=True))
-    elif isinstance(model, LogisticRegression):
-        layers = [(model.coef_.T, model.intercept_)]
-    else:
-        why = f"{type(model).__name__} is neither linear nor a perceptron"
-        raise ValueError(why)  # noqa: TRY004  (all reasons are of one type)
-    for place, (weights, offsets) in enumerate(layers):
-        features = add("Relu", features) if place else features
-        features = add("MatMul", features, constant(np.ascontiguousarray(weights, dtype=np.float64)))
-        features = add("Add", features, constant(np.asarray(offsets[None], dtype=np.float64)))
-    if isinstance(model, MLPRegressor):
-        add("Reshape", features, constant(np.array([-1])), out="predicted")
-        return graph.model([value("predicted", TensorProto.DOUBLE, ["n_rows"])])
-    classes = model.classes_
-    if len(classes) == 2:
-        second = add("Sigmoid", features)
-        add("Concat", add("Sub", constant(np.ones((1, 1))), second), second, axis=1, out="probabilities")
-        above = add("Cast", add("Greater", features, constant(np.zeros((1, 1)))), to=TensorProto.INT64)
-        likeliest = add("Reshape", above, constant(np.array([-1])))
-    else:
-        add("Softmax", features, axis=1, out="probabilities")
-        likeliest = add("ArgMax", features, axis=1, keepdims=0)
-    text = classes.dtype.kind in "OU"
-    add("Gather", constant(classes if text else classes.astype(np.int64)), likeliest, out="predicted")
-    kind = TensorProto.STRING if text else TensorProto.INT64
-    probabilities = value("probabilities", TensorProto.DOUBLE, ["n_rows", len(classes)])
-    return graph.model([value("predicted", kind, ["n_rows"]), probabilities])
-
-
-def columns_of(cells: np.ndarray, student: Any) -> dict[str, np.ndarray]:
-    """Return the inputs of the model of a table, for rows of cells."""
-    encoder = student.steps[0][1]
-    numbers = next(places for name, _, places in encoder.transformers_ if name == "numbers")
-    inputs = {place for _, _, places in encoder.transformers_ for place in _each(places)}
-    return {
-        name: cells[:, [place]].astype(np.float64) if place in numbers else cells[:, [place]]
-        for place, name in enumerate(student.feature_names_in_)
-        if place in inputs
-    }
-
-
-def _each(places: Any) -> Iterator[int]:
-    yield from places if isinstance(places, list) else [places]
-
-
-class _Graph:
-    """Nodes, constants and inputs of a model."""
-
-    def __init__(self) -> None:
-        from onnx import helper
-
-        self.helper = helper
-        self.nodes: list[Any] = []
-        self.constants: list[Any] = []
-        self.inputs: list[Any] = []
-
-    def add(self, operator: str, *inputs: str, out: str = "", domain: str = "", **settings: Any) -> str:
-        """Add a node, and return the name of its output."""
-        name = out or f"/{operator}_{len(self.nodes)}"
-        self.nodes.append(self.helper.make_node(operator, list(inputs), [name], domain=domain, **settings))
-        return name
-
-    def constant(self, values: Any) -> str:
-        """Add an array of doubles, whole numbers or texts."""
-        from onnx import TensorProto, numpy_helper
-
-        array, name = np.asarray(values), f"/constant_{len(self.constants)}"
-        if array.dtype.kind in "OU":
-            texts = [text.encode() for text in array.ravel().tolist()]
-            tensor = self.helper.make_tensor(name, TensorProto.STRING, array.shape, texts)
-        else:
-            tensor = numpy_helper.from_array(array, name)
-        self.constants.append(tensor)
-        return name
-
-    def column(self, name: str, *, text: bool) -> str:
-        """Add an input."""
-        from onnx import TensorProto
-
-        kind = TensorProto.STRING if text else TensorProto.DOUBLE
-        self.inputs.append(self.helper.make_tensor_value_info(name, kind, ["n_rows", 1]))
-        return name
-
-    def joined(self, parts: Sequence[str]) -> str:
-        """Put matrices side by side."""
-        return parts[0] if len(parts) == 1 else self.add("Concat", *parts, axis=1)
-
-    def model(self, outputs: list[Any]) -> Any:
-        """The whole model."""
-        make = self.helper
-        body = make.make_graph(self.nodes, "student", self.inputs, outputs, self.constants)
-        opsets = [make.make_opsetid("", _OPSET), make.make_opsetid("ai.onnx.ml", _ML_OPSET)]
-        return make.make_model(body, opset_imports=opsets, producer_name="ostraka", ir_version=9)
-
-    def doubles(self, name: str) -> str:
-        """Convert to doubles."""
-        from onnx import TensorProto
-
-        return self.add("Cast", name, to=TensorProto.DOUBLE)
-
-
-def _encoded(graph: _Graph, encoder: Any, columns: Sequence[str]) -> str:
-    """Add the encoder's steps."""
-    parts: list[str] = []
-    inputs: dict[int, str] = {}
-    for name, step, places in encoder.transformers_:
-        if name.startswith("text "):
-            raise ValueError(f"column {columns[places]!r} holds sentences, and ONNX cannot hash words")
-        if name == "remainder" or places == []:
-            continue
-        for place in _each(places):
-            if place not in inputs:
-                inputs[place] = graph.column(columns[place], text=name != "numbers")
-        if name == "numbers":
-            values, scaler = graph.joined([inputs[place] for place in places]), step
-            if hasattr(step, "named_steps"):
-                imputer, scaler = step.named_steps.values()
-                missing = graph.add("IsNaN", values)
-                values = graph.add("Where", missing, graph.constant(imputer.statistics_[None]), values)
-            if hasattr(scaler, "mean_"):  # else the numbers are passed through
-                centred = graph.add("Sub", values, graph.constant(scaler.mean_[None]))
-                values = graph.add("Div", centred, graph.constant(scaler.scale_[None]))
-            parts.append(values)
-        elif name == "kinds":
-            parts += [_kinds(graph, step, k, inputs[place]) for k, place in enumerate(places)]
-        else:
-            patterns = [f"(?s){re.escape(prefix)}.*" for prefix in step.get_feature_names_out().tolist()]
-            matches = [graph.add("RegexFullMatch", inputs[places], pattern=pattern) for pattern in patterns]
-            parts.append(graph.doubles(graph.joined(matches)))
-    return graph.joined(parts)
-
-
-def _kinds(graph: _Graph, encoder: Any, place: int, column: str) -> str:
-    """Add a table of the encoder's own rows, one for each category and one for all other texts."""
-    names = encoder.categories_[place].tolist()
-    encoder = copy.copy(encoder)
-    vars(encoder).pop("feature_names_in_", None)  # its rows here have no names
-    rows = one_hot([*names, _UNKNOWN], place, encoder, n_kinds=len(encoder.categories_))
-    codes = {"keys_strings": names, "values_int64s": list(range(len(names))), "default_int64": len(names)}
-    code = graph.add("LabelEncoder", column, domain="ai.onnx.ml", **codes)
-    flat = graph.add("Reshape", code, graph.constant(np.array([-1])))
-    return graph.add("Gather", graph.constant(rows), flat, axis=0)
-
-
-def _bin(graph: _Graph, number: str, edges: np.ndarray) -> str:
-    """Add the bins of one column."""
-    real = graph.doubles(graph.add("GreaterOrEqual", number, graph.constant(np.array([[-np.inf]]))))
-    inner = edges[1:-1][None]
-    if inner.size == 0:
-        return real
-    reached = graph.doubles(graph.add("GreaterOrEqual", number, graph.constant(inner)))
-    zero = graph.add("Sub", real, real)
-    return graph.add("Sub", graph.joined([real, reached]), graph.joined([reached, zero]))
-
-
-def exported(model: Any, form: str, path: Path | None, *, rows: Any) -> Any:
-    """A plain model in a form that other programs read: see :meth:`~ostraka.PATEClassifier.export`.
-
-    Raises
-    ------
-    ValueError
-        There is no such form, or the model has none.
-    ImportError
-        A package is missing; the message says how to install it.
-    """
-    from ostraka.core import check
-    from ostraka.core.imports import model_bytes
-
-    check.one_of(allowed=FORMS, form=form)
-    if form == "sklearn":
-        return model
-    if form == "mlflow":
-        if path is None:
-            raise ValueError("mlflow writes a folder: pass path=")
-        check.require("mlflow.sklearn", extra="mlflow").save_model(model, str(path))
-        return path
-    if form == "skops":
-        content = model_bytes(model)
-    elif hasattr(model, "feature_names_in_"):
-        check.require("onnx", extra="onnx")
-        content = table_model(model).SerializeToString()
-    else:
-        check.require("onnx", extra="onnx")
-        columns = [f"x{place}" for place in range(np.shape(rows)[1])]
-        try:
-            content = table_model(by_name(model, rows, columns=columns)).SerializeToString()
-        except ValueError:  # neither linear nor a perceptron
-            content = array_model(model, np.asarray(rows, dtype=np.float64))[0].SerializeToString()
-    if path is None:
-        return content
-    _folder.write(path, lambda at: at.write_bytes(content))
-    return path
-
-
-# 1.234,56 is read as 1234.56
-_COMMAS = r'.str.replace(r"\.(?=\d{3}(?:\.\d{3})*,\d+$)", "", regex=True).str.replace(",", ".")'
 
 
 def write_student(student: Any, folder: Path, *, shown: Shown | None = None, array: str = "") -> str:
@@ -802,3 +559,241 @@ def write_card(result: Result, lines: str, folder: Path, *, onnx: bool) -> None:
         label=privacy_label(public), rows=summary_table(public), result=public, lines=lines, onnx=onnx
     )
     _folder.write(folder / _folder.CARD, card)
+
+
+def table_model(student: Any) -> Any:
+    """Return an ONNX model of a pipeline of an encoder and a linear student, or raise ValueError.
+
+    Its inputs are the columns, shape (n_rows, 1): doubles and texts. Its outputs are ``predicted`` and, of
+    classes, ``probabilities``.
+    """
+    if not hasattr(student, "feature_names_in_"):
+        raise ValueError("this student is no plain scikit-learn model")
+    if not hasattr(student.steps[0][1], "transformers_"):
+        raise ValueError("its columns are encoded by a step of its own, which ONNX does not have")
+    graph, columns = _Graph(), student.feature_names_in_.tolist()
+    if clash := {"predicted", "probabilities"} & set(columns):
+        raise ValueError(f"a column has the name of an output, {min(clash)!r}")
+    first = student.steps[0][1]
+    parts: list[str] = []
+    if all(name.startswith(_OF_A_COLUMN) for name, _, _ in first.transformers_):
+        # the bins of a data frame's columns, each of which is an input
+        for name, step, (column,) in first.transformers_:
+            if name.startswith(_OF_A_COLUMN[0]):
+                number = graph.column(column, text=False)
+                largest = graph.constant(np.array([[_LARGEST]]))
+                number = graph.add("Where", graph.add("IsNaN", number), largest, number)
+                parts.append(_bin(graph, number, step.named_steps["bins"].bin_edges_[0]))
+            elif all(isinstance(kind, str) for kind in step.categories_[0].tolist()):
+                parts.append(_kinds(graph, step, 0, graph.column(column, text=True)))
+            else:
+                raise ValueError(f"column {column!r} holds kinds that are no text, which ONNX cannot look up")
+        return _finished(graph, student.steps[1:], graph.joined(parts))
+    encoder, model = (step for _, step in student.steps)
+    features = _encoded(graph, encoder, columns)
+    if not hasattr(model, "steps"):
+        return _finished(graph, [("weights", model)], features)
+    (_, bins), *steps = model.steps
+    for _, step, places in bins.transformers_:
+        if not hasattr(step, "bin_edges_"):  # passed through
+            parts.append(graph.add("Gather", features, graph.constant(np.array(places)), axis=1))
+            continue
+        for place, edges in zip(places, step.bin_edges_, strict=True):
+            number = graph.add("Gather", features, graph.constant(np.array([place])), axis=1)
+            parts.append(_bin(graph, number, edges))
+    return _finished(graph, steps, graph.joined(parts))
+
+
+def array_model(student: Any, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
+    """Return an ONNX model of a student of arrays as skl2onnx converts it, and some rows to try it with."""
+    from ostraka.core import check
+
+    converter = check.require("skl2onnx", extra="onnx")
+    floats = check.require("skl2onnx.common.data_types", extra="onnx").FloatTensorType
+    if student.n_features_in_ != rows.shape[1]:
+        raise ValueError("its rows are sparse, and skl2onnx has no such input")
+    sample = rows[:_CHECKED].astype(np.float32)
+    if not np.array_equal(sample, rows[:_CHECKED]):
+        raise ValueError("these numbers do not fit into 32 bits, in which skl2onnx calculates")
+    kinds = [("X", floats([None, rows.shape[1]]))]
+    model = converter.to_onnx(student, initial_types=kinds, options={"zipmap": False}, target_opset=_ARRAYS)
+    return model, {"X": sample}
+
+
+def columns_of(cells: np.ndarray, student: Any) -> dict[str, np.ndarray]:
+    """Return the inputs of the model of a table, for rows of cells."""
+    encoder = student.steps[0][1]
+    numbers = next(places for name, _, places in encoder.transformers_ if name == "numbers")
+    inputs = {place for _, _, places in encoder.transformers_ for place in _each(places)}
+    return {
+        name: cells[:, [place]].astype(np.float64) if place in numbers else cells[:, [place]]
+        for place, name in enumerate(student.feature_names_in_)
+        if place in inputs
+    }
+
+
+class _Graph:
+    """Nodes, constants and inputs of a model."""
+
+    def __init__(self) -> None:
+        from onnx import helper
+
+        self.helper = helper
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+        self.inputs: list[Any] = []
+
+    def add(self, operator: str, *inputs: str, out: str = "", domain: str = "", **settings: Any) -> str:
+        """Add a node, and return the name of its output."""
+        name = out or f"/{operator}_{len(self.nodes)}"
+        self.nodes.append(self.helper.make_node(operator, list(inputs), [name], domain=domain, **settings))
+        return name
+
+    def constant(self, values: Any) -> str:
+        """Add an array of doubles, whole numbers or texts."""
+        from onnx import TensorProto, numpy_helper
+
+        array, name = np.asarray(values), f"/constant_{len(self.constants)}"
+        if array.dtype.kind in "OU":
+            texts = [text.encode() for text in array.ravel().tolist()]
+            tensor = self.helper.make_tensor(name, TensorProto.STRING, array.shape, texts)
+        else:
+            tensor = numpy_helper.from_array(array, name)
+        self.constants.append(tensor)
+        return name
+
+    def column(self, name: str, *, text: bool) -> str:
+        """Add an input."""
+        from onnx import TensorProto
+
+        kind = TensorProto.STRING if text else TensorProto.DOUBLE
+        self.inputs.append(self.helper.make_tensor_value_info(name, kind, ["n_rows", 1]))
+        return name
+
+    def joined(self, parts: Sequence[str]) -> str:
+        """Put matrices side by side."""
+        return parts[0] if len(parts) == 1 else self.add("Concat", *parts, axis=1)
+
+    def model(self, outputs: list[Any]) -> Any:
+        """The whole model."""
+        make = self.helper
+        body = make.make_graph(self.nodes, "student", self.inputs, outputs, self.constants)
+        opsets = [make.make_opsetid("", _OPSET), make.make_opsetid("ai.onnx.ml", _ML_OPSET)]
+        return make.make_model(body, opset_imports=opsets, producer_name="ostraka", ir_version=9)
+
+    def doubles(self, name: str) -> str:
+        """Convert to doubles."""
+        from onnx import TensorProto
+
+        return self.add("Cast", name, to=TensorProto.DOUBLE)
+
+
+def _finished(graph: _Graph, steps: list[tuple[str, Any]], features: str) -> Any:
+    """Add the steps after the encoding of a table, and return the whole model."""
+    from onnx import TensorProto
+
+    add, constant, value = graph.add, graph.constant, graph.helper.make_tensor_value_info
+    *turns, (_, model) = steps
+    for name, step in turns:
+        if name == "both":  # the Gaussian kernels of each row with some public rows, beside the features
+            kernel = dict(step.transformer_list)["kernel"]
+            centres, axis = kernel.components_, constant(np.array([1]))
+            squares = add("ReduceSumSquare", features, axis, keepdims=1)
+            squares = add("Add", squares, constant((centres**2).sum(axis=1)[None]))
+            products = add("MatMul", features, constant(np.ascontiguousarray(2 * centres.T)))
+            apart = add("Relu", add("Sub", squares, products))
+            kernels = add("Exp", add("Mul", apart, constant(np.array([[-float(kernel.gamma)]]))))
+            features = graph.joined([features, kernels])
+        elif name == "length":
+            length = add("ReduceL2", features, constant(np.array([1])), keepdims=1)
+            features = add("Div", features, length)
+        elif hasattr(step, "components_"):  # after a step that puts a one before the features
+            turn = step.components_.T
+            turned = add("MatMul", features, constant(np.ascontiguousarray(turn[1:])))
+            features = add("Add", turned, constant(turn[:1]))
+    if isinstance(model, MLPRegressor | MLPClassifier):
+        layers = list(zip(model.coefs_, model.intercepts_, strict=True))
+    elif isinstance(model, LogisticRegression):
+        layers = [(model.coef_.T, model.intercept_)]
+    else:
+        why = f"{type(model).__name__} is neither linear nor a perceptron"
+        raise ValueError(why)  # noqa: TRY004  (all reasons are of one type)
+    for place, (weights, offsets) in enumerate(layers):
+        features = add("Relu", features) if place else features
+        features = add("MatMul", features, constant(np.ascontiguousarray(weights, dtype=np.float64)))
+        features = add("Add", features, constant(np.asarray(offsets[None], dtype=np.float64)))
+    if isinstance(model, MLPRegressor):
+        add("Reshape", features, constant(np.array([-1])), out="predicted")
+        return graph.model([value("predicted", TensorProto.DOUBLE, ["n_rows"])])
+    classes = model.classes_
+    if len(classes) == 2:
+        second = add("Sigmoid", features)
+        add("Concat", add("Sub", constant(np.ones((1, 1))), second), second, axis=1, out="probabilities")
+        above = add("Cast", add("Greater", features, constant(np.zeros((1, 1)))), to=TensorProto.INT64)
+        likeliest = add("Reshape", above, constant(np.array([-1])))
+    else:
+        add("Softmax", features, axis=1, out="probabilities")
+        likeliest = add("ArgMax", features, axis=1, keepdims=0)
+    text = classes.dtype.kind in "OU"
+    add("Gather", constant(classes if text else classes.astype(np.int64)), likeliest, out="predicted")
+    kind = TensorProto.STRING if text else TensorProto.INT64
+    probabilities = value("probabilities", TensorProto.DOUBLE, ["n_rows", len(classes)])
+    return graph.model([value("predicted", kind, ["n_rows"]), probabilities])
+
+
+def _each(places: Any) -> Iterator[int]:
+    yield from places if isinstance(places, list) else [places]
+
+
+def _encoded(graph: _Graph, encoder: Any, columns: Sequence[str]) -> str:
+    """Add the encoder's steps."""
+    parts: list[str] = []
+    inputs: dict[int, str] = {}
+    for name, step, places in encoder.transformers_:
+        if name.startswith("text "):
+            raise ValueError(f"column {columns[places]!r} holds sentences, and ONNX cannot hash words")
+        if name == "remainder" or places == []:
+            continue
+        for place in _each(places):
+            if place not in inputs:
+                inputs[place] = graph.column(columns[place], text=name != "numbers")
+        if name == "numbers":
+            values, scaler = graph.joined([inputs[place] for place in places]), step
+            if hasattr(step, "named_steps"):
+                imputer, scaler = step.named_steps.values()
+                missing = graph.add("IsNaN", values)
+                values = graph.add("Where", missing, graph.constant(imputer.statistics_[None]), values)
+            if hasattr(scaler, "mean_"):  # else the numbers are passed through
+                centred = graph.add("Sub", values, graph.constant(scaler.mean_[None]))
+                values = graph.add("Div", centred, graph.constant(scaler.scale_[None]))
+            parts.append(values)
+        elif name == "kinds":
+            parts += [_kinds(graph, step, k, inputs[place]) for k, place in enumerate(places)]
+        else:
+            patterns = [f"(?s){re.escape(prefix)}.*" for prefix in step.get_feature_names_out().tolist()]
+            matches = [graph.add("RegexFullMatch", inputs[places], pattern=pattern) for pattern in patterns]
+            parts.append(graph.doubles(graph.joined(matches)))
+    return graph.joined(parts)
+
+
+def _kinds(graph: _Graph, encoder: Any, place: int, column: str) -> str:
+    """Add a table of the encoder's own rows, one for each category and one for all other texts."""
+    names = encoder.categories_[place].tolist()
+    encoder = copy.copy(encoder)
+    vars(encoder).pop("feature_names_in_", None)  # its rows here have no names
+    rows = one_hot([*names, _UNKNOWN], place, encoder, n_kinds=len(encoder.categories_))
+    codes = {"keys_strings": names, "values_int64s": list(range(len(names))), "default_int64": len(names)}
+    code = graph.add("LabelEncoder", column, domain="ai.onnx.ml", **codes)
+    flat = graph.add("Reshape", code, graph.constant(np.array([-1])))
+    return graph.add("Gather", graph.constant(rows), flat, axis=0)
+
+
+def _bin(graph: _Graph, number: str, edges: np.ndarray) -> str:
+    """Add the bins of one column."""
+    real = graph.doubles(graph.add("GreaterOrEqual", number, graph.constant(np.array([[-np.inf]]))))
+    inner = edges[1:-1][None]
+    if inner.size == 0:
+        return real
+    reached = graph.doubles(graph.add("GreaterOrEqual", number, graph.constant(inner)))
+    zero = graph.add("Sub", real, real)
+    return graph.add("Sub", graph.joined([real, reached]), graph.joined([reached, zero]))

@@ -1,10 +1,11 @@
-"""The options of ``ostraka learn``, and their defaults for tables and for the digits."""
+"""What can be typed after ``ostraka learn``, ``labels`` and ``check``, and which of it goes together."""
 
 from __future__ import annotations
 
 import math
 import re
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,15 @@ if TYPE_CHECKING:
 
 _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)", re.ASCII)
 _MOST_CLASSES = 1000
+
+
+class Method(StrEnum):
+    """How private labels are learned from."""
+
+    ALIBI = "alibi"
+    LP_MST = "lp-mst"
+    RESPONSE = "response"
+    PATE_FM = "pate-fm"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +94,18 @@ class TableOptions:
             if value is not None:
                 with usage(f"--{name}"):
                     check.share(zero=False, one=False, **{name: value})
+
+    def require_files(self, private: Path) -> None:
+        """Open the tables that are read, of which only the private one may be a folder.
+
+        Raises
+        ------
+        OSError
+            One cannot be opened.
+        """
+        for path in (private, self.public):
+            if path is not None and not (path is private and path.is_dir()):
+                path.open("rb").close()
 
     def columns(self) -> Columns:
         """What these options say about columns and files.
@@ -210,36 +232,6 @@ class RunOptions:
     owner: bool = option(False, "With --json: the owner's part too.")
 
 
-def bounds_of(text: str) -> tuple[float, float]:
-    """The numbers in ``LOW:HIGH``.
-
-    >>> bounds_of("0:20000"), bounds_of("-2.5:1e3")
-    ((0.0, 20000.0), (-2.5, 1000.0))
-    """
-    low, _, high = text.partition(":")
-    try:
-        bounds = float(low), float(high)
-    except ValueError:
-        bounds = math.nan, math.nan
-    if not (math.isfinite(bounds[1] - bounds[0]) and bounds[0] < bounds[1]):
-        raise click.UsageError(f"--bounds {text}: type two numbers, the lower first, as in 0:20000")
-    return bounds
-
-
-def classes_of(text: str) -> list[str]:
-    """The classes in ``A,B,C`` or ``0..25``.
-
-    >>> classes_of("yes, no"), classes_of("0..3")
-    (['yes', 'no'], ['0', '1', '2', '3'])
-    """
-    if match := _RANGE.fullmatch(text.strip()):
-        first, last = map(int, match.groups())
-        if not 0 < last - first < _MOST_CLASSES:
-            raise click.UsageError(f"--classes {text}: the second number must be larger, by 999 at most")
-        return [str(number) for number in range(first, last + 1)]
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnOptions(RunOptions, ReadOptions):
     """Options of ``ostraka learn``, and the defaults that depend on the data."""
@@ -352,3 +344,77 @@ class LearnOptions(RunOptions, ReadOptions):
                 "and leave out --person"
             )
         return way
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelsOptions(RunOptions, TableOptions):
+    """Options of ``ostraka labels``."""
+
+    private: Path = argument(
+        ..., "Rows: public features, private labels. CSV, Excel, .npz or Parquet.", "FILE"
+    )
+    public: Path | None = option(None, "Rows whose labels may be known, to measure accuracy with.", "FILE")
+    holdout: float | None = option(
+        None, "Instead of --public: give up the privacy of this share of the labels.", "SHARE"
+    )
+    method: Method = option(
+        Method.ALIBI,
+        "alibi: every label answers once, with noise, and each step of training corrects the answers. "
+        "lp-mst: the same in two stages. response: randomised response, taken as labels. pate-fm: teachers "
+        "of few labels each vote, for few labels of many rows.",
+    )
+    epsilon: float = option(2.0, "Budget.", "NATS")
+    epochs: int | None = option(None, "Of each training. Default: what suits the number of rows.", "N", min=1)
+    teachers: int | None = option(None, "With pate-fm: how many. Default: 20.", "N", min=1)
+    answers: int | None = option(None, "With pate-fm: labels to answer. Default: ten a class.", "N", min=1)
+    sigma: float | None = option(None, "With pate-fm: noise. Default: what the budget pays for.", "VOTES")
+    screen: tuple[float, float] | None = option(
+        None, "With pate-fm: answer only where a noisy plurality reaches AT votes.", "AT SIGMA"
+    )
+
+    @property
+    def of_teachers(self) -> list[str]:
+        """The options that only ``pate-fm`` has, as far as they were typed."""
+        names = ("teachers", "answers", "sigma", "screen")
+        return [f"--{name}" for name in names if getattr(self, name) is not None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckOptions(ReadOptions):
+    """Options of ``ostraka check``."""
+
+    private: Path = argument(..., "Private rows: CSV, Excel or Parquet.", "FILE")
+    epsilon: float | None = option(None, "Budget. Default: 1.", "NATS")
+    delta: float | None = option(None, "Default: 1e-5 or 0.1 / units, the smaller.", "P")
+    report: Path | None = option(None, "Also write a page with pictures, for the owner alone.", "FILE")
+    as_json: bool = option(False, "Print JSON, with cells of the table: for the owner alone.", name="--json")
+
+
+def bounds_of(text: str) -> tuple[float, float]:
+    """The numbers in ``LOW:HIGH``.
+
+    >>> bounds_of("0:20000"), bounds_of("-2.5:1e3")
+    ((0.0, 20000.0), (-2.5, 1000.0))
+    """
+    low, _, high = text.partition(":")
+    try:
+        bounds = float(low), float(high)
+    except ValueError:
+        bounds = math.nan, math.nan
+    if not (math.isfinite(bounds[1] - bounds[0]) and bounds[0] < bounds[1]):
+        raise click.UsageError(f"--bounds {text}: type two numbers, the lower first, as in 0:20000")
+    return bounds
+
+
+def classes_of(text: str) -> list[str]:
+    """The classes in ``A,B,C`` or ``0..25``.
+
+    >>> classes_of("yes, no"), classes_of("0..3")
+    (['yes', 'no'], ['0', '1', '2', '3'])
+    """
+    if match := _RANGE.fullmatch(text.strip()):
+        first, last = map(int, match.groups())
+        if not 0 < last - first < _MOST_CLASSES:
+            raise click.UsageError(f"--classes {text}: the second number must be larger, by 999 at most")
+        return [str(number) for number in range(first, last + 1)]
+    return [name.strip() for name in text.split(",") if name.strip()]

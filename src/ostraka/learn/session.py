@@ -1,4 +1,6 @@
-"""Sessions: ledger, partition and key of a fit, shared by repetitions of the same fit; and its rows.
+"""Sessions: the rows of a fit, its ledger and partition, and the key by which it finds what it has paid for.
+
+:class:`Data` holds the private and the public rows, :class:`Seeds` the seeds of the training.
 
 Two fits of the same rows under two ledgers in memory would spend twice and report once. So while
 an estimator that has made a fit lives, the same fit in the same process gets its partition and
@@ -8,8 +10,6 @@ An interrupted fit finds what it has paid for by its key, a name in the ledger. 
 a digest of public names and parameters, wherever a class of this library lives. Version 1 pickled each class
 by the module in which it was then, so it is computed with those names (:data:`HOMES_OF_VERSION_1`), for
 ledgers of before.
-
-:class:`Data` holds the private and the public rows of a fit, :class:`Seeds` the seeds of its training.
 """
 
 from __future__ import annotations
@@ -50,6 +50,51 @@ if TYPE_CHECKING:
 
 _NO_MATTER = ("engine", "n_jobs", "progress")
 _PROCESS_SECRET = os.urandom(32)  # for ledgers in memory, which end with the process
+_OPEN: WeakValueDictionary[bytes, Session] = WeakValueDictionary()
+_KEY = os.urandom(32)  # so that the names of open sessions tell nothing about the rows
+_MOST_GIGABYTES = 2.0
+_ROWS = 1 << 16  # texts that are written at a time
+_BLOCK = 1 << 24  # bytes that are copied at a time where an array is not contiguous
+_CANNOT = (pickle.PicklingError, TypeError, AttributeError, RecursionError)
+# Where classes and functions that settings of a fit may hold were when version 1 was written. Never changed.
+HOMES_OF_VERSION_1 = {
+    name: f"ostraka.{module}"
+    for module, names in {
+        "_torch.augment": "ImageAugment TableAugment",
+        "_torch.architectures": "convolutional perceptron strided wide_resnet",
+        "consistent": "Consistent",
+        "mechanisms.additive": "OneHotLaplace OneHotGaussian",
+        "mechanisms.argmax": "GNMax LNMax",
+        "mechanisms.confident": "Confident",
+        "mechanisms.counts": "NoisyCounts",
+        "mechanisms.response": "RandomizedResponse PriorResponse",
+        "mechanisms.screen": "Threshold",
+        "mechanisms.skellam": "SkellamMax",
+        "mechanisms.subsampled": "Subsampled",
+        "mechanisms.weighted": "Weighted",
+        "networks": "TorchClassifier",
+        "pate._counts_student": "BinnedStudent",
+        "pate._data": "Seeds",
+        "pate.classifier": "PATEClassifier",
+        "pate.pate_fm": "PATEFM _Shared",
+        "students.alibi": "ALIBI",
+        "students.distil": "Distilled",
+        "students.fixmatch": "FixMatch",
+        "students.gan": "FeatureMatchingGAN",
+        "students.gradients": "GradientLogistic",
+        "students.moments": "MomentLogistic",
+        "students.multistage": "MultiStage",
+        "students.smoothing": "SmoothedCounts AugmentedSVM",
+        "students.spreading": "Spreading",
+        "voters.bins": "QuantileCells",
+        "voters.cells": "GraphCells FromPublicRows",
+        "voters.features": "FeatureCells",
+        "voters.neighbours": "NeighbourVoter",
+        "voters.rows": "RowVoter",
+        "voters.teachers": "TeacherEnsemble",
+    }.items()
+    for name in names.split()
+}
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False, repr=False)
@@ -68,10 +113,6 @@ class Session:
         """A name for these questions to these teachers. Other private rows or labels get another one."""
         parts = (*settings, self.manifest.sha256, *map(_content, data))
         return key_of(*parts, secret=self.secret, ledger=self.ledger)
-
-
-_OPEN: WeakValueDictionary[bytes, Session] = WeakValueDictionary()
-_KEY = os.urandom(32)  # so that the names of open sessions tell nothing about the rows
 
 
 def begin(model: PATEClassifier | PATEFM, data: Data, plan: Planned, *, digests: np.ndarray) -> Session:
@@ -131,16 +172,6 @@ def begin(model: PATEClassifier | PATEFM, data: Data, plan: Planned, *, digests:
         secret = files.create(f"{ledger.path}.secret", os.urandom(32))
     session = Session(ledger, manifest, secret, digests)
     return _OPEN.setdefault(name, session) if name else session
-
-
-def _content(part: Any) -> Any:
-    """The part of the data that is hashed; of rows in files, their hash."""
-    if isinstance(part, ParquetRows):
-        return part.sha256
-    return part if part is None or isinstance(part, Coded) else np.asarray(part)
-
-
-_MOST_GIGABYTES = 2.0
 
 
 class Data(NamedTuple):
@@ -247,49 +278,11 @@ def labels_of(y: Any, *, n_rows: int, declared: Any = None) -> np.ndarray | Code
     return labels
 
 
-_ROWS = 1 << 16  # texts that are written at a time
-_BLOCK = 1 << 24  # bytes that are copied at a time where an array is not contiguous
-_CANNOT = (pickle.PicklingError, TypeError, AttributeError, RecursionError)
-
-# Where classes and functions that settings of a fit may hold were when version 1 was written. Never changed.
-HOMES_OF_VERSION_1 = {
-    name: f"ostraka.{module}"
-    for module, names in {
-        "_torch.augment": "ImageAugment TableAugment",
-        "_torch.architectures": "convolutional perceptron strided wide_resnet",
-        "consistent": "Consistent",
-        "mechanisms.additive": "OneHotLaplace OneHotGaussian",
-        "mechanisms.argmax": "GNMax LNMax",
-        "mechanisms.confident": "Confident",
-        "mechanisms.counts": "NoisyCounts",
-        "mechanisms.response": "RandomizedResponse PriorResponse",
-        "mechanisms.screen": "Threshold",
-        "mechanisms.skellam": "SkellamMax",
-        "mechanisms.subsampled": "Subsampled",
-        "mechanisms.weighted": "Weighted",
-        "networks": "TorchClassifier",
-        "pate._counts_student": "BinnedStudent",
-        "pate._data": "Seeds",
-        "pate.classifier": "PATEClassifier",
-        "pate.pate_fm": "PATEFM _Shared",
-        "students.alibi": "ALIBI",
-        "students.distil": "Distilled",
-        "students.fixmatch": "FixMatch",
-        "students.gan": "FeatureMatchingGAN",
-        "students.gradients": "GradientLogistic",
-        "students.moments": "MomentLogistic",
-        "students.multistage": "MultiStage",
-        "students.smoothing": "SmoothedCounts AugmentedSVM",
-        "students.spreading": "Spreading",
-        "voters.bins": "QuantileCells",
-        "voters.cells": "GraphCells FromPublicRows",
-        "voters.features": "FeatureCells",
-        "voters.neighbours": "NeighbourVoter",
-        "voters.rows": "RowVoter",
-        "voters.teachers": "TeacherEnsemble",
-    }.items()
-    for name in names.split()
-}
+def _content(part: Any) -> Any:
+    """The part of the data that is hashed; of rows in files, their hash."""
+    if isinstance(part, ParquetRows):
+        return part.sha256
+    return part if part is None or isinstance(part, Coded) else np.asarray(part)
 
 
 def key_of(*parts: Any, secret: bytes, ledger: Ledger) -> str:

@@ -1,9 +1,8 @@
-"""Public cells, for which private rows can vote: clusters of a graph of public rows, or its smooth features.
+"""Public cells, for which private rows can vote; they are fitted on public rows only.
 
-Cells are fitted on public rows only. Rows are small integers in them, so that sums of products are exact and
-do not depend on the order of rows.
-
-Cells of tables: each column in bins whose edges come from public rows.
+:class:`GraphCells` are clusters of a graph of public rows, or its smooth features. Rows are small integers in
+it, so that sums of products are exact and do not depend on the order of rows. :class:`QuantileCells` are bins
+of each column of a table.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import hashlib
 import math
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 import scipy.sparse
@@ -21,6 +20,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from ostraka.core import check
+from ostraka.data.labels import Coded
 from ostraka.data.nearest import INVARIANCES, nearest, squared_distances, transforms
 from ostraka.data.table import is_missing, word
 from ostraka.data.table import numbers as numbers_of
@@ -33,6 +33,9 @@ _MOST = 127
 _FINE = 2**12  # steps of a principal component's entries
 _EXACT_IN_FLOAT32 = 2**24
 _N_COMPONENTS = 64
+FINEST = 2**20  # of a line: squares of its length are whole numbers in floats
+_WARD_BY_ALL_PAIRS = 3000  # rows; beyond, only neighbours in the graph are merged
+_TRUTH = {"True": "1", "False": "0"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,10 +112,6 @@ def smooth(weights: scipy.sparse.csr_array, n_features: int) -> tuple[np.ndarray
         values, vectors = eigsh(normal, k=n_features, which="LA", v0=start, tol=1e-6)
     order = np.argsort(-values)[:n_features]
     return values[order], vectors[:, order]
-
-
-FINEST = 2**20  # of a line: squares of its length are whole numbers in floats
-_WARD_BY_ALL_PAIRS = 3000  # rows; beyond, only neighbours in the graph are merged
 
 
 class FromPublicRows(BaseEstimator):
@@ -312,16 +311,7 @@ def _unit(features: np.ndarray) -> np.ndarray:
     return np.asarray(features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-300))
 
 
-class Coded(NamedTuple):
-    """A column by its different cells, and the place among them of each row's."""
-
-    different: list[Any]
-    codes: np.ndarray
-
-
-_Column = list[Any] | np.ndarray | Coded
-
-_TRUTH = {"True": "1", "False": "0"}
+_Column = list[Any] | np.ndarray
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -418,11 +408,11 @@ class QuantileCells(FromPublicRows):
         check_is_fitted(self, "codebooks_")
         columns = self._table(X, self.columns_).values()
         return [
-            _numbers(cells) if kind == "edges" else None
+            None if kind != "edges" or isinstance(cells, Coded) else _numbers(cells)
             for (kind, _), cells in zip(self._bins, columns, strict=True)
         ]
 
-    def _table(self, X: Any, names: Any) -> dict[Any, _Column]:
+    def _table(self, X: Any, names: Any) -> dict[Any, _Column | Coded]:
         """Return the columns by name; each block of one-hot columns of a plain array becomes one column."""
         if self._one_hot is None:
             return _columns(X, names)
@@ -432,7 +422,7 @@ class QuantileCells(FromPublicRows):
             raise ValueError(f"X must have {width} columns, got shape {array.shape}")
         if array.dtype.kind not in "fiub":
             array = np.column_stack([_numbers(cells) for cells in _columns(X, range(width)).values()])
-        columns: dict[Any, _Column] = {}
+        columns: dict[Any, _Column | Coded] = {}
         for first, *others in self._one_hot:
             block = array[:, [first, *others]]
             if not others:
@@ -442,14 +432,13 @@ class QuantileCells(FromPublicRows):
             ones, width = block == 1, block.shape[1]
             good = (ones | (block == 0)).all(axis=1) & (ones.sum(axis=1) == 1)
             codes = np.where(good, ones.argmax(axis=1), width)
-            columns[first] = Coded([*map(str, range(width)), ""], codes)
+            columns[first] = Coded(np.array([*map(str, range(width)), ""]), codes)
         return columns
 
 
-def _bins(cells: _Column, n_bins: int, least: int) -> tuple[str, np.ndarray]:
+def _bins(column: _Column | Coded, n_bins: int, least: int) -> tuple[str, np.ndarray]:
     """Return the bins of one column from the public rows' cells: edges of numbers, or categories of text."""
-    if isinstance(cells, Coded):
-        cells = [cells.different[code] for code in cells.codes.tolist()]
+    cells: _Column = np.asarray(column).tolist() if isinstance(column, Coded) else column
     # public rows alone decide which: a private cell of another type must not change how others are read
     if isinstance(cells, np.ndarray) or all(
         is_missing(cell) or isinstance(cell, int | float) for cell in cells
@@ -472,10 +461,10 @@ def _n_bins(bins: tuple[str, np.ndarray]) -> int:
     return len(bins[1]) + (2 if bins[0] == "edges" else 1)
 
 
-def _codes(bins: tuple[str, np.ndarray], cells: _Column) -> np.ndarray:
+def _codes(bins: tuple[str, np.ndarray], cells: _Column | Coded) -> np.ndarray:
     """Return the bin of each cell, which depends on that cell only."""
     if isinstance(cells, Coded):
-        return np.asarray(_codes(bins, cells.different)[cells.codes])
+        return np.asarray(_codes(bins, cells.values.tolist())[cells.codes])
     kind, marks = bins
     last = _n_bins(bins) - 1
     if kind == "edges":
@@ -516,7 +505,7 @@ def _one_hot(array: np.ndarray) -> list[list[int]] | None:
     return blocks
 
 
-def _columns(X: Any, names: Any) -> dict[Any, _Column]:
+def _columns(X: Any, names: Any) -> dict[Any, Any]:
     """Return the cells of each column, by name or index."""
     if _is_frame(X):
         import narwhals  # noqa: PLC0415

@@ -1,12 +1,8 @@
-"""Access to a language model: an HTTP endpoint or a function.
+"""Requests to a language model, at an HTTP endpoint or by a function, and a cache of its answers.
 
-Send many prompts concurrently, and store each answer as soon as it arrives.
-
-A prompt that the model cannot answer costs one ballot and never raises, because an error would reveal
-something about its private text. An error means that a *public* prompt failed as well, or that there were
-too many requests.
-
-A cache of a language model's answers, in memory or in a file.
+Prompts are sent concurrently, and each answer is stored as soon as it arrives. A prompt that the model cannot
+answer costs one ballot and never raises, because an error would reveal something about its private text. An
+error means that a *public* prompt failed as well, or that there were too many requests.
 """
 
 from __future__ import annotations
@@ -42,6 +38,18 @@ _LONGEST_PAUSE = 60.0  # seconds between two attempts, unless the server asks fo
 _LONGEST_WAIT = 300.0  # seconds that a server may ask for; a longer wait counts as a refusal
 _LARGEST = 1 << 20  # bytes of an answer
 _BATCH = 32  # prompts in a call of a function: the most answers that a crash can lose
+_NO_ANSWER = "the language model does not answer, not even a prompt without private text"
+_HINTS = {
+    "status 400": "do settings= suit the model?",
+    "status 401": "does key_env= name the environment variable with the API key?",
+    "status 403": "may this key use this model?",
+    "status 404": "is url the base, which usually ends in /v1, and is model right?",
+    "status 429": "too many requests or no credit: lower concurrency=, or wait",
+    "status 3": "redirects are not followed: give the final url",
+    "the function": "call it with a public prompt to see why",
+    "Connect": "is it running, and is url right?",
+}
+_NAME, _KEY, _KEY_BYTES = "ostraka response cache", "key", 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +144,13 @@ class Endpoint:
         return limit if isinstance(limit, int) else None
 
 
+class EndpointError(RuntimeError):
+    """The language model does not answer even a public prompt. Answers that arrived are stored.
+
+    Vote again to continue: a prompt whose answer is in the response cache is not sent again.
+    """
+
+
 class Failure(NamedTuple):
     """The reason why a prompt got no answer. It quotes neither prompt nor answer."""
 
@@ -143,6 +158,108 @@ class Failure(NamedTuple):
     temporary: bool = False  # the same request may succeed later
     cause: str = "prompt"  # "endpoint": too many requests, independent of the prompt
     wait: float | None = None  # seconds that the server asks for
+
+
+class Request(NamedTuple):
+    """A prompt, and the name of its answer in the cache."""
+
+    name: str
+    prompt: str
+
+
+class RequestRun:
+    """One run over the prompts without an answer."""
+
+    def __init__(
+        self,
+        client: Client,
+        response_cache: ResponseCache,
+        *,
+        probe: Request,
+        on_progress: Callable[[int], object],
+    ) -> None:
+        self._client = client
+        self._responses = response_cache
+        self._probe = probe
+        self._on_progress = on_progress
+        self._stop = threading.Event()
+        self._probe_lock = threading.Lock()
+
+    def run(self, requests: Iterable[Request]) -> None:
+        """Send the public probe, unless its answer is known, and then all other prompts.
+
+        An interrupt stops new requests, waits for those under way, and stores their answers.
+
+        Raises
+        ------
+        EndpointError
+            The probe failed, or there were too many requests.
+        """
+        done = 0
+        if self._probe.name not in self._responses:
+            got = self._client.ask([self._probe.prompt], self._stop)
+            if isinstance(got, Failure):
+                raise EndpointError(
+                    f"{_NO_ANSWER}: {got.reason}; nothing private was sent{_hint(got.reason)}"
+                )
+            self._responses.record([(self._probe.name, got[0])])
+            done = 1
+        waiting = (request for request in requests if request.name != self._probe.name)
+        pool = ThreadPoolExecutor(self._client.concurrency, thread_name_prefix="ostraka-ask")
+        under_way: deque[Future[int | Failure]] = deque()
+        try:
+            while True:
+                # only a few batches ahead: there can be millions of prompts, each made when needed
+                while len(under_way) < 2 * self._client.concurrency and (
+                    batch := list(islice(waiting, self._client.batch))
+                ):
+                    under_way.append(pool.submit(self._work, batch))
+                if not under_way:
+                    return
+                wait(under_way, return_when=FIRST_COMPLETED)
+                for future in [future for future in under_way if future.done()]:
+                    under_way.remove(future)
+                    outcome = future.result()
+                    if isinstance(outcome, Failure):
+                        raise EndpointError(
+                            f"{_NO_ANSWER}: {outcome.reason}; vote again to continue; answers that arrived "
+                            f"are stored{_hint(outcome.reason)}"
+                        )
+                    done += outcome
+                self._on_progress(done)
+        finally:
+            self._stop.set()
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def _work(self, batch: list[Request]) -> int | Failure:
+        """Return how many prompts of a batch are done, or the reason why the endpoint answers none."""
+        got = self._client.ask([request.prompt for request in batch], self._stop)
+        if self._stop.is_set() and isinstance(got, Failure):
+            return 0
+        if isinstance(got, Failure) and len(batch) > 1:
+            # one at a time, because one prompt can make a function fail
+            outcomes = (self._work([request]) for request in batch)
+            return next((outcome for outcome in outcomes if isinstance(outcome, Failure)), len(batch))
+        if isinstance(got, Failure):
+            # the public probe shows whether the prompt or the endpoint failed
+            if got.cause == "endpoint":
+                return got
+            with self._probe_lock:
+                probed = self._client.ask([self._probe.prompt], self._stop)
+            if isinstance(probed, Failure):
+                return 0 if self._stop.is_set() else probed
+            got = self._client.ask([batch[0].prompt], self._stop)  # the first failure may have been an outage
+            if isinstance(got, Failure) and (self._stop.is_set() or got.cause == "endpoint"):
+                return 0 if self._stop.is_set() else got
+            self._responses.record([(batch[0].name, None if isinstance(got, Failure) else got[0])])
+            return 1
+        self._responses.record((request.name, answer) for request, answer in zip(batch, got, strict=True))
+        return len(batch)
+
+
+def _hint(reason: str) -> str:
+    """Advice for a common failure."""
+    return next((f" ({hint})" for start, hint in _HINTS.items() if reason.startswith(start)), "")
 
 
 class Client:
@@ -286,131 +403,6 @@ def _completion(content: bytes, api: str) -> str | Failure:
     if text is None:  # the model declined
         return ""
     return text if isinstance(text, str) else Failure("the answer is not a completion", temporary=True)
-
-
-class EndpointError(RuntimeError):
-    """The language model does not answer even a public prompt. Answers that arrived are stored.
-
-    Vote again to continue: a prompt whose answer is in the response cache is not sent again.
-    """
-
-
-class Request(NamedTuple):
-    """A prompt, and the name of its answer in the cache."""
-
-    name: str
-    prompt: str
-
-
-class RequestRun:
-    """One run over the prompts without an answer."""
-
-    def __init__(
-        self,
-        client: Client,
-        response_cache: ResponseCache,
-        *,
-        probe: Request,
-        on_progress: Callable[[int], object],
-    ) -> None:
-        self._client = client
-        self._responses = response_cache
-        self._probe = probe
-        self._on_progress = on_progress
-        self._stop = threading.Event()
-        self._probe_lock = threading.Lock()
-
-    def run(self, requests: Iterable[Request]) -> None:
-        """Send the public probe, unless its answer is known, and then all other prompts.
-
-        An interrupt stops new requests, waits for those under way, and stores their answers.
-
-        Raises
-        ------
-        EndpointError
-            The probe failed, or there were too many requests.
-        """
-        done = 0
-        if self._probe.name not in self._responses:
-            got = self._client.ask([self._probe.prompt], self._stop)
-            if isinstance(got, Failure):
-                raise EndpointError(
-                    f"{_NO_ANSWER}: {got.reason}; nothing private was sent{_hint(got.reason)}"
-                )
-            self._responses.record([(self._probe.name, got[0])])
-            done = 1
-        waiting = (request for request in requests if request.name != self._probe.name)
-        pool = ThreadPoolExecutor(self._client.concurrency, thread_name_prefix="ostraka-ask")
-        under_way: deque[Future[int | Failure]] = deque()
-        try:
-            while True:
-                # only a few batches ahead: there can be millions of prompts, each made when needed
-                while len(under_way) < 2 * self._client.concurrency and (
-                    batch := list(islice(waiting, self._client.batch))
-                ):
-                    under_way.append(pool.submit(self._work, batch))
-                if not under_way:
-                    return
-                wait(under_way, return_when=FIRST_COMPLETED)
-                for future in [future for future in under_way if future.done()]:
-                    under_way.remove(future)
-                    outcome = future.result()
-                    if isinstance(outcome, Failure):
-                        raise EndpointError(
-                            f"{_NO_ANSWER}: {outcome.reason}; vote again to continue; answers that arrived "
-                            f"are stored{_hint(outcome.reason)}"
-                        )
-                    done += outcome
-                self._on_progress(done)
-        finally:
-            self._stop.set()
-            pool.shutdown(wait=True, cancel_futures=True)
-
-    def _work(self, batch: list[Request]) -> int | Failure:
-        """Return how many prompts of a batch are done, or the reason why the endpoint answers none."""
-        got = self._client.ask([request.prompt for request in batch], self._stop)
-        if self._stop.is_set() and isinstance(got, Failure):
-            return 0
-        if isinstance(got, Failure) and len(batch) > 1:
-            # one at a time, because one prompt can make a function fail
-            outcomes = (self._work([request]) for request in batch)
-            return next((outcome for outcome in outcomes if isinstance(outcome, Failure)), len(batch))
-        if isinstance(got, Failure):
-            # the public probe shows whether the prompt or the endpoint failed
-            if got.cause == "endpoint":
-                return got
-            with self._probe_lock:
-                probed = self._client.ask([self._probe.prompt], self._stop)
-            if isinstance(probed, Failure):
-                return 0 if self._stop.is_set() else probed
-            got = self._client.ask([batch[0].prompt], self._stop)  # the first failure may have been an outage
-            if isinstance(got, Failure) and (self._stop.is_set() or got.cause == "endpoint"):
-                return 0 if self._stop.is_set() else got
-            self._responses.record([(batch[0].name, None if isinstance(got, Failure) else got[0])])
-            return 1
-        self._responses.record((request.name, answer) for request, answer in zip(batch, got, strict=True))
-        return len(batch)
-
-
-_NO_ANSWER = "the language model does not answer, not even a prompt without private text"
-_HINTS = {
-    "status 400": "do settings= suit the model?",
-    "status 401": "does key_env= name the environment variable with the API key?",
-    "status 403": "may this key use this model?",
-    "status 404": "is url the base, which usually ends in /v1, and is model right?",
-    "status 429": "too many requests or no credit: lower concurrency=, or wait",
-    "status 3": "redirects are not followed: give the final url",
-    "the function": "call it with a public prompt to see why",
-    "Connect": "is it running, and is url right?",
-}
-
-
-def _hint(reason: str) -> str:
-    """Advice for a common failure."""
-    return next((f" ({hint})" for start, hint in _HINTS.items() if reason.startswith(start)), "")
-
-
-_NAME, _KEY, _KEY_BYTES = "ostraka response cache", "key", 32
 
 
 class ResponseCache:

@@ -30,19 +30,36 @@ _PADDING = 8  # numbers of rows are rounded up to a multiple, so that shards sha
 _STEPS, _HALVINGS = 50, 30
 _TOLERANCE = 1e-3  # share of scikit-learn's own tolerance
 _FREE = ("C", "fit_intercept", "max_iter", "n_jobs", "random_state", "tol", "verbose", "warm_start")
-
-
-class _Problem(NamedTuple):
-    """Shards of one shape: rows with a last column of ones, class of each row, weight (0 for padding)."""
-
-    rows: np.ndarray  # (n_shards, n_rows, n_columns)
-    targets: np.ndarray  # (n_shards, n_rows, n_outputs), 0 or 1
-    weights: np.ndarray  # (n_shards, n_rows)
-    penalty: np.ndarray  # (n_outputs * n_columns,)
+_MOST_FEATURES = 128  # of a system of equations: with more, or more than rows, scikit-learn has a better one
+_NUMBERS_OF_SHARDS = 2**20  # in the rows of shards that are trained at once: 8 MiB
+_RESIDUAL = 1e-9  # of a system of equations, as a share of its right-hand side
+_FREE_IN_CLOSED_FORM = {  # settings that the formulas allow for, or that do not matter to them
+    "sklearn.linear_model._ridge.RidgeClassifier": {
+        "alpha",
+        "copy_X",
+        "fit_intercept",
+        "max_iter",
+        "random_state",
+        "tol",
+    },
+    "sklearn.naive_bayes.GaussianNB": {"var_smoothing"},
+    "sklearn.neighbors._nearest_centroid.NearestCentroid": set(),
+}
+LINEAR = {  # predict the class of the largest score; of two classes the second, where its score is above 0
+    "sklearn.discriminant_analysis.LinearDiscriminantAnalysis",
+    "sklearn.linear_model._logistic.LogisticRegression",
+    "sklearn.linear_model._ridge.RidgeClassifier",
+    "sklearn.linear_model._stochastic_gradient.SGDClassifier",
+    "sklearn.svm._classes.LinearSVC",
+}
+# Two ways to add up d products differ by less than this times (d + 2) machine epsilons of their size.
+_ROUNDING = 8.0
+_CELLS = 2**18  # scores held at a time: 2 MiB, which fit a cache
+_COARSE_MOST, _COARSE_LEAST = 1e37, 2.0**-126  # numbers of 32 bits are normal between them
 
 
 def fit_together(estimator: Any, X: Sequence[Any], codes: Sequence[np.ndarray]) -> list[Any]:
-    """Return a fitted copy of the estimator per shard; None for a shard which must be fitted separately.
+    """Return a fitted copy of the estimator for each shard; None where it must be fitted on its own.
 
     Parameters
     ----------
@@ -54,11 +71,13 @@ def fit_together(estimator: Any, X: Sequence[Any], codes: Sequence[np.ndarray]) 
 
     Returns
     -------
-    list of LogisticRegression or None
-        Its solution has a gradient below a thousandth of ``tol``.
+    list of estimators or None
+        Of :class:`LogisticRegression`, solutions with a gradient below a thousandth of ``tol``.
     """
     from sklearn.linear_model import LogisticRegression  # noqa: PLC0415  (late: not every ensemble is linear)
 
+    if is_solved(estimator):
+        return solve_together(estimator, X, codes)
     models: list[Any] = [None] * len(X)
     if type(estimator) is not LogisticRegression:
         return models
@@ -108,6 +127,71 @@ def fit_together(estimator: Any, X: Sequence[Any], codes: Sequence[np.ndarray]) 
                     model.n_features_in_ = n_features
                     model.n_iter_ = np.array([n_iter], dtype=np.int32)
     return models
+
+
+def solve_together(estimator: Any, X: Sequence[Any], codes: Sequence[np.ndarray]) -> list[Any]:
+    """As :func:`fit_together`, by formulas: scikit-learn's solutions up to rounding."""
+    models: list[Any] = [None] * len(X)
+    name = type(estimator).__name__
+    solve: Callable[[Any, _Shards], Iterator[dict[str, Any] | None]] = {
+        "RidgeClassifier": _ridge,
+        "GaussianNB": _naive_bayes,
+        "NearestCentroid": _centroids,
+    }[name]
+    able = [
+        (int(targets.max()) + 1, rows.shape[1], number)
+        for number, (rows, targets) in enumerate(zip(X, codes, strict=True))
+        if dense(rows)
+        if name != "RidgeClassifier" or rows.shape[1] <= min(_MOST_FEATURES, len(rows))
+    ]
+    for (n_classes, n_features), group in groupby(sorted(able), key=lambda sizes: sizes[:2]):
+        # fitted to made-up rows, it has all of scikit-learn's attributes, none private
+        numbers, made_up = [number for *_, number in group], np.arange(3 * n_classes) % n_classes
+        rows = np.random.default_rng(0).normal(size=(len(made_up), n_features))
+        model = copy.copy(estimator).fit(rows, made_up)
+        # so many shards at once as have so many numbers in their rows
+        ends = np.cumsum([X[number].size for number in numbers])
+        while numbers:
+            size = max(1, int(np.searchsorted(ends, _NUMBERS_OF_SHARDS, side="right")))
+            part, numbers, ends = numbers[:size], numbers[size:], ends[size:] - ends[size - 1]
+            tables = [X[k].take(np.argsort(codes[k], kind="stable"), axis=0).astype(np.float64) for k in part]
+            counts = np.array([np.bincount(codes[k], minlength=n_classes) for k in part])
+            with np.errstate(all="ignore"):  # a shard that overflows has no solution here
+                sums = _summed(np.concatenate(tables), counts.ravel()).reshape(*counts.shape, -1)
+                middle = np.array([table.mean(axis=0) for table in tables])
+                solutions = list(solve(estimator, _Shards(tables, counts, sums, middle)))
+            for number, attributes in zip(part, solutions, strict=True):
+                if attributes is None or not all(np.isfinite(value).all() for value in attributes.values()):
+                    continue
+                models[number] = copy.copy(model)
+                for attribute, value in attributes.items():  # in scikit-learn's shape, in no other's memory
+                    shape = np.shape(getattr(model, attribute))
+                    setattr(models[number], attribute, np.array(value).reshape(shape)[()])
+    return models
+
+
+def is_solved(estimator: Any) -> bool:
+    """Whether it is one of scikit-learn's own estimators with a solution that these formulas give."""
+    free = _FREE_IN_CLOSED_FORM.get(kind_of_model(estimator))
+    if free is None:
+        return False
+    usual, settings = type(estimator)().get_params(), estimator.get_params()
+    alpha = settings.get("alpha", 1.0)
+    return (
+        all(repr(settings[name]) == repr(value) for name, value in usual.items() if name not in free)
+        and isinstance(alpha, int | float)
+        and 0 < alpha < np.inf
+        and 0 <= settings.get("var_smoothing", 0.0) < np.inf
+    )
+
+
+class _Problem(NamedTuple):
+    """Shards of one shape: rows with a last column of ones, class of each row, weight (0 for padding)."""
+
+    rows: np.ndarray  # (n_shards, n_rows, n_columns)
+    targets: np.ndarray  # (n_shards, n_rows, n_outputs), 0 or 1
+    weights: np.ndarray  # (n_shards, n_rows)
+    penalty: np.ndarray  # (n_outputs * n_columns,)
 
 
 def dense(rows: Any) -> bool:
@@ -207,23 +291,6 @@ def _loss(problem: _Problem, logits: np.ndarray, theta: np.ndarray) -> np.ndarra
     return np.asarray((losses * problem.weights).sum(axis=1) + (problem.penalty * theta**2).sum(axis=1) / 2)
 
 
-_MOST_FEATURES = 128  # of a system of equations: with more, or more than rows, scikit-learn has a better one
-_NUMBERS_OF_SHARDS = 2**20  # in the rows of shards that are trained at once: 8 MiB
-_RESIDUAL = 1e-9  # of a system of equations, as a share of its right-hand side
-_FREE_IN_CLOSED_FORM = {  # settings that the formulas allow for, or that do not matter to them
-    "sklearn.linear_model._ridge.RidgeClassifier": {
-        "alpha",
-        "copy_X",
-        "fit_intercept",
-        "max_iter",
-        "random_state",
-        "tol",
-    },
-    "sklearn.naive_bayes.GaussianNB": {"var_smoothing"},
-    "sklearn.neighbors._nearest_centroid.NearestCentroid": set(),
-}
-
-
 class _Shards(NamedTuple):
     """Shards with the same classes and features: sums and means of the rows of each class, and of all."""
 
@@ -242,64 +309,6 @@ class _Shards(NamedTuple):
         flat = self.counts.ravel()
         centres = np.repeat(self.means.reshape(len(flat), -1), flat, axis=0)
         return _summed((np.concatenate(self.rows) - centres) ** 2, flat).reshape(self.sums.shape)
-
-
-def is_solved(estimator: Any) -> bool:
-    """Whether it is one of scikit-learn's own estimators with a solution that these formulas give."""
-    free = _FREE_IN_CLOSED_FORM.get(kind_of_model(estimator))
-    if free is None:
-        return False
-    usual, settings = type(estimator)().get_params(), estimator.get_params()
-    alpha = settings.get("alpha", 1.0)
-    return (
-        all(repr(settings[name]) == repr(value) for name, value in usual.items() if name not in free)
-        and isinstance(alpha, int | float)
-        and 0 < alpha < np.inf
-        and 0 <= settings.get("var_smoothing", 0.0) < np.inf
-    )
-
-
-def solve_together(estimator: Any, X: Sequence[Any], codes: Sequence[np.ndarray]) -> list[Any]:
-    """Return scikit-learn's solutions, up to rounding errors; else as :func:`fit_together`."""
-    models: list[Any] = [None] * len(X)
-    if not is_solved(estimator):
-        return models
-    name = type(estimator).__name__
-    solve: Callable[[Any, _Shards], Iterator[dict[str, Any] | None]] = {
-        "RidgeClassifier": _ridge,
-        "GaussianNB": _naive_bayes,
-        "NearestCentroid": _centroids,
-    }[name]
-    able = [
-        (int(targets.max()) + 1, rows.shape[1], number)
-        for number, (rows, targets) in enumerate(zip(X, codes, strict=True))
-        if dense(rows)
-        if name != "RidgeClassifier" or rows.shape[1] <= min(_MOST_FEATURES, len(rows))
-    ]
-    for (n_classes, n_features), group in groupby(sorted(able), key=lambda sizes: sizes[:2]):
-        # fitted to made-up rows, it has all of scikit-learn's attributes, none private
-        numbers, made_up = [number for *_, number in group], np.arange(3 * n_classes) % n_classes
-        rows = np.random.default_rng(0).normal(size=(len(made_up), n_features))
-        model = copy.copy(estimator).fit(rows, made_up)
-        # so many shards at once as have so many numbers in their rows
-        ends = np.cumsum([X[number].size for number in numbers])
-        while numbers:
-            size = max(1, int(np.searchsorted(ends, _NUMBERS_OF_SHARDS, side="right")))
-            part, numbers, ends = numbers[:size], numbers[size:], ends[size:] - ends[size - 1]
-            tables = [X[k].take(np.argsort(codes[k], kind="stable"), axis=0).astype(np.float64) for k in part]
-            counts = np.array([np.bincount(codes[k], minlength=n_classes) for k in part])
-            with np.errstate(all="ignore"):  # a shard that overflows has no solution here
-                sums = _summed(np.concatenate(tables), counts.ravel()).reshape(*counts.shape, -1)
-                middle = np.array([table.mean(axis=0) for table in tables])
-                solutions = list(solve(estimator, _Shards(tables, counts, sums, middle)))
-            for number, attributes in zip(part, solutions, strict=True):
-                if attributes is None or not all(np.isfinite(value).all() for value in attributes.values()):
-                    continue
-                models[number] = copy.copy(model)
-                for attribute, value in attributes.items():  # in scikit-learn's shape, in no other's memory
-                    shape = np.shape(getattr(model, attribute))
-                    setattr(models[number], attribute, np.array(value).reshape(shape)[()])
-    return models
 
 
 def _summed(rows: np.ndarray, counts: np.ndarray) -> np.ndarray:
@@ -359,15 +368,6 @@ def _ridge(estimator: Any, shards: _Shards) -> Iterator[dict[str, Any] | None]:
         weights = np.ascontiguousarray(solution.T)
         intercept = level - weights @ mean if estimator.fit_intercept else 0.0
         yield {"coef_": weights, "intercept_": intercept}
-
-
-LINEAR = {  # predict the class of the largest score; of two classes the second, where its score is above 0
-    "sklearn.discriminant_analysis.LinearDiscriminantAnalysis",
-    "sklearn.linear_model._logistic.LogisticRegression",
-    "sklearn.linear_model._ridge.RidgeClassifier",
-    "sklearn.linear_model._stochastic_gradient.SGDClassifier",
-    "sklearn.svm._classes.LinearSVC",
-}
 
 
 class Scores(NamedTuple):
@@ -513,12 +513,6 @@ _MADE: dict[str, Callable[[Sequence[Any]], Terms | None]] = {
     "sklearn.naive_bayes.MultinomialNB": _counted,
     "sklearn.neighbors._nearest_centroid.NearestCentroid": _nearest,
 }
-
-
-# Two ways to add up d products differ by less than this times (d + 2) machine epsilons of their size.
-_ROUNDING = 8.0
-_CELLS = 2**18  # scores held at a time: 2 MiB, which fit a cache
-_COARSE_MOST, _COARSE_LEAST = 1e37, 2.0**-126  # numbers of 32 bits are normal between them
 
 
 class LinearTeachers:

@@ -1,14 +1,8 @@
-"""Private units that can be searched for those nearest to a query.
+"""Private-kNN: the units of a random private sample which are nearest to a query vote with their labels.
 
-Votes of a new sample, which is drawn each time a mechanism opens them.
-
-Exact cost of an answer that is computed from a sample, for given data of two classes. Private.
-
-The units are visited nearest first. The state is the number of ballots of each class so far. Its law is a
-product of two binomials; the law of the answer from a state is computed backwards. So one pass gives the law
-of the answer with any unit removed, and with a unit of either class inserted at any place.
-
-Private-kNN: the rows of a random private sample which are nearest to a query vote with their labels.
+:class:`NeighbourVoter` keeps the rows (:class:`Nearest`). Its votes are drawn from a new sample each time a
+mechanism opens them (:class:`SampledVotes`). :func:`sampled_rdp` is the exact cost of an answer for given
+data.
 """
 
 from __future__ import annotations
@@ -39,229 +33,13 @@ from ostraka.data.units import numbered
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Nearest:
-    """Private rows that can be searched. One row more does not change the order of the others."""
-
-    features: np.ndarray  # float32, shape (n_rows, n_features); the rows of a unit stand together
-    codes: np.ndarray  # uint16, the class of each row
-    starts: np.ndarray | None  # the first row of each unit; None: every row is one
-    cosine: bool
-
-    @classmethod
-    def of(
-        cls, features: np.ndarray, codes: np.ndarray, units: np.ndarray | None, *, cosine: bool = False
-    ) -> Self:
-        """Rows with their classes and units, numbered from 0 without gaps; None: each row is a unit."""
-        features, codes, starts = _scaled(features, cosine=cosine), codes.astype(np.uint16), None
-        if units is not None:
-            order = np.argsort(units, kind="stable")
-            features, codes = features[order], codes[order]
-            starts = np.flatnonzero(np.diff(units[order], prepend=-1))
-        return cls(features, codes, starts, cosine)
-
-    @property
-    def n_units(self) -> int:
-        """Number of units. Private if neighbouring data sets differ in it."""
-        return len(self.codes if self.starts is None else self.starts)
-
-    def around(
-        self,
-        points: np.ndarray,
-        *,
-        depth: int,
-        on_progress: Callable[[int, int], object] = lambda _done, _total: None,
-    ) -> np.ndarray:
-        """Classes of the ``depth`` nearest units of each point, nearest first: uint16, (n_queries, depth)."""
-        points = _scaled(points, cosine=self.cosine)
-        places = nearest(points, [self.features], depth, starts=self.starts, on_progress=on_progress)
-        return np.asarray(self.codes[places])
-
-
-def _scaled(features: np.ndarray, *, cosine: bool) -> np.ndarray:
-    """The rows, scaled to length 1 for the cosine: the squared distance is then 2 - 2 cosine."""
-    if not cosine:
-        return features
-    nothing = np.zeros((1, features.shape[1]), dtype=np.float32)
-    places = np.arange(len(features))
-    lengths = np.sqrt(squared_distances(features, nothing, places, np.zeros_like(places)))
-    return (features / np.where(lengths > 0, lengths, 1.0)[:, None]).astype(np.float32)
-
-
 _CELLS = 2**20  # random numbers drawn at a time: 8 MiB
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Sampler:
-    """The data from which the votes of a new sample are counted. Private."""
-
-    crowd: Nearest
-    points: np.ndarray
-    codes: np.ndarray  # for each query, the classes of the nearest units, nearest first
-    k: int
-    sampling_rate: float
-    n_classes: int
-    rng: np.random.Generator | None  # None: a new key from the operating system for each draw
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Shape of the votes."""
-        return len(self.codes), self.n_classes
-
-    def __getitem__(self, rows: Any) -> Self:
-        return replace(self, points=self.points[rows], codes=self.codes[rows])
-
-    def repeated(self, n_trials: int) -> Self:
-        """A sampler of one query, repeated."""
-        points, codes = (
-            np.broadcast_to(table, (n_trials, table.shape[1])) for table in (self.points, self.codes)
-        )
-        return replace(self, points=points, codes=codes)
-
-    def draw(self) -> np.ndarray:
-        """Draw a new sample for each query, and count the votes of its k nearest units."""
-        rng = os_keyed() if self.rng is None else self.rng
-        counts, lacking = self._counted(self.codes, np.full(len(self.codes), self.k), rng)
-        depth = self.codes.shape[1]
-        if depth < self.crowd.n_units:
-            # rare: keep the units drawn so far, and draw among the others
-            for query in np.flatnonzero(lacking):
-                nearest_first = self.crowd.around(self.points[query : query + 1], depth=self.crowd.n_units)
-                others = nearest_first[:, depth:]
-                counts[query] += self._counted(others, lacking[query : query + 1], rng)[0][0]
-        return counts
-
-    def _counted(
-        self, codes: np.ndarray, wanted: np.ndarray, rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Votes of the first ``wanted`` sampled units of each row, and how many are still lacking."""
-        counts = np.empty((len(codes), self.n_classes), dtype=np.int64)
-        lacking = np.empty(len(codes), dtype=np.int64)
-        step = max(1, _CELLS // codes.shape[1])
-        for rows in (slice(start, start + step) for start in range(0, len(codes), step)):
-            part = codes[rows]
-            # multiples of 2**-53, so the rate is rounded down to one: a smaller rate costs no more
-            among = rng.random(part.shape) < math.floor(self.sampling_rate * 2**53) / 2**53
-            place = among.cumsum(axis=1, dtype=np.int32)
-            query, at = np.nonzero(among & (place <= wanted[rows, None]))
-            cells = query * self.n_classes + part[query, at]
-            counts[rows] = np.bincount(cells, minlength=len(part) * self.n_classes).reshape(len(part), -1)
-            lacking[rows] = np.maximum(wanted[rows] - place[:, -1], 0)
-        return counts, lacking
-
-
-class SampledVotes(Private):
-    """Private votes without stored values: each :meth:`open` counts the votes of a new sample.
-
-    Two releases from one sample cost more than two from two samples (docs/neighbours.md), and the price
-    assumes the latter. So no sample is stored.
-    """
-
-    __slots__ = ("_sampler",)
-
-    def __init__(self, values: Any, adjacency: Adjacency) -> None:
-        self._sampler = (
-            values if isinstance(values, Sampler) else None
-        )  # otherwise values computed from an opened sample
-        super().__init__(values if self._sampler is None else np.zeros(self._sampler.shape, int), adjacency)
-
-    @property
-    def drawn_anew(self) -> bool:
-        """Whether there is a sampler to draw from."""
-        return self._sampler is not None
-
-    def __getitem__(self, rows: Any) -> Private:
-        """Some of the queries. Their votes are still drawn at each opening."""
-        if self._sampler is None:
-            return super().__getitem__(rows)
-        chosen = Private(np.arange(len(self)), self.adjacency)[rows].open()
-        return SampledVotes(self._sampler[chosen], self.adjacency)
-
-    def open(self) -> np.ndarray:
-        """The votes of a new sample, read-only, as for :meth:`Private.open`."""
-        if self._sampler is None:
-            return super().open()
-        counts = self._sampler.draw()
-        counts.setflags(write=False)
-        return counts
-
-    def with_adjacency(self, **changes: Any) -> Private:
-        """The same votes under another adjacency. They are still drawn at each opening."""
-        if self._sampler is None:
-            return super().with_adjacency(**changes)
-        return SampledVotes(self._sampler, replace(self.adjacency, **changes))
-
-
 # -log of the probability that a sample needs more units than these, which bounds the error of the laws
 SURELY = 80.0
 # Each divergence is exact to a relative 1e-9 and 1e-13; these additions make the result an upper bound.
 _OUTWARD, _LOST = 1 + 1e-8, 1e-12
 # Beyond this ratio a subtraction loses too many digits; below this probability it loses all of them.
 _FURTHEST, _RAREST = 1e4, 1e-250
-
-
-def sampled_rdp(
-    mechanism: BallotMechanism,
-    codes: np.ndarray,
-    *,
-    k: int,
-    sampling_rate: float,
-    orders: tuple[float, ...],
-    whole: bool,
-) -> np.ndarray:
-    """Largest divergence from a neighbour in either direction; infinity where it cannot be computed.
-
-    ``codes``: classes 0 and 1 of the units around one query, nearest first; ``whole``: these are all units.
-    """
-    # probability of both outcomes in every state; 0 for more than k ballots
-    a, b = np.indices((k + 1, k + 1))
-    possible = a + b <= k
-    chances = np.zeros((2, k + 1, k + 1))
-    chances[:, possible] = np.exp(mechanism.log_outcomes(np.stack([a[possible], b[possible]], axis=1))).T
-    law, steps = _laws(chances, codes, k, sampling_rate)
-    near = law + sampling_rate * steps
-    if not (law.min() > _RAREST and (near * _FURTHEST > law).all()):
-        return np.full(len(orders), math.inf)
-    off = 0.0 if whole else math.log1p(4 * math.exp(-SURELY) / min(law.min(), near.min()))
-    order = np.array(orders)
-    finite = order[np.isfinite(order)]
-    log_p, log_q = np.log(near), np.log(law)
-    divergences = np.maximum(_divergence(log_p, log_q, finite), _divergence(log_q, log_p, finite))
-    divergences += off * (2 * finite - 1) / (finite - 1)
-    if len(finite) < len(order):
-        divergences = np.append(divergences, np.abs(log_p - log_q).max() + 2 * off)
-    return np.asarray(divergences * _OUTWARD + _LOST)
-
-
-def _laws(after: np.ndarray, codes: np.ndarray, k: int, rate: float) -> tuple[np.ndarray, np.ndarray]:
-    """Probabilities of both outcomes, and their differences for each neighbour divided by the rate."""
-    before = np.concatenate([[[0, 0]], np.cumsum(np.stack([codes == 0, codes == 1], axis=1), axis=0)])
-    ballots = np.arange(k)
-    first, second = (binom.pmf(ballots, np.arange(total + 1)[:, None], rate) for total in before[-1])
-    open_ = np.add.outer(ballots, ballots) < k
-    steps = []
-    for place in range(len(codes), -1, -1):
-        now = after[:, :k, :k]
-        one_more = [(later - now) * open_ for later in (after[:, 1:, :k], after[:, :k, 1:])]
-        a, b = before[place]
-        steps += [first[a] @ change @ second[b] for change in one_more]  # inserted here
-        if place:
-            a, b = before[place - 1]
-            change = one_more[codes[place - 1]]
-            steps.append(-(first[a] @ change @ second[b]))  # the unit before removed
-            after[:, :k, :k] += rate * change
-    return after[:, 0, 0], np.array(steps)
-
-
-def _divergence(log_p: np.ndarray, log_q: np.ndarray, orders: np.ndarray) -> np.ndarray:
-    """The largest divergence over rows, at each order."""
-    divergences = np.empty(len(orders))
-    for at, order in enumerate(orders):
-        divergences[at] = np.logaddexp.reduce(order * log_p + (1 - order) * log_q, axis=1).max() / (order - 1)
-    return np.maximum(divergences, 0.0)
-
-
 # -log of the probability that a sample needs more units than were looked up, and looks up all others
 _RARE = 20.7
 
@@ -544,3 +322,218 @@ def _depth(k: int, sampling_rate: float, rare: float) -> int:
     """Number of units that contain k sampled ones, except with probability e^-rare (Chernoff)."""
     expected = k if sampling_rate == 1 else k + rare + math.sqrt(rare**2 + 2 * rare * k)
     return math.ceil(expected / sampling_rate)
+
+
+class SampledVotes(Private):
+    """Private votes without stored values: each :meth:`open` counts the votes of a new sample.
+
+    Two releases from one sample cost more than two from two samples (docs/neighbours.md), and the price
+    assumes the latter. So no sample is stored.
+    """
+
+    __slots__ = ("_sampler",)
+
+    def __init__(self, values: Any, adjacency: Adjacency) -> None:
+        # otherwise values are computed from an opened sample
+        self._sampler = values if isinstance(values, Sampler) else None
+        super().__init__(values if self._sampler is None else np.zeros(self._sampler.shape, int), adjacency)
+
+    @property
+    def drawn_anew(self) -> bool:
+        """Whether there is a sampler to draw from."""
+        return self._sampler is not None
+
+    def __getitem__(self, rows: Any) -> Private:
+        """Some of the queries. Their votes are still drawn at each opening."""
+        if self._sampler is None:
+            return super().__getitem__(rows)
+        chosen = Private(np.arange(len(self)), self.adjacency)[rows].open()
+        return SampledVotes(self._sampler[chosen], self.adjacency)
+
+    def open(self) -> np.ndarray:
+        """The votes of a new sample, read-only, as for :meth:`Private.open`."""
+        if self._sampler is None:
+            return super().open()
+        counts = self._sampler.draw()
+        counts.setflags(write=False)
+        return counts
+
+    def with_adjacency(self, **changes: Any) -> Private:
+        """The same votes under another adjacency. They are still drawn at each opening."""
+        if self._sampler is None:
+            return super().with_adjacency(**changes)
+        return SampledVotes(self._sampler, replace(self.adjacency, **changes))
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Sampler:
+    """The data from which the votes of a new sample are counted. Private."""
+
+    crowd: Nearest
+    points: np.ndarray
+    codes: np.ndarray  # for each query, the classes of the nearest units, nearest first
+    k: int
+    sampling_rate: float
+    n_classes: int
+    rng: np.random.Generator | None  # None: a new key from the operating system for each draw
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Shape of the votes."""
+        return len(self.codes), self.n_classes
+
+    def __getitem__(self, rows: Any) -> Self:
+        return replace(self, points=self.points[rows], codes=self.codes[rows])
+
+    def repeated(self, n_trials: int) -> Self:
+        """A sampler of one query, repeated."""
+        points, codes = (
+            np.broadcast_to(table, (n_trials, table.shape[1])) for table in (self.points, self.codes)
+        )
+        return replace(self, points=points, codes=codes)
+
+    def draw(self) -> np.ndarray:
+        """Draw a new sample for each query, and count the votes of its k nearest units."""
+        rng = os_keyed() if self.rng is None else self.rng
+        counts, lacking = self._counted(self.codes, np.full(len(self.codes), self.k), rng)
+        depth = self.codes.shape[1]
+        if depth < self.crowd.n_units:
+            # rare: keep the units drawn so far, and draw among the others
+            for query in np.flatnonzero(lacking):
+                nearest_first = self.crowd.around(self.points[query : query + 1], depth=self.crowd.n_units)
+                others = nearest_first[:, depth:]
+                counts[query] += self._counted(others, lacking[query : query + 1], rng)[0][0]
+        return counts
+
+    def _counted(
+        self, codes: np.ndarray, wanted: np.ndarray, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Votes of the first ``wanted`` sampled units of each row, and how many are still lacking."""
+        counts = np.empty((len(codes), self.n_classes), dtype=np.int64)
+        lacking = np.empty(len(codes), dtype=np.int64)
+        step = max(1, _CELLS // codes.shape[1])
+        for rows in (slice(start, start + step) for start in range(0, len(codes), step)):
+            part = codes[rows]
+            # multiples of 2**-53, so the rate is rounded down to one: a smaller rate costs no more
+            among = rng.random(part.shape) < math.floor(self.sampling_rate * 2**53) / 2**53
+            place = among.cumsum(axis=1, dtype=np.int32)
+            query, at = np.nonzero(among & (place <= wanted[rows, None]))
+            cells = query * self.n_classes + part[query, at]
+            counts[rows] = np.bincount(cells, minlength=len(part) * self.n_classes).reshape(len(part), -1)
+            lacking[rows] = np.maximum(wanted[rows] - place[:, -1], 0)
+        return counts, lacking
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Nearest:
+    """Private rows that can be searched. One row more does not change the order of the others."""
+
+    features: np.ndarray  # float32, shape (n_rows, n_features); the rows of a unit stand together
+    codes: np.ndarray  # uint16, the class of each row
+    starts: np.ndarray | None  # the first row of each unit; None: every row is one
+    cosine: bool
+
+    @classmethod
+    def of(
+        cls, features: np.ndarray, codes: np.ndarray, units: np.ndarray | None, *, cosine: bool = False
+    ) -> Self:
+        """Rows with their classes and units, numbered from 0 without gaps; None: each row is a unit."""
+        features, codes, starts = _scaled(features, cosine=cosine), codes.astype(np.uint16), None
+        if units is not None:
+            order = np.argsort(units, kind="stable")
+            features, codes = features[order], codes[order]
+            starts = np.flatnonzero(np.diff(units[order], prepend=-1))
+        return cls(features, codes, starts, cosine)
+
+    @property
+    def n_units(self) -> int:
+        """Number of units. Private if neighbouring data sets differ in it."""
+        return len(self.codes if self.starts is None else self.starts)
+
+    def around(
+        self,
+        points: np.ndarray,
+        *,
+        depth: int,
+        on_progress: Callable[[int, int], object] = lambda _done, _total: None,
+    ) -> np.ndarray:
+        """Classes of the ``depth`` nearest units of each point, nearest first: uint16, (n_queries, depth)."""
+        points = _scaled(points, cosine=self.cosine)
+        places = nearest(points, [self.features], depth, starts=self.starts, on_progress=on_progress)
+        return np.asarray(self.codes[places])
+
+
+def _scaled(features: np.ndarray, *, cosine: bool) -> np.ndarray:
+    """The rows, scaled to length 1 for the cosine: the squared distance is then 2 - 2 cosine."""
+    if not cosine:
+        return features
+    nothing = np.zeros((1, features.shape[1]), dtype=np.float32)
+    places = np.arange(len(features))
+    lengths = np.sqrt(squared_distances(features, nothing, places, np.zeros_like(places)))
+    return (features / np.where(lengths > 0, lengths, 1.0)[:, None]).astype(np.float32)
+
+
+def sampled_rdp(
+    mechanism: BallotMechanism,
+    codes: np.ndarray,
+    *,
+    k: int,
+    sampling_rate: float,
+    orders: tuple[float, ...],
+    whole: bool,
+) -> np.ndarray:
+    """Largest divergence from a neighbour in either direction; infinity where it cannot be computed.
+
+    ``codes``: classes 0 and 1 of the units around one query, nearest first; ``whole``: these are all units.
+    """
+    # probability of both outcomes in every state; 0 for more than k ballots
+    a, b = np.indices((k + 1, k + 1))
+    possible = a + b <= k
+    chances = np.zeros((2, k + 1, k + 1))
+    chances[:, possible] = np.exp(mechanism.log_outcomes(np.stack([a[possible], b[possible]], axis=1))).T
+    law, steps = _laws(chances, codes, k, sampling_rate)
+    near = law + sampling_rate * steps
+    if not (law.min() > _RAREST and (near * _FURTHEST > law).all()):
+        return np.full(len(orders), math.inf)
+    off = 0.0 if whole else math.log1p(4 * math.exp(-SURELY) / min(law.min(), near.min()))
+    order = np.array(orders)
+    finite = order[np.isfinite(order)]
+    log_p, log_q = np.log(near), np.log(law)
+    divergences = np.maximum(_divergence(log_p, log_q, finite), _divergence(log_q, log_p, finite))
+    divergences += off * (2 * finite - 1) / (finite - 1)
+    if len(finite) < len(order):
+        divergences = np.append(divergences, np.abs(log_p - log_q).max() + 2 * off)
+    return np.asarray(divergences * _OUTWARD + _LOST)
+
+
+def _laws(after: np.ndarray, codes: np.ndarray, k: int, rate: float) -> tuple[np.ndarray, np.ndarray]:
+    """Probabilities of both outcomes, and their differences for each neighbour divided by the rate.
+
+    The units are visited nearest first. The state is the number of ballots of each class so far. Its law is a
+    product of two binomials; the law of the answer from a state is computed backwards. So one pass gives the
+    law of the answer with any unit removed, and with a unit of either class inserted at any place.
+    """
+    before = np.concatenate([[[0, 0]], np.cumsum(np.stack([codes == 0, codes == 1], axis=1), axis=0)])
+    ballots = np.arange(k)
+    first, second = (binom.pmf(ballots, np.arange(total + 1)[:, None], rate) for total in before[-1])
+    open_ = np.add.outer(ballots, ballots) < k
+    steps = []
+    for place in range(len(codes), -1, -1):
+        now = after[:, :k, :k]
+        one_more = [(later - now) * open_ for later in (after[:, 1:, :k], after[:, :k, 1:])]
+        a, b = before[place]
+        steps += [first[a] @ change @ second[b] for change in one_more]  # inserted here
+        if place:
+            a, b = before[place - 1]
+            change = one_more[codes[place - 1]]
+            steps.append(-(first[a] @ change @ second[b]))  # the unit before removed
+            after[:, :k, :k] += rate * change
+    return after[:, 0, 0], np.array(steps)
+
+
+def _divergence(log_p: np.ndarray, log_q: np.ndarray, orders: np.ndarray) -> np.ndarray:
+    """The largest divergence over rows, at each order."""
+    divergences = np.empty(len(orders))
+    for at, order in enumerate(orders):
+        divergences[at] = np.logaddexp.reduce(order * log_p + (1 - order) * log_q, axis=1).max() / (order - 1)
+    return np.maximum(divergences, 0.0)

@@ -1,6 +1,7 @@
-"""Row voting: every private row casts one ballot in all, for its public cell or features and its class.
+"""Rows that vote: what each private row adds to a table, in whole numbers, and how far one unit moves it.
 
-Rows with a number each add what a public linear model gets wrong about them, in whole numbers.
+:class:`RowVoter` has rows with classes, which cast one ballot in all for a public cell or public features, or
+add what a public model gets wrong about them. :class:`ValueVoter` has rows with a number each.
 """
 
 from __future__ import annotations
@@ -35,115 +36,10 @@ _FURTHEST = 4.0  # of log odds: no row is sure beyond
 _MOST = 2.0**62  # in a table of int64
 _RELATIONS = ("replace-one", "zero-out")  # the number of units is public in both
 _TWO = 2  # classes, whose difference needs less noise than their sums
-
-
-def own_features(cells: Any) -> bool:
-    """Whether a row adds a line of its own instead of one of a codebook."""
-    return hasattr(cells, "lines") and not hasattr(cells, "codes")
-
-
-def check_relation(relation: str) -> None:
-    """Raise ValueError unless tables of counts can promise this neighbouring relation."""
-    check.one_of(relation=relation, allowed=_RELATIONS)
-
-
-def reach(codebooks: Sequence[np.ndarray], relation: str = "replace-one") -> float:
-    """Return the largest Euclidean norm by which replacing one row can change the table.
-
-    Replaced by a row of another class, both lines move; of the same class, their difference; by nothing,
-    one line, and ``"zero-out"`` replaces rows by nothing else. Columns add up as squares. Exact in integers,
-    then one square root.
-    """
-    check_relation(relation)
-    total = 0
-    for book in codebooks:
-        lines = np.unique(book, axis=0).astype(np.float64)  # integers: products below 2^53 are exact
-        size = np.einsum("ij,ij->i", lines, lines)
-        if relation == "zero-out":
-            total += int(size.max())
-            continue
-        same_class = max(
-            int((size[start : start + 256, None] + size - 2 * (lines[start : start + 256] @ lines.T)).max())
-            for start in range(0, len(lines), 256)
-        )
-        total += max(2 * int(size.max()), same_class)
-    return math.sqrt(total)
-
-
-def ballot_of(cells: Any, n_classes: int, *, parts: int, relation: str = "replace-one") -> tuple[int, float]:
-    """Parts in which a ballot for fitted cells is counted, and how far one unit moves the table."""
-    check_relation(relation)
-    if not own_features(cells):
-        return parts, parts * reach(cells.codebooks_, relation)
-    # each line is checked against half of the reach
-    move = cells.reach_ / 2 if relation == "zero-out" else cells.reach_
-    return (_TWO, move * math.sqrt(2)) if n_classes == _TWO else (1, move)
-
-
-def contrasts(sums: np.ndarray) -> np.ndarray:
-    """The table of sums for each class, in columns; of two classes, each sum less the other."""
-    return sums - sums[:, ::-1] if sums.shape[1] == _TWO else sums
-
-
-def lines_of(cells: Any, X: Any) -> np.ndarray:
-    """Lines of private rows, in few bytes. Two, and so their sums of one ballot, are within the reach.
-
-    Raises
-    ------
-    ValueError
-        Cells that were fitted on these very rows, or that give no whole numbers of the length they state.
-    """
-    require_public(cells, X)
-    lines = np.asarray(cells.lines(X))
-    if lines.ndim != 2 or lines.dtype != np.int64:
-        raise ValueError(f"cells must give lines of int64, got {lines.dtype} of shape {lines.shape}")
-    if not (2 * np.linalg.norm(lines.astype(np.float64), axis=1) <= cells.reach_).all():
-        raise ValueError("cells gave a line that is longer than half of their reach")
-    return lines.astype(np.min_scalar_type(-int(cells.reach_ / 2)))
-
-
-def codes_of(cells: Any, X: Any) -> np.ndarray:
-    """Codes of private rows, checked against the public codebooks, in as few bytes as hold them.
-
-    Raises
-    ------
-    ValueError
-        Cells that were fitted on these very rows, or that give no codes of their codebooks.
-    """
-    require_public(cells, X)
-    codes, sizes = np.asarray(cells.codes(X)), [len(book) for book in cells.codebooks_]
-    if codes.ndim != 2 or codes.shape[1] != len(sizes) or codes.dtype.kind not in "iu":
-        raise ValueError(f"cells must give {len(sizes)} whole codes a row, got shape {codes.shape}")
-    if len(codes) and (codes.min() < 0 or (codes.max(axis=0) >= sizes).any()):
-        raise ValueError("cells gave a code outside of their codebooks")
-    return codes.astype(np.min_scalar_type(max(sizes) - 1))
-
-
-def require_public(cells: Any, X: Any) -> None:
-    """Raise ValueError if cells were fitted on these private rows."""
-    if cells.is_of(X):
-        raise ValueError(
-            "cells must come from public rows, but they were fitted on these private rows: what they say "
-            "about them would leave without noise"
-        )
-
-
-def dealt(manifest: Manifest | None, owners: Any) -> Manifest:
-    """The manifest, checked, with one teacher a unit; None: dealt anew.
-
-    Raises
-    ------
-    ValueError
-        A manifest of other data, or with another number of teachers.
-    """
-    n_units = count(owners)
-    if manifest is None:
-        return partition(owners, n_teachers=n_units)
-    manifest.check(owners)
-    if manifest.n_teachers != n_units:
-        unit = manifest.unit
-        raise ValueError(f"the manifest must have one teacher a {unit}: {n_units}, not {manifest.n_teachers}")
-    return manifest
+ROWS = 8192  # at a time
+_KEPT = 2**29  # numbers of lines or codes that are kept of rows in files
+DISTANCES = np.append(0.0, 2.0 ** (1 - np.arange(16, -1, -1) / 2))
+"""Edges of bins of distances between numbers from -1 to 1: each is 41 % above the one before. Public."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -438,8 +334,275 @@ class RowVoter(BaseEstimator):
         return shares
 
 
-ROWS = 8192  # at a time
-_KEPT = 2**29  # numbers of lines or codes that are kept of rows in files
+@dataclass(kw_only=True, eq=False, repr=False)
+class ValueVoter(BaseEstimator):
+    """Rows with a number each, between declared bounds; they add what a public model gets wrong.
+
+    Parameters
+    ----------
+    cells : Spectrum, fitted on public rows
+        Public.
+    bounds : (low, high)
+        Declared bounds of the numbers. What is beyond counts as the nearest bound. Public.
+    manifest : Manifest, optional
+        One teacher a unit. None: dealt anew.
+    relation : {"replace-one", "zero-out"}
+        How neighbours differ (:class:`~ostraka.Adjacency`). Public.
+
+    Attributes
+    ----------
+    unit_ : str
+        Public. ``"row"``, or ``"person"`` when rows were grouped.
+    n_units_ : int
+        Public. Protected units.
+    manifest_ : Manifest
+        With the data, like the rows.
+
+    Guarantees
+    ----------
+    See :meth:`gradient`. A number that is missing or not finite counts nothing.
+
+    Examples
+    --------
+    >>> from ostraka.voters.spectrum import Spectrum
+    >>> rows = np.random.default_rng(0).normal(size=(300, 2))
+    >>> cells = Spectrum(noise=0.01).fit(rows[:100])
+    >>> voter = ValueVoter(cells=cells, bounds=(-3.0, 3.0)).fit(rows[100:], rows[100:, 0])
+    >>> voter.gradient(np.zeros((len(cells.variances_) + 1, 1)), clip=1.0, parts=8).adjacency.l2
+    1024.0
+    """
+
+    cells: Spectrum
+    bounds: tuple[float, float]
+    manifest: Manifest | None = None
+    relation: str = "replace-one"
+
+    def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
+        """Keep the line of each row with its number.
+
+        Parameters
+        ----------
+        X : array or data frame of n_rows rows, as ``cells`` takes it
+            Private.
+        y : array of shape (n_rows,)
+            Private.
+        groups : array of shape (n_rows,), optional
+            Private. Whom each row belongs to; the protected unit is then the person.
+
+        Raises
+        ------
+        ValueError
+            Bounds out of order; cells fitted on these rows; wrong shapes; a manifest of other data.
+        """
+        check_relation(self.relation)
+        check_is_fitted(self.cells, "reach_")
+        self._lines = lines_of(self.cells, X)
+        n_rows = len(self._lines)
+        for name, values in (("y", y), ("groups", groups)):
+            if values is not None and len(values) != n_rows:
+                raise ValueError(f"{name} must have one value a row: got {len(values)} for {n_rows} rows")
+        self._targets = scaled(y, self.bounds)
+        owners = n_rows if groups is None else groups
+        self._people, self.n_units_, self.unit_ = numbered(owners)
+        self.manifest_ = dealt(self.manifest, owners)
+        return self
+
+    def gradient(self, coef: Any, *, clip: float, parts: int) -> Private:
+        """What a public linear model gets wrong, clipped: the sum of each row's line times its residual.
+
+        Parameters
+        ----------
+        coef : array of shape (n_features, 1)
+            From features of a line of length 1 to numbers between -1 and 1. Public.
+        clip : float > 0
+            The largest residual. Public.
+        parts : int >= 1
+            The clip is counted in so many parts. Public.
+
+        Returns
+        -------
+        Private of the shape of ``coef``, int64, in parts of the clip times units of the lines
+            One unit moves it by at most ``adjacency.l2`` of this array.
+
+        Raises
+        ------
+        ValueError
+            Coefficients of another shape or not finite, numbers out of range, or sums that are not exact.
+
+        Guarantees
+        ----------
+        A row adds a line of length at most L times a residual of at most ``parts``, both of whole numbers,
+        and a person the mean of what its rows add, rounded towards zero. So two versions of a unit are at
+        most 2 L ``parts`` apart, and leaving it out moves the table by at most L ``parts``
+        (docs/noisy-counts.md, Theorem 4).
+        """
+        check.positive(clip=clip)
+        coef, targets = self._checked(coef), self._targets
+
+        def residuals(expected: np.ndarray, some: slice) -> np.ndarray:
+            return clipped_residuals(expected, targets[some], clip, parts)
+
+        people = None if self.unit_ == "row" else self._people
+        return bounded_sums(self, self._lines, coef, residuals, parts=parts, people=people)
+
+    def distances(self, coef: Any, *, parts: int) -> Private:
+        """How many rows are how far from what a public linear model expects of them.
+
+        Parameters
+        ----------
+        coef, parts
+            As of :meth:`gradient`.
+
+        Returns
+        -------
+        Private of shape (n_bins, 1), int64, in units of which a row adds :meth:`weight`
+            Bins are those of :data:`DISTANCES`. One unit moves the table by at most ``adjacency.l2``.
+
+        Raises
+        ------
+        ValueError
+            As of :meth:`gradient`.
+
+        Guarantees
+        ----------
+        A row adds :meth:`weight` to the bin of its distance, and a person the mean of what its rows add,
+        rounded towards zero. Two versions of a unit are in different bins at the most, so sqrt(2) weights
+        apart, and leaving it out moves the table by at most one: this table has the adjacency of
+        :meth:`gradient`.
+        """
+        check.integer(parts=parts, least=1)
+        coef = self._checked(coef)
+        bins = np.empty(len(self._lines), dtype=np.int64)
+        for some, lines in blocks_of(self._lines):
+            expected = lines.astype(np.float64) @ coef / self.cells.resolution
+            bins[some] = distance_bins(expected, self._targets[some])
+        weight, n_bins = self.weight(parts=parts), len(DISTANCES) - 1
+        mine = bins >= 0  # a missing number counts nothing
+        if self.unit_ == "row":
+            sums = weight * np.bincount(bins[mine], minlength=n_bins)
+        else:
+            counts = np.zeros((self.n_units_, n_bins), dtype=np.int64)
+            np.add.at(counts, (self._people[mine], bins[mine]), weight)
+            sums = (counts // np.bincount(self._people, minlength=self.n_units_)[:, None]).sum(axis=0)
+        return moved(self, sums[:, None].astype(np.int64), parts)
+
+    def weight(self, *, parts: int) -> int:
+        """What a row adds to its bin of :meth:`distances`: as much as the adjacency of a gradient allows."""
+        square = round(parts * self.cells.reach_) ** 2 // (4 if self.relation == "zero-out" else 2)
+        return math.isqrt(square)
+
+    def _checked(self, coef: Any) -> np.ndarray:
+        check_is_fitted(self, "unit_")
+        return coefficients(coef, (self._lines.shape[1], 1))
+
+
+def own_features(cells: Any) -> bool:
+    """Whether a row adds a line of its own instead of one of a codebook."""
+    return hasattr(cells, "lines") and not hasattr(cells, "codes")
+
+
+def check_relation(relation: str) -> None:
+    """Raise ValueError unless tables of counts can promise this neighbouring relation."""
+    check.one_of(relation=relation, allowed=_RELATIONS)
+
+
+def reach(codebooks: Sequence[np.ndarray], relation: str = "replace-one") -> float:
+    """Return the largest Euclidean norm by which replacing one row can change the table.
+
+    Replaced by a row of another class, both lines move; of the same class, their difference; by nothing,
+    one line, and ``"zero-out"`` replaces rows by nothing else. Columns add up as squares. Exact in integers,
+    then one square root.
+    """
+    check_relation(relation)
+    total = 0
+    for book in codebooks:
+        lines = np.unique(book, axis=0).astype(np.float64)  # integers: products below 2^53 are exact
+        size = np.einsum("ij,ij->i", lines, lines)
+        if relation == "zero-out":
+            total += int(size.max())
+            continue
+        same_class = max(
+            int((size[start : start + 256, None] + size - 2 * (lines[start : start + 256] @ lines.T)).max())
+            for start in range(0, len(lines), 256)
+        )
+        total += max(2 * int(size.max()), same_class)
+    return math.sqrt(total)
+
+
+def ballot_of(cells: Any, n_classes: int, *, parts: int, relation: str = "replace-one") -> tuple[int, float]:
+    """Parts in which a ballot for fitted cells is counted, and how far one unit moves the table."""
+    check_relation(relation)
+    if not own_features(cells):
+        return parts, parts * reach(cells.codebooks_, relation)
+    # each line is checked against half of the reach
+    move = cells.reach_ / 2 if relation == "zero-out" else cells.reach_
+    return (_TWO, move * math.sqrt(2)) if n_classes == _TWO else (1, move)
+
+
+def contrasts(sums: np.ndarray) -> np.ndarray:
+    """The table of sums for each class, in columns; of two classes, each sum less the other."""
+    return sums - sums[:, ::-1] if sums.shape[1] == _TWO else sums
+
+
+def lines_of(cells: Any, X: Any) -> np.ndarray:
+    """Lines of private rows, in few bytes. Two, and so their sums of one ballot, are within the reach.
+
+    Raises
+    ------
+    ValueError
+        Cells that were fitted on these very rows, or that give no whole numbers of the length they state.
+    """
+    require_public(cells, X)
+    lines = np.asarray(cells.lines(X))
+    if lines.ndim != 2 or lines.dtype != np.int64:
+        raise ValueError(f"cells must give lines of int64, got {lines.dtype} of shape {lines.shape}")
+    if not (2 * np.linalg.norm(lines.astype(np.float64), axis=1) <= cells.reach_).all():
+        raise ValueError("cells gave a line that is longer than half of their reach")
+    return lines.astype(np.min_scalar_type(-int(cells.reach_ / 2)))
+
+
+def codes_of(cells: Any, X: Any) -> np.ndarray:
+    """Codes of private rows, checked against the public codebooks, in as few bytes as hold them.
+
+    Raises
+    ------
+    ValueError
+        Cells that were fitted on these very rows, or that give no codes of their codebooks.
+    """
+    require_public(cells, X)
+    codes, sizes = np.asarray(cells.codes(X)), [len(book) for book in cells.codebooks_]
+    if codes.ndim != 2 or codes.shape[1] != len(sizes) or codes.dtype.kind not in "iu":
+        raise ValueError(f"cells must give {len(sizes)} whole codes a row, got shape {codes.shape}")
+    if len(codes) and (codes.min() < 0 or (codes.max(axis=0) >= sizes).any()):
+        raise ValueError("cells gave a code outside of their codebooks")
+    return codes.astype(np.min_scalar_type(max(sizes) - 1))
+
+
+def require_public(cells: Any, X: Any) -> None:
+    """Raise ValueError if cells were fitted on these private rows."""
+    if cells.is_of(X):
+        raise ValueError(
+            "cells must come from public rows, but they were fitted on these private rows: what they say "
+            "about them would leave without noise"
+        )
+
+
+def dealt(manifest: Manifest | None, owners: Any) -> Manifest:
+    """The manifest, checked, with one teacher a unit; None: dealt anew.
+
+    Raises
+    ------
+    ValueError
+        A manifest of other data, or with another number of teachers.
+    """
+    n_units = count(owners)
+    if manifest is None:
+        return partition(owners, n_teachers=n_units)
+    manifest.check(owners)
+    if manifest.n_teachers != n_units:
+        unit = manifest.unit
+        raise ValueError(f"the manifest must have one teacher a {unit}: {n_units}, not {manifest.n_teachers}")
+    return manifest
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -620,172 +783,6 @@ def summed(
             added = np.add.reduceat((kept * weights[:, None])[order], firsts, axis=0)
             sums[:, column] = np.trunc(added / sizes).sum(axis=0)
     return sums.astype(np.int64)
-
-
-DISTANCES = np.append(0.0, 2.0 ** (1 - np.arange(16, -1, -1) / 2))
-"""Edges of bins of distances between numbers from -1 to 1: each is 41 % above the one before. Public."""
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class ValueVoter(BaseEstimator):
-    """Rows with a number each, between declared bounds; they add what a public model gets wrong.
-
-    Parameters
-    ----------
-    cells : Spectrum, fitted on public rows
-        Public.
-    bounds : (low, high)
-        Declared bounds of the numbers. What is beyond counts as the nearest bound. Public.
-    manifest : Manifest, optional
-        One teacher a unit. None: dealt anew.
-    relation : {"replace-one", "zero-out"}
-        How neighbours differ (:class:`~ostraka.Adjacency`). Public.
-
-    Attributes
-    ----------
-    unit_ : str
-        Public. ``"row"``, or ``"person"`` when rows were grouped.
-    n_units_ : int
-        Public. Protected units.
-    manifest_ : Manifest
-        With the data, like the rows.
-
-    Guarantees
-    ----------
-    See :meth:`gradient`. A number that is missing or not finite counts nothing.
-
-    Examples
-    --------
-    >>> from ostraka.voters.spectrum import Spectrum
-    >>> rows = np.random.default_rng(0).normal(size=(300, 2))
-    >>> cells = Spectrum(noise=0.01).fit(rows[:100])
-    >>> voter = ValueVoter(cells=cells, bounds=(-3.0, 3.0)).fit(rows[100:], rows[100:, 0])
-    >>> voter.gradient(np.zeros((len(cells.variances_) + 1, 1)), clip=1.0, parts=8).adjacency.l2
-    1024.0
-    """
-
-    cells: Spectrum
-    bounds: tuple[float, float]
-    manifest: Manifest | None = None
-    relation: str = "replace-one"
-
-    def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
-        """Keep the line of each row with its number.
-
-        Parameters
-        ----------
-        X : array or data frame of n_rows rows, as ``cells`` takes it
-            Private.
-        y : array of shape (n_rows,)
-            Private.
-        groups : array of shape (n_rows,), optional
-            Private. Whom each row belongs to; the protected unit is then the person.
-
-        Raises
-        ------
-        ValueError
-            Bounds out of order; cells fitted on these rows; wrong shapes; a manifest of other data.
-        """
-        check_relation(self.relation)
-        check_is_fitted(self.cells, "reach_")
-        self._lines = lines_of(self.cells, X)
-        n_rows = len(self._lines)
-        for name, values in (("y", y), ("groups", groups)):
-            if values is not None and len(values) != n_rows:
-                raise ValueError(f"{name} must have one value a row: got {len(values)} for {n_rows} rows")
-        self._targets = scaled(y, self.bounds)
-        owners = n_rows if groups is None else groups
-        self._people, self.n_units_, self.unit_ = numbered(owners)
-        self.manifest_ = dealt(self.manifest, owners)
-        return self
-
-    def gradient(self, coef: Any, *, clip: float, parts: int) -> Private:
-        """What a public linear model gets wrong, clipped: the sum of each row's line times its residual.
-
-        Parameters
-        ----------
-        coef : array of shape (n_features, 1)
-            From features of a line of length 1 to numbers between -1 and 1. Public.
-        clip : float > 0
-            The largest residual. Public.
-        parts : int >= 1
-            The clip is counted in so many parts. Public.
-
-        Returns
-        -------
-        Private of the shape of ``coef``, int64, in parts of the clip times units of the lines
-            One unit moves it by at most ``adjacency.l2`` of this array.
-
-        Raises
-        ------
-        ValueError
-            Coefficients of another shape or not finite, numbers out of range, or sums that are not exact.
-
-        Guarantees
-        ----------
-        A row adds a line of length at most L times a residual of at most ``parts``, both of whole numbers,
-        and a person the mean of what its rows add, rounded towards zero. So two versions of a unit are at
-        most 2 L ``parts`` apart, and leaving it out moves the table by at most L ``parts``
-        (docs/noisy-counts.md, Theorem 4).
-        """
-        check.positive(clip=clip)
-        coef, targets = self._checked(coef), self._targets
-
-        def residuals(expected: np.ndarray, some: slice) -> np.ndarray:
-            return clipped_residuals(expected, targets[some], clip, parts)
-
-        people = None if self.unit_ == "row" else self._people
-        return bounded_sums(self, self._lines, coef, residuals, parts=parts, people=people)
-
-    def distances(self, coef: Any, *, parts: int) -> Private:
-        """How many rows are how far from what a public linear model expects of them.
-
-        Parameters
-        ----------
-        coef, parts
-            As of :meth:`gradient`.
-
-        Returns
-        -------
-        Private of shape (n_bins, 1), int64, in units of which a row adds :meth:`weight`
-            Bins are those of :data:`DISTANCES`. One unit moves the table by at most ``adjacency.l2``.
-
-        Raises
-        ------
-        ValueError
-            As of :meth:`gradient`.
-
-        Guarantees
-        ----------
-        A row adds :meth:`weight` to the bin of its distance, and a person the mean of what its rows add,
-        rounded towards zero. Two versions of a unit are in different bins at the most, so sqrt(2) weights
-        apart, and leaving it out moves the table by at most one: this table has the adjacency of
-        :meth:`gradient`.
-        """
-        check.integer(parts=parts, least=1)
-        coef = self._checked(coef)
-        bins = np.empty(len(self._lines), dtype=np.int64)
-        for some, lines in blocks_of(self._lines):
-            expected = lines.astype(np.float64) @ coef / self.cells.resolution
-            bins[some] = distance_bins(expected, self._targets[some])
-        weight, n_bins = self.weight(parts=parts), len(DISTANCES) - 1
-        mine = bins >= 0  # a missing number counts nothing
-        if self.unit_ == "row":
-            sums = weight * np.bincount(bins[mine], minlength=n_bins)
-        else:
-            counts = np.zeros((self.n_units_, n_bins), dtype=np.int64)
-            np.add.at(counts, (self._people[mine], bins[mine]), weight)
-            sums = (counts // np.bincount(self._people, minlength=self.n_units_)[:, None]).sum(axis=0)
-        return moved(self, sums[:, None].astype(np.int64), parts)
-
-    def weight(self, *, parts: int) -> int:
-        """What a row adds to its bin of :meth:`distances`: as much as the adjacency of a gradient allows."""
-        square = round(parts * self.cells.reach_) ** 2 // (4 if self.relation == "zero-out" else 2)
-        return math.isqrt(square)
-
-    def _checked(self, coef: Any) -> np.ndarray:
-        check_is_fitted(self, "unit_")
-        return coefficients(coef, (self._lines.shape[1], 1))
 
 
 def distance_bins(expected: np.ndarray, targets: np.ndarray) -> np.ndarray:

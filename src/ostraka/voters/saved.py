@@ -1,11 +1,9 @@
-"""A fitted voter of any kind in a folder: its files and a list of their hashes, checked before parsing.
+"""Saved voters: a fitted voter of any kind in a folder, read back into one process or several.
 
-A kind says what each voter is written as, and how it is read back.
-
-Files are skops models, plain arrays and JSON; each is checked before it is parsed.
-
-Saved teachers may vote in several processes of this machine, whose partial votes are summed:
-``python -m ostraka.voters.saved FD`` is such a process, with a part of the teachers.
+A folder holds skops models, plain arrays and JSON, and a list of their hashes: each file is checked before it
+is parsed. A kind says what each voter is written as. Saved teachers may vote in several processes of this
+machine, whose partial votes are summed (:class:`SplitTeachers`): ``python -m ostraka.voters.saved FD`` is
+such a process, with a part of the teachers.
 """
 
 from __future__ import annotations
@@ -51,8 +49,22 @@ if TYPE_CHECKING:
     from ostraka.core.mechanisms.law import BallotMechanism
     from ostraka.networks import TorchClassifier
 
-
 _VERSION = 1
+_A_FILE = 25  # teachers
+_CLASSES = 1 << 16  # of rows that vote with their labels, which are stored as uint16
+_OF_PROMPTS = "model", "n_shots", "max_calls", "max_cost", "prices"
+_OF_TEACHER = "present", "fallback", "trained"
+LIST = "manifest.json"
+_PLAIN_NAME = re.compile(r"[a-z]+(-\d{4})?\.(skops|npz|json)")
+# What the teachers of `ostraka learn` hold beside what skops trusts. Data, none of it callable.
+_TREE = "sklearn.tree._tree.Tree"
+_INDICES = frozenset({"sklearn.neighbors._ball_tree.BallTree", "sklearn.neighbors._kd_tree.KDTree"})
+_TRUSTED = _INDICES | {"numpy.dtype", "sklearn.metrics._dist_metrics.EuclideanDistance64", _TREE}
+_SPARE = 1 << 20  # bytes by which a file may grow when it is read
+READY = b"ready"
+_PROGRAM = "ostraka.voters.saved"
+_ALONE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # each process is one of several
+_STARTING, _VOTING = 600.0, 60.0  # seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
@@ -295,10 +307,6 @@ class SavedTeachers:
         return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
-_A_FILE = 25  # teachers
-_CLASSES = 1 << 16  # of rows that vote with their labels, which are stored as uint16
-
-
 class _Teachers:
     """Scikit-learn teachers, as skops files. Every kind says the same of its voters."""
 
@@ -481,9 +489,6 @@ class _Split(_Teachers):
         raise ValueError(f"these {voter.n_teachers} teachers are saved already: copy their folder")
 
 
-_OF_PROMPTS = "model", "n_shots", "max_calls", "max_cost", "prices"
-
-
 class _Parties:
     """Parties by their addresses, the agreement, and the aggregator's identity."""
 
@@ -588,6 +593,8 @@ class _RestoredPrompts(PromptEnsemble):
 
 
 Kind = _Teachers | _Neighbours | _Parties | _Prompts
+
+
 KINDS: dict[str, Kind] = {
     kind.name: kind for kind in (_Teachers(), _Networks(), _Neighbours(), _Parties(), _Prompts())
 }
@@ -613,9 +620,6 @@ def restored(estimator: Any, teachers: list[Teacher], listed: dict[str, Any]) ->
     return ensemble.restore(teachers, classes=classes, n_features=n_features, unit=listed["unit"])
 
 
-_OF_TEACHER = "present", "fallback", "trained"
-
-
 def _weights(saved: Sequence[Teacher]) -> dict[str, np.ndarray]:
     """The weights of some teachers by number and name."""
     arrays: dict[str, np.ndarray] = {}
@@ -629,14 +633,6 @@ def _weights(saved: Sequence[Teacher]) -> dict[str, np.ndarray]:
             f"{number}/{name}": np.asarray(value) for name, value in zip(_OF_TEACHER, of_teacher, strict=True)
         }
     return arrays
-
-
-LIST = "manifest.json"
-_PLAIN_NAME = re.compile(r"[a-z]+(-\d{4})?\.(skops|npz|json)")
-# What the teachers of `ostraka learn` hold beside what skops trusts. Data, none of it callable.
-_TREE = "sklearn.tree._tree.Tree"
-_INDICES = frozenset({"sklearn.neighbors._ball_tree.BallTree", "sklearn.neighbors._kd_tree.KDTree"})
-_TRUSTED = _INDICES | {"numpy.dtype", "sklearn.metrics._dist_metrics.EuclideanDistance64", _TREE}
 
 
 class SavedFiles:
@@ -723,9 +719,6 @@ def digests(folder: Path) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
 
 
-_SPARE = 1 << 20  # bytes by which a file may grow when it is read
-
-
 def validate_archive(content: bytes, *, where: str) -> None:
     """Refuse a compressed file, which nothing here writes: a small one could fill the memory."""
     try:
@@ -784,12 +777,6 @@ def _is_index(tree: Any) -> bool:
         and nodes["is_leaf"][2 * np.arange(len(nodes)) + 2 >= len(nodes)].all()
         and ((start >= 0) & (start <= end) & (end <= len(data))).all()
     )
-
-
-READY = b"ready"
-_PROGRAM = "ostraka.voters.saved"
-_ALONE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # each process is one of several
-_STARTING, _VOTING = 600.0, 60.0  # seconds
 
 
 class VotersAwayError(RuntimeError):

@@ -1,7 +1,8 @@
-"""Public features, for which each private row votes with a line of its own: half whitened, or of columns.
+"""Public features, for which each private row votes with a line of its own.
 
-:class:`FeatureCells` has what any transformer gives. :class:`Spectrum` has functions of columns in their
-principal directions, each with a share of a row's length.
+:class:`FeatureCells` has what any transformer gives, half whitened. :class:`Spectrum` has functions of
+columns (:class:`Dictionary`, :class:`Interactions`) in their principal directions, each with a share of a
+row's length.
 """
 
 from __future__ import annotations
@@ -25,20 +26,6 @@ from ostraka.voters.cells import FromPublicRows, QuantileCells, check_resolution
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-
-def shortened(rows: np.ndarray, longest: int) -> np.ndarray:
-    """Rows of whole numbers, each at most ``longest`` long: rounded, or towards zero where that is too long.
-
-    A row that is still too long, or not finite, is all zeros. Squares of whole numbers are exact, so the
-    comparison is.
-    """
-    integers = np.rint(rows)
-    for again in (np.trunc, np.zeros_like):
-        too_long = ~(np.einsum("ij,ij->i", integers, integers) <= longest**2)
-        integers[too_long] = again(rows[too_long])
-    return np.asarray(integers)
-
-
 _FEW = 5  # public rows that are transformed alone, to see whether rows are independent
 _ALIKE = "X must hold rows that differ, got {} with the same features"
 _LARGEST = 1e100  # of public numbers, so that sums of their squares are finite
@@ -46,6 +33,17 @@ _BEYOND = 1e6  # times the largest public number
 _LEAST_VARIANCE = 1e-9  # of the largest
 _MOST_FEATURES, _ROWS_A_FEATURE = 500, 10
 _COMPONENTS, _CENTRES, _PAIRS = 150, 1000, 500  # of the default features
+_BINS = 32  # of a column of numbers
+_WAVES = 5  # cosines of a number's public rank
+_WAVE = 0.5 * math.sqrt(2)  # their size, divided by the frequency: half of a standardised number's
+_END = 0.01  # share of public rows beyond each end of a number's range
+_MOST_COLUMNS = 150  # of a dictionary; a wider table is taken as numbers of one kind
+_MOST_OF_SUMS, _MOST_OF_KERNEL = 200, 500  # components
+_CENTRES_BESIDE_SUMS = 800  # public rows of the kernel
+_SHARE = 0.2  # prior variance of all that it adds, where that of all sums of functions is 1
+_LEAST = 1e-6  # of the largest variance
+_HEIGHT = 2.8  # of the water: noise of a component, in prior standard deviations, from which it gets nothing
+_LEAST_SHARE = 1e-3  # of the largest one: components below are left out
 
 
 class FeatureCells(FromPublicRows):
@@ -235,147 +233,6 @@ class FeatureCells(FromPublicRows):
         return row_by_row(self.transform_.transform, rows)
 
 
-def _moderate(table: np.ndarray, name: str) -> np.ndarray:
-    if not np.abs(table).max() <= _LARGEST:
-        raise ValueError(f"{name} must hold numbers up to {_LARGEST:g}, got larger ones: rescale public rows")
-    return table
-
-
-def kernel_features(X: Any) -> Pipeline:
-    """Principal components of public rows, and a Gaussian kernel as wide as their median distance."""
-    table = _moderate(numbers(X, "X"), "X")
-    if not table.var(axis=0).sum() > 0:
-        raise ValueError(_ALIKE.format(len(table)))
-    parts = PCA(min(_COMPONENTS, *table.shape), svd_solver="covariance_eigh").fit(table)
-    points = parts.transform(table)
-    half = min(_PAIRS, len(points) // 2)
-    apart = ((points[:half, None] - points[None, half : 2 * half]) ** 2).sum(axis=2)
-    middle = float(np.median(apart)) if half else 0.0
-    kernel = Nystroem(
-        gamma=1 / middle if middle > 0 else 1.0, n_components=min(_CENTRES, len(points)), random_state=0
-    )
-    return make_pipeline(parts, kernel.fit(points))
-
-
-_BINS = 32  # of a column of numbers
-_WAVES = 5  # cosines of a number's public rank
-_WAVE = 0.5 * math.sqrt(2)  # their size, divided by the frequency: half of a standardised number's
-_END = 0.01  # share of public rows beyond each end of a number's range
-_MOST_COLUMNS = 150  # of a dictionary; a wider table is taken as numbers of one kind
-_MOST_OF_SUMS, _MOST_OF_KERNEL = 200, 500  # components
-_CENTRES_BESIDE_SUMS = 800  # public rows of the kernel
-_SHARE = 0.2  # prior variance of all that it adds, where that of all sums of functions is 1
-_LEAST = 1e-6  # of the largest variance
-_HEIGHT = 2.8  # of the water: noise of a component, in prior standard deviations, from which it gets nothing
-_LEAST_SHARE = 1e-3  # of the largest one: components below are left out
-
-
-class Dictionary:
-    """Functions of each column by itself, from bins that public rows decide.
-
-    A number becomes itself, between its public 1 % and 99 % and standardised, and five cosines of its
-    public rank. A category, a column of two numbers and a missing value become zeros and ones.
-
-    Attributes
-    ----------
-    cells_ : QuantileCells
-        Bins of each column. Public.
-    values_ : list of float64 arrays, shape (n_bins, n_functions)
-        What the functions of a column are in each of its bins. Public.
-
-    Guarantees
-    ----------
-    What a row becomes depends on that row and on the public ones alone.
-
-    Examples
-    --------
-    >>> rows = np.random.default_rng(0).normal(size=(200, 2))
-    >>> Dictionary().fit(rows).transform(rows[:3]).shape
-    (3, 14)
-    """
-
-    def fit(self, X: Any) -> Self:
-        """Choose bins and functions from public rows."""
-        self.cells_ = QuantileCells(n_bins=_BINS).fit(X)
-        codes, columns = self.cells_.codes(X), self.cells_.numbers(X)
-        self.values_ = [
-            np.eye(len(book)) if numbers is None else _functions(numbers, code, len(book))
-            for numbers, code, book in zip(columns, codes.T, self.cells_.codebooks_, strict=True)
-        ]
-        return self
-
-    def transform(self, X: Any) -> np.ndarray:
-        """The functions of each row's columns, float64 of shape (n_rows, n_functions)."""
-        codes = self.cells_.codes(X)
-        return np.hstack([table[code] for table, code in zip(self.values_, codes.T, strict=True)])
-
-
-class Interactions:
-    """The functions of a dictionary, and a Gaussian kernel of them with some public rows.
-
-    Attributes
-    ----------
-    dictionary_ : Dictionary
-        Public.
-    kernel_ : Nystroem
-        Of scikit-learn. Its width is the mean distance of public rows. Public.
-
-    Guarantees
-    ----------
-    What a row becomes depends on that row and on the public ones alone.
-
-    Examples
-    --------
-    >>> rows = np.random.default_rng(0).normal(size=(200, 2))
-    >>> Interactions().fit(rows).transform(rows[:3]).shape
-    (3, 214)
-    """
-
-    def fit(self, X: Any) -> Self:
-        """Choose functions and rows of the kernel from public rows."""
-        self.dictionary_ = Dictionary().fit(X)
-        table = self.dictionary_.transform(X)
-        places = np.random.default_rng(0).permutation(len(table))[:_CENTRES_BESIDE_SUMS]
-        self.kernel_ = Nystroem(gamma=0.5 / max(float(table.var(axis=0).sum()), 1e-300))
-        self.kernel_.components_, self.kernel_.component_indices_ = table[places], places
-        self.kernel_.normalization_, self.kernel_.n_features_in_ = np.eye(len(places)), table.shape[1]
-        return self
-
-    def transform(self, X: Any) -> np.ndarray:
-        """Functions, then kernels, of each row: float64 of shape (n_rows, n_functions + n_centres)."""
-        table = self.dictionary_.transform(X)
-        return np.hstack([table, self.kernel_.transform(table)])
-
-
-def _functions(numbers: np.ndarray, codes: np.ndarray, n_bins: int) -> np.ndarray:
-    """Return the value of each function of a column of public numbers in each bin; the last is missing."""
-    whole = np.isfinite(numbers)
-    times = np.bincount(codes, minlength=n_bins)
-    table = np.zeros((n_bins, 1))
-    table[-1] = 1.0
-    values = numbers[whole]
-    if not len(values) or values.min() == values.max():
-        return table
-    low, high = np.quantile(values, [_END, 1 - _END])
-    if low == high:  # nearly all rows hold one number
-        low, high = values.min(), values.max()
-    two = len(np.unique(values)) == 2
-    values = np.clip(values, low, high)
-    sums = np.bincount(codes[whole], weights=values, minlength=n_bins)
-    middle = float(values.mean())
-    means = np.where(times > 0, sums / np.maximum(times, 1), middle)
-    means[-1] = middle
-    if two:
-        return np.hstack([((means - low) / (high - low))[:, None], table])
-    line = ((means - middle) / float(values.std()))[:, None]
-    inside = times[:-1].astype(np.float64)
-    rank = (np.cumsum(inside) - inside / 2) / inside.sum()
-    orders = np.arange(1, _WAVES + 1)
-    waves = _WAVE / orders * np.cos(math.pi * rank[:, None] * orders)
-    missing = (inside @ waves / inside.sum())[None]
-    return np.hstack([line, np.vstack([waves, missing]), table])
-
-
 class Spectrum(FeatureCells):
     """Public functions of columns in their principal directions, each with a share that the noise decides.
 
@@ -506,6 +363,112 @@ class Spectrum(FeatureCells):
         return np.asarray(whole / np.linalg.norm(whole, axis=1, keepdims=True))
 
 
+class Dictionary:
+    """Functions of each column by itself, from bins that public rows decide.
+
+    A number becomes itself, between its public 1 % and 99 % and standardised, and five cosines of its
+    public rank. A category, a column of two numbers and a missing value become zeros and ones.
+
+    Attributes
+    ----------
+    cells_ : QuantileCells
+        Bins of each column. Public.
+    values_ : list of float64 arrays, shape (n_bins, n_functions)
+        What the functions of a column are in each of its bins. Public.
+
+    Guarantees
+    ----------
+    What a row becomes depends on that row and on the public ones alone.
+
+    Examples
+    --------
+    >>> rows = np.random.default_rng(0).normal(size=(200, 2))
+    >>> Dictionary().fit(rows).transform(rows[:3]).shape
+    (3, 14)
+    """
+
+    def fit(self, X: Any) -> Self:
+        """Choose bins and functions from public rows."""
+        self.cells_ = QuantileCells(n_bins=_BINS).fit(X)
+        codes, columns = self.cells_.codes(X), self.cells_.numbers(X)
+        self.values_ = [
+            np.eye(len(book)) if numbers is None else _functions(numbers, code, len(book))
+            for numbers, code, book in zip(columns, codes.T, self.cells_.codebooks_, strict=True)
+        ]
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """The functions of each row's columns, float64 of shape (n_rows, n_functions)."""
+        codes = self.cells_.codes(X)
+        return np.hstack([table[code] for table, code in zip(self.values_, codes.T, strict=True)])
+
+
+class Interactions:
+    """The functions of a dictionary, and a Gaussian kernel of them with some public rows.
+
+    Attributes
+    ----------
+    dictionary_ : Dictionary
+        Public.
+    kernel_ : Nystroem
+        Of scikit-learn. Its width is the mean distance of public rows. Public.
+
+    Guarantees
+    ----------
+    What a row becomes depends on that row and on the public ones alone.
+
+    Examples
+    --------
+    >>> rows = np.random.default_rng(0).normal(size=(200, 2))
+    >>> Interactions().fit(rows).transform(rows[:3]).shape
+    (3, 214)
+    """
+
+    def fit(self, X: Any) -> Self:
+        """Choose functions and rows of the kernel from public rows."""
+        self.dictionary_ = Dictionary().fit(X)
+        table = self.dictionary_.transform(X)
+        places = np.random.default_rng(0).permutation(len(table))[:_CENTRES_BESIDE_SUMS]
+        self.kernel_ = Nystroem(gamma=0.5 / max(float(table.var(axis=0).sum()), 1e-300))
+        self.kernel_.components_, self.kernel_.component_indices_ = table[places], places
+        self.kernel_.normalization_, self.kernel_.n_features_in_ = np.eye(len(places)), table.shape[1]
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Functions, then kernels, of each row: float64 of shape (n_rows, n_functions + n_centres)."""
+        table = self.dictionary_.transform(X)
+        return np.hstack([table, self.kernel_.transform(table)])
+
+
+def _functions(numbers: np.ndarray, codes: np.ndarray, n_bins: int) -> np.ndarray:
+    """Return the value of each function of a column of public numbers in each bin; the last is missing."""
+    whole = np.isfinite(numbers)
+    times = np.bincount(codes, minlength=n_bins)
+    table = np.zeros((n_bins, 1))
+    table[-1] = 1.0
+    values = numbers[whole]
+    if not len(values) or values.min() == values.max():
+        return table
+    low, high = np.quantile(values, [_END, 1 - _END])
+    if low == high:  # nearly all rows hold one number
+        low, high = values.min(), values.max()
+    two = len(np.unique(values)) == 2
+    values = np.clip(values, low, high)
+    sums = np.bincount(codes[whole], weights=values, minlength=n_bins)
+    middle = float(values.mean())
+    means = np.where(times > 0, sums / np.maximum(times, 1), middle)
+    means[-1] = middle
+    if two:
+        return np.hstack([((means - low) / (high - low))[:, None], table])
+    line = ((means - middle) / float(values.std()))[:, None]
+    inside = times[:-1].astype(np.float64)
+    rank = (np.cumsum(inside) - inside / 2) / inside.sum()
+    orders = np.arange(1, _WAVES + 1)
+    waves = _WAVE / orders * np.cos(math.pi * rank[:, None] * orders)
+    missing = (inside @ waves / inside.sum())[None]
+    return np.hstack([line, np.vstack([waves, missing]), table])
+
+
 def filled(variances: Sequence[float] | np.ndarray, noise: float) -> np.ndarray:
     """Return the shares of a unit of length that leave the smallest sum of posterior variances.
 
@@ -531,3 +494,38 @@ def filled(variances: Sequence[float] | np.ndarray, noise: float) -> np.ndarray:
     heights = (1 + np.cumsum(deep)) / np.arange(1, len(deep) + 1)
     height = heights[np.flatnonzero(heights >= deep)[-1]]
     return np.asarray(np.maximum(0.0, height - ground))
+
+
+def shortened(rows: np.ndarray, longest: int) -> np.ndarray:
+    """Rows of whole numbers, each at most ``longest`` long: rounded, or towards zero where that is too long.
+
+    A row that is still too long, or not finite, is all zeros. Squares of whole numbers are exact, so the
+    comparison is.
+    """
+    integers = np.rint(rows)
+    for again in (np.trunc, np.zeros_like):
+        too_long = ~(np.einsum("ij,ij->i", integers, integers) <= longest**2)
+        integers[too_long] = again(rows[too_long])
+    return np.asarray(integers)
+
+
+def kernel_features(X: Any) -> Pipeline:
+    """Principal components of public rows, and a Gaussian kernel as wide as their median distance."""
+    table = _moderate(numbers(X, "X"), "X")
+    if not table.var(axis=0).sum() > 0:
+        raise ValueError(_ALIKE.format(len(table)))
+    parts = PCA(min(_COMPONENTS, *table.shape), svd_solver="covariance_eigh").fit(table)
+    points = parts.transform(table)
+    half = min(_PAIRS, len(points) // 2)
+    apart = ((points[:half, None] - points[None, half : 2 * half]) ** 2).sum(axis=2)
+    middle = float(np.median(apart)) if half else 0.0
+    kernel = Nystroem(
+        gamma=1 / middle if middle > 0 else 1.0, n_components=min(_CENTRES, len(points)), random_state=0
+    )
+    return make_pipeline(parts, kernel.fit(points))
+
+
+def _moderate(table: np.ndarray, name: str) -> np.ndarray:
+    if not np.abs(table).max() <= _LARGEST:
+        raise ValueError(f"{name} must hold numbers up to {_LARGEST:g}, got larger ones: rescale public rows")
+    return table

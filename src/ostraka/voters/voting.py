@@ -1,6 +1,6 @@
-"""Train teachers on their shards, predict, and count the ballots.
+"""Ballots: teachers train on their shards and vote, on this machine or a cluster, and ballots are counted.
 
-Engines: teachers train and vote in this process, on several cores, or on a Ray or Dask cluster. There a lost
+Teachers train and vote in this process, on several cores, or on a Ray or Dask cluster. There a lost
 worker, node or answer delays a batch and nothing else. A batch travels by value, as one sequence of bytes
 that this process keeps until its answers are here. So whatever a machine takes with it is made again from
 here. An answer comes with a digest of what the worker was sent and of what it sent back; one that does not
@@ -31,14 +31,28 @@ from sklearn.utils import get_tags
 
 from ostraka.core import check
 from ostraka.core.numeric import one_thread
-from ostraka.data.parquet import ParquetRows as ParquetRows  # noqa: PLC0414, TC001  (read from here)
 from ostraka.voters import kinds
 from ostraka.voters.kinds import LinearTeachers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ostraka.data.parquet import Piece
+    from ostraka.data.parquet import ParquetRows, Piece
+
+_FEW_CLASSES, _MOST_IN_A_BYTE = 32, 255
+_AT_ONCE = 2**20  # ballots that are counted at once: they stay in the fast cache
+_LOCK = threading.RLock()  # global generators and warning filters belong to the whole process
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+_INTERVAL = 0.2  # seconds between two reports of progress
+_TRY_ALONE = 1.0  # seconds of processor time in this process before a pool is considered
+_WORTH_A_POOL = 4.0  # seconds of processor time left, below which starting worker processes takes longer
+_CELLS_A_PART = 2**28  # of the rows that a worker holds at once: 1 GiB in 32 bits, as the files have them
+_NUMBERS_AT_ONCE = 2**23  # of the features that are trained on at once: 64 MiB
+ENGINES = ("ray", "dask")
+_TRIES = 8  # of one batch, beyond what the cluster tries by itself
+_RETRIES = 3  # by the cluster itself
+_LOOK = 1.0  # seconds between two looks at a cluster that is silent
 
 
 def count_votes(predictions: Any, *, n_classes: int) -> np.ndarray:
@@ -93,11 +107,6 @@ def count_votes(predictions: Any, *, n_classes: int) -> np.ndarray:
             for label in range(n_classes):
                 table[:, label] += np.add.reduce((block == label).view(np.uint8), axis=0, dtype=np.uint8)
     return counts
-
-
-_FEW_CLASSES, _MOST_IN_A_BYTE = 32, 255
-_AT_ONCE = 2**20  # ballots that are counted at once: they stay in the fast cache
-_LOCK = threading.RLock()  # global generators and warning filters belong to the whole process
 
 
 class Shard(NamedTuple):
@@ -160,8 +169,8 @@ def train(estimator: Any, shards: Sequence[Shard]) -> list[Teacher]:
     with _quiet():
         coded = [np.unique(shard.codes, return_inverse=True) for shard in shards]
         several = [place for place, (present, _) in enumerate(coded) if len(present) > 1]
-        fit = kinds.solve_together if kinds.is_solved(estimator) else kinds.fit_together
-        together = fit(estimator, [shards[k].X for k in several], [coded[k][1] for k in several])
+        rows, targets = [shards[k].X for k in several], [coded[k][1] for k in several]
+        together = kinds.fit_together(estimator, rows, targets)
         models = dict(zip(several, together, strict=True))
         for place, (shard, (present, local)) in enumerate(zip(shards, coded, strict=True)):
             model = models.get(place)
@@ -238,14 +247,6 @@ def _quiet(*, trusted: bool = True) -> Iterator[None]:
             random.setstate(before[1])
 
 
-Item = TypeVar("Item")
-Answer = TypeVar("Answer")
-
-_INTERVAL = 0.2  # seconds between two reports of progress
-_TRY_ALONE = 1.0  # seconds of processor time in this process before a pool is considered
-_WORTH_A_POOL = 4.0  # seconds of processor time left, below which starting worker processes takes longer
-
-
 def spread(
     work: Callable[[Sequence[Item]], list[Answer]],
     items: Sequence[Item],
@@ -263,30 +264,30 @@ def spread(
         cluster = open_cluster(engine)
         jobs = _n_workers(cluster, n_jobs)
         batches = _batches(items, jobs)
-        answers: dict[int, list[Answer]] = {}
+        by_batch: dict[int, list[Answer]] = {}
         at_once = jobs if n_jobs is not None else 2 * jobs  # no worker waits for its next batch
         for place, answer in answers_of(cluster, work, batches, at_once=at_once):
-            answers[place] = answer
-            on_progress(sum(map(len, answers.values())), len(items))
-        return [answer for place in range(len(batches)) for answer in answers[place]]
-    done: list[Answer] = []
+            by_batch[place] = answer
+            on_progress(sum(map(len, by_batch.values())), len(items))
+        return [answer for place in range(len(batches)) for answer in by_batch[place]]
+    answers: list[Answer] = []
     if engine == "joblib":
         # in this process, a fraction of a second at a time, until a pool would be faster; processor time
         # decides: on a busy machine a pool would wait just as long, and start slowly
         alone = joblib.effective_n_jobs(_jobs(n_jobs)) == 1
         start, start_work = time.perf_counter(), time.process_time()
         pace = _INTERVAL  # seconds for an item; unknown at first, so that the first batch is one item
-        while len(done) < len(items):
-            done += work(items[len(done) : len(done) + max(1, int(_INTERVAL / pace))])
-            on_progress(len(done), len(items))
-            pace = (time.perf_counter() - start) / len(done)
+        while (n := len(answers)) < len(items):
+            answers += work(items[n : n + max(1, int(_INTERVAL / pace))])
+            on_progress(len(answers), len(items))
+            pace = (time.perf_counter() - start) / len(answers)
             worked = time.process_time() - start_work
-            seconds_left = worked / len(done) * (len(items) - len(done))
+            seconds_left = worked / len(answers) * (len(items) - len(answers))
             if not alone and worked > _TRY_ALONE and seconds_left > _WORTH_A_POOL:
                 break
-    remaining = items[len(done) :]
+    remaining = items[len(answers) :]
     if not remaining:
-        return done
+        return answers
     with contextlib.nullcontext() if engine == "joblib" else joblib.parallel_config(backend=engine):
         streams = joblib.parallel.get_active_backend()[0].supports_return_generator
         pool = joblib.Parallel(
@@ -297,9 +298,9 @@ def spread(
         )
         n_jobs_now = joblib.effective_n_jobs(_jobs(n_jobs))
         for answer in pool(joblib.delayed(work)(batch) for batch in _batches(remaining, n_jobs_now)):
-            done += answer
-            on_progress(len(done), len(items))
-    return done
+            answers += answer
+            on_progress(len(answers), len(items))
+    return answers
 
 
 def n_workers(engine: str, n_jobs: int | None) -> int:
@@ -327,10 +328,6 @@ def _jobs(n_jobs: int | None) -> int | None:
     """All cores, unless the caller or a surrounding ``joblib.parallel_config`` says how many."""
     ambient = joblib.parallel.get_active_backend()[1]
     return n_jobs if n_jobs is not None or ambient is not None else -1
-
-
-_CELLS_A_PART = 2**28  # of the rows that a worker holds at once: 1 GiB in 32 bits, as the files have them
-_NUMBERS_AT_ONCE = 2**23  # of the features that are trained on at once: 64 MiB
 
 
 def applied(
@@ -421,12 +418,6 @@ def _trained(
             error = str(failure)
         answers.append(([] if error else teachers, error))
     return answers
-
-
-ENGINES = ("ray", "dask")
-_TRIES = 8  # of one batch, beyond what the cluster tries by itself
-_RETRIES = 3  # by the cluster itself
-_LOOK = 1.0  # seconds between two looks at a cluster that is silent
 
 
 class LostError(Exception):

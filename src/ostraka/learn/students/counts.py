@@ -1,8 +1,9 @@
-"""Students of noisy counts and of few answers, whose covariates are public rows.
+"""Students whose covariates are public rows, and whose labels are noisy counts, gradients, or few answers.
 
-MomentLogistic learns from counts, which are its moments; SmoothedCounts labels public rows by a smooth
-function on their graph, with its uncertainty; Spreading spreads labels on a graph, extended to new rows;
-GradientLogistic takes one released table of gradients a round.
+:class:`MomentLogistic` learns from counts, which are its moments. :class:`SmoothedCounts` labels public rows
+by a smooth function on their graph, with its uncertainty; :class:`AugmentedSVM` learns these labels.
+:class:`GradientLogistic` takes one released table of gradients a round. :class:`Spreading` spreads the few
+labels that there are on a graph, and from there to new rows.
 """
 
 from __future__ import annotations
@@ -34,6 +35,15 @@ if TYPE_CHECKING:
 
 _MOST_CELLS = 1500  # for standard errors
 _ITERATIONS = 200
+_LEAST_OF_A_CLASS = 0.1  # of its rows which keep their label, so that no class is lost
+_SCALES = tuple(2.0**k for k in np.arange(-8.0, 4.5, 0.5))
+_MOST_ROWS = 2000  # in the graph: more rows take quadratic time and do not raise the accuracy
+_RIDGE = 0.1
+# Chosen on training rows of Fashion-MNIST and TREC, and on SST-2 (docs/noisy-counts.md).
+_CURVATURE = 0.1  # of the log likelihood, per variance of a feature
+_DAMPING = 200.0  # variance that is added, per noise
+_MOMENTUM = 0.5
+_LATER = 0.5  # share of the rounds whose coefficients are averaged
 
 
 class MomentLogistic(ClassifierMixin, BaseEstimator):
@@ -170,10 +180,6 @@ class MomentLogistic(ClassifierMixin, BaseEstimator):
     def predict(self, X: Any) -> np.ndarray:
         """The likeliest class of each row."""
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
-
-
-_LEAST_OF_A_CLASS = 0.1  # of its rows which keep their label, so that no class is lost
-_SCALES = tuple(2.0**k for k in np.arange(-8.0, 4.5, 0.5))
 
 
 class SmoothedCounts(BaseEstimator):
@@ -424,10 +430,6 @@ def sharpness(scores: Any, *, confidence: float) -> float:
     return float(factors[np.abs(np.array(sure) - confidence).argmin()])
 
 
-_MOST_ROWS = 2000  # in the graph: more rows take quadratic time and do not raise the accuracy
-_RIDGE = 0.1
-
-
 @dataclass(kw_only=True, eq=False, repr=False)
 class Spreading(ClassifierMixin, BaseEstimator):
     """Label spreading on the graph of nearest rows, extended to new rows by kernel ridge regression.
@@ -513,13 +515,6 @@ def fit_graph(graph: LabelPropagation | LabelSpreading, X: np.ndarray, y: np.nda
         near = NearestNeighbors(n_neighbors=1).fit(X[answered]).kneighbors(X[lost], return_distance=False)
         sure[lost] = y[answered][near] == graph.classes_
         graph.transduction_[lost] = y[answered][near[:, 0]]
-
-
-# Chosen on training rows of Fashion-MNIST and TREC, and on SST-2 (docs/noisy-counts.md).
-_CURVATURE = 0.1  # of the log likelihood, per variance of a feature
-_DAMPING = 200.0  # variance that is added, per noise
-_MOMENTUM = 0.5
-_LATER = 0.5  # share of the rounds whose coefficients are averaged
 
 
 class GradientLogistic:

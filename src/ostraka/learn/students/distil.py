@@ -1,7 +1,7 @@
-"""A student that is trained on public rows and released labels. It uses no private data.
+"""The student of public rows and released labels, and which of these rows to ask about. Nothing is private.
 
-With it: checks of released labels, of which some may be missing, and query strategies, which choose the
-public rows to ask the teachers about.
+:class:`Distilled` learns from labels of which some are missing. Query strategies choose typical rows first
+(:func:`typical`), then those that the student is least sure of (:func:`uncertainty_sampling`).
 """
 
 from __future__ import annotations
@@ -32,34 +32,12 @@ from ostraka.learn.students.counts import Spreading, fit_graph
 if TYPE_CHECKING:
     from sklearn.utils import Tags
 
-
-def coded(y: Any, classes: Any, *, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """The classes, and each row's class index or ABSTAIN. At least one row must have an answer."""
-    if classes is None:
-        answers = column(y)
-        answered = np.array([label is not None and str(label) != str(ABSTAIN) for label in answers.tolist()])
-        names, codes = np.empty(0), np.full(len(answers), ABSTAIN, dtype=np.int64)
-        if answered.any():
-            labels = Labels.of(answers[answered])
-            names, codes[answered] = labels.classes, labels.encode(answers[answered])
-    else:
-        names, codes = np.asarray(classes), one_type(y)
-        if codes.dtype.kind not in "iu" or codes.min() < ABSTAIN or codes.max() >= len(names):
-            raise ValueError(f"y must hold indices of {len(names)} classes, or {ABSTAIN} where unanswered")
-    if len(codes) != n_rows:
-        raise ValueError(f"y must have one label for each of {n_rows} rows, got {len(codes)}")
-    if (codes == ABSTAIN).all():
-        raise ValueError(
-            f"y must hold an answer for one row or more, but all {len(codes)} are unanswered: "
-            "ask more, or lower the threshold of the screen"
-        )
-    return names, codes.astype(np.int64)
-
-
 _GRAPHS = (LabelPropagation, LabelSpreading)
 _NAMES = ("auto", "boosting", "self-training", "spreading")
 _FOLDS = 5
 _ENOUGH_TO_CHOOSE = 8 * _FOLDS  # answers; with fewer, a fold is too small to compare two students
+_NEAR = 10
+_AT_ONCE, _IN_A_PART = 1000, 100  # clusters found among all rows, and among those of a part of them
 
 
 def _has_probabilities(student: Distilled) -> bool:
@@ -220,8 +198,27 @@ def _fitted(model: Any, X: Any, codes: np.ndarray) -> Any:
         return model.fit(_safe_indexing(X, np.flatnonzero(answered)), codes[answered])
 
 
-_NEAR = 10
-_AT_ONCE, _IN_A_PART = 1000, 100  # clusters found among all rows, and among those of a part of them
+def coded(y: Any, classes: Any, *, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """The classes, and each row's class index or ABSTAIN. At least one row must have an answer."""
+    if classes is None:
+        answers = column(y)
+        answered = np.array([label is not None and str(label) != str(ABSTAIN) for label in answers.tolist()])
+        names, codes = np.empty(0), np.full(len(answers), ABSTAIN, dtype=np.int64)
+        if answered.any():
+            labels = Labels.of(answers[answered])
+            names, codes[answered] = labels.classes, labels.encode(answers[answered])
+    else:
+        names, codes = np.asarray(classes), one_type(y)
+        if codes.dtype.kind not in "iu" or codes.min() < ABSTAIN or codes.max() >= len(names):
+            raise ValueError(f"y must hold indices of {len(names)} classes, or {ABSTAIN} where unanswered")
+    if len(codes) != n_rows:
+        raise ValueError(f"y must have one label for each of {n_rows} rows, got {len(codes)}")
+    if (codes == ABSTAIN).all():
+        raise ValueError(
+            f"y must hold an answer for one row or more, but all {len(codes)} are unanswered: "
+            "ask more, or lower the threshold of the screen"
+        )
+    return names, codes.astype(np.int64)
 
 
 def schedule(*, n_answers: int) -> tuple[int, ...]:

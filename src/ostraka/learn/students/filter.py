@@ -1,4 +1,4 @@
-"""Logistic regression by noisy rounds: a bank of Kalman filters, whose curvature comes from public rows."""
+"""Logistic and linear regression by noisy rounds: Kalman filters, whose curvature is of public rows."""
 
 from __future__ import annotations
 

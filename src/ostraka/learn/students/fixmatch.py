@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 OPERATIONS = ("shift", "rotate", "shear", "contrast", "brightness", "posterize", "solarize")
 _GEOMETRIC = ("shift", "rotate", "shear")
 _PADDING = ("zeros", "border", "reflection")
-
 # The largest amount of an operation at strength 1: those of Sohn et al. 2020, table 12.
 _SHIFT = 0.3  # of the side
 _ROTATE = math.radians(30)
@@ -42,6 +41,8 @@ _SHEAR = 0.3
 _DIM = 0.95  # of contrast or brightness, which is lost
 _FINEST, _COARSEST = 8, 4  # bits that posterizing leaves
 _CUT = 0.5  # of the side
+_IMAGES, _UNLABELLED = 64, 3  # labelled images in a step, and unlabelled ones for each
+_OF_IMAGES = ("convolutional", "wide-resnet")
 
 
 class Augmentation(Protocol):
@@ -300,10 +301,6 @@ class TableAugment:
         others = torch.randint(len(rows), rows.shape, device=rows.device)
         swap = torch.rand(rows.shape, device=rows.device) < self.swapped
         return torch.where(swap, rows.gather(0, others), rows)
-
-
-_IMAGES, _UNLABELLED = 64, 3  # labelled images in a step, and unlabelled ones for each
-_OF_IMAGES = ("convolutional", "wide-resnet")
 
 
 @dataclass(eq=False, repr=False)

@@ -44,6 +44,10 @@ if TYPE_CHECKING:
 
 _DELTA = 1e-5  # of the budget of a ledger in memory
 _MARGIN = 1 + 1e-9  # because the ledger rounds prices up
+_NAMED = ("auto", "laplace", "response")
+_TRIED = 4096  # simulated labels, to compare the information of two mechanisms
+_PRIORS = ("model", "uniform")
+_SUMS_TO_ONE = 1e-6
 
 
 class LabelStudent(ClassifierMixin, BaseEstimator):
@@ -122,11 +126,6 @@ class LabelStudent(ClassifierMixin, BaseEstimator):
         tags.non_deterministic = True  # the noise has no seed
         tags.classifier_tags.poor_score = True  # the noise hides the few labels of scikit-learn's checks
         return tags
-
-
-_NAMED = ("auto", "laplace", "response")
-_TRIED = 4096  # simulated labels, to compare the information of two mechanisms
-_PRIORS = ("model", "uniform")
 
 
 @dataclass(eq=False, repr=False)
@@ -293,9 +292,6 @@ def posterior(
     The prior is the softmax of the logits. Its normalisation is the same for all classes and cancels.
     """
     return torch.softmax(log_likelihoods + logits.detach() / temperature, dim=1)
-
-
-_SUMS_TO_ONE = 1e-6
 
 
 @dataclass(eq=False, repr=False)

@@ -1,8 +1,8 @@
-"""The ``consistent`` setting of a fit: its secret, and which rows count as the same question.
+"""The way of argmaxes: teachers vote on public rows, and each answer is paid for.
 
-The way of argmaxes: teachers vote on public rows, and each answer is paid for.
-
-:class:`Prompted` is the same way with prompts as teachers, which a language model answers.
+In come an estimator's settings and data, out goes a run. :class:`Argmax` trains teachers on shards;
+:class:`Prompted` has prompts as teachers, which a language model answers. :func:`same_questions` says which
+public rows are one question, by the ``consistent`` setting of a fit.
 """
 
 from __future__ import annotations
@@ -38,40 +38,6 @@ if TYPE_CHECKING:
     from ostraka.learn.session import Data, Seeds, Session
     from ostraka.learn.ways.plan import Facts, World
     from ostraka.voters.prompts import PromptEnsemble
-
-
-def same_questions(consistent: Any, public: Any, *, secret: bytes, teachers: str) -> Consistent | None:
-    """Return the rule by which this fit recognises repeats; None if every row is a question of its own.
-
-    Raises
-    ------
-    ValueError
-        Not a bool or Consistent, or public rows that are not a table of cells.
-    """
-    if consistent is False:
-        return None
-    if isinstance(consistent, Consistent):
-        return replace(consistent, teachers=f"{consistent.teachers}/{teachers}")
-    if consistent is not True:
-        raise ValueError(f"consistent must be a bool or a Consistent, got {consistent!r}")
-    if not (hasattr(public, "columns") or isinstance(public, np.ndarray)):
-        raise ValueError("consistent=True needs public rows as an array or data frame")
-    grid = Consistent.grid_of(public)
-    # the fit's key, by which the teachers are named here, is a digest of these rows, and so of their grid
-    return Consistent(secret=secret, grid=grid, teachers=teachers, kept=True, grid_in_teachers=True)
-
-
-def settings_of(consistent: Any) -> tuple[str, ...]:
-    """What belongs into the fit's key of a rule that is given: the name of its secret, steps and columns.
-
-    What ``True`` means follows from the public rows, which are in the key.
-    """
-    if not isinstance(consistent, Consistent):
-        return ()
-    grid = consistent.grid
-    steps = sorted(grid.items()) if isinstance(grid, Mapping) else float(grid)
-    return (consistent.name, repr(steps), repr(consistent.columns))
-
 
 _CANDIDATES = 10  # rows to choose from for each answer; more cost the teachers time and change little
 _TEACHERS = 12  # trained to learn how often teachers agree
@@ -348,16 +314,6 @@ class Argmax(Way):
         }
 
 
-def _teacher(estimator: Any, *, n_features: int, n_units: int) -> Any:
-    """Return the given teacher, else trees if a shard has more units than features.
-
-    One person's number of rows is that person's own: it may not choose the kind of all teachers.
-    """
-    if estimator is not None:
-        return estimator
-    return KNeighborsClassifier(1) if n_features >= n_units else DecisionTreeClassifier(min_samples_leaf=3)
-
-
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Prompts:
     """Prompts as the teachers of :class:`~ostraka.PATEClassifier`, with the texts of the rows that it fits.
@@ -386,13 +342,13 @@ class Prompted(Argmax):
 
     def teachers(self, model: Any, data: Data, seeds: Seeds) -> PromptEnsemble:  # noqa: ARG002
         """The prompts, for the classes and the number of teachers of the plan."""
-        prompts: PromptEnsemble = model.estimator.ensemble
-        prompts.set_params(
+        ensemble: PromptEnsemble = model.estimator.ensemble  # the user's, which stays as it is
+        return replace(
+            ensemble,
             n_teachers=self.plan.n_teachers,
             classes=data.classes(model.classes).tolist(),
             progress=model.progress,
         )
-        return prompts
 
     def train(self, teachers: PromptEnsemble, model: Any, data: Data, session: Session) -> None:
         """Deal the texts of private rows to the prompts."""
@@ -401,18 +357,19 @@ class Prompted(Argmax):
 
     def settings(self, model: Any, teachers: PromptEnsemble) -> tuple[Any, ...]:
         """The student, and all that a prompt is made of."""
-        from ostraka.voters.endpoint import Endpoint  # noqa: PLC0415  (a client over HTTP, for prompts alone)
-
         endpoint = teachers.endpoint
-        place = (
-            endpoint if isinstance(endpoint, str) else endpoint.url if isinstance(endpoint, Endpoint) else ""
-        )
+        place = endpoint if isinstance(endpoint, str) else getattr(endpoint, "url", "")
         texts = list(model.estimator.private), list(model.estimator.public)
         return model.student, teachers.model, teachers.n_shots, repr(teachers.template), place, texts
 
     def rehearse(self, model: Any, data: Data, teachers: PromptEnsemble, n_classes: int) -> None:  # noqa: ARG002
         """Try accounting, recording and student on made-up labels and votes, before any charge."""
         prompts = model.estimator
+        if model.consistent is not False:
+            raise ValueError(
+                f"consistent must be False for prompts, got {model.consistent!r}: the grid of "
+                "public numbers does not say which texts are the same"
+            )
         if (len(prompts.private), len(prompts.public)) != (len(data.y), data.public.shape[0]):
             raise ValueError("Prompts must have one text for each private row, and for each public one")
         self.try_accounting(n_classes)
@@ -435,3 +392,46 @@ class Prompted(Argmax):
         facts = Argmax.facts(self, model, data, teachers, student)
         noise = "ChaCha20 keyed by the operating system"
         return facts | {"ensemble": None, "teacher": repr(model.estimator), "asks": "random", "noise": noise}
+
+
+def same_questions(consistent: Any, public: Any, *, secret: bytes, teachers: str) -> Consistent | None:
+    """Return the rule by which this fit recognises repeats; None if every row is a question of its own.
+
+    Raises
+    ------
+    ValueError
+        Not a bool or Consistent, or public rows that are not a table of cells.
+    """
+    if consistent is False:
+        return None
+    if isinstance(consistent, Consistent):
+        return replace(consistent, teachers=f"{consistent.teachers}/{teachers}")
+    if consistent is not True:
+        raise ValueError(f"consistent must be a bool or a Consistent, got {consistent!r}")
+    if not (hasattr(public, "columns") or isinstance(public, np.ndarray)):
+        raise ValueError("consistent=True needs public rows as an array or data frame")
+    grid = Consistent.grid_of(public)
+    # the fit's key, by which the teachers are named here, is a digest of these rows, and so of their grid
+    return Consistent(secret=secret, grid=grid, teachers=teachers, kept=True, grid_in_teachers=True)
+
+
+def settings_of(consistent: Any) -> tuple[str, ...]:
+    """What belongs into the fit's key of a rule that is given: the name of its secret, steps and columns.
+
+    What ``True`` means follows from the public rows, which are in the key.
+    """
+    if not isinstance(consistent, Consistent):
+        return ()
+    grid = consistent.grid
+    steps = sorted(grid.items()) if isinstance(grid, Mapping) else float(grid)
+    return (consistent.name, repr(steps), repr(consistent.columns))
+
+
+def _teacher(estimator: Any, *, n_features: int, n_units: int) -> Any:
+    """Return the given teacher, else trees if a shard has more units than features.
+
+    One person's number of rows is that person's own: it may not choose the kind of all teachers.
+    """
+    if estimator is not None:
+        return estimator
+    return KNeighborsClassifier(1) if n_features >= n_units else DecisionTreeClassifier(min_samples_leaf=3)

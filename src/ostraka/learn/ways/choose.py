@@ -1,7 +1,7 @@
-"""Choose how private rows vote and where ballots go, by public numbers and by trials on public rows.
+"""Choose a way and its cells by public numbers, and forecast what each way would cost and give.
 
-A trial lets public rows with made-up labels, or with true ones, stand for the private rows: it also forecasts
-what each way would cost and give.
+Where numbers do not decide, each way is tried in a world: public rows with made-up labels, or with true ones,
+stand for the private rows.
 """
 
 from __future__ import annotations
@@ -46,6 +46,123 @@ _ENOUGH = 1000  # public rows for features of each row's own without being asked
 _KINDS = 0.2  # share of columns of zeros and ones in a table of categories
 _LOUDER = 4  # squared: sums must be twice as long as their noise
 _WRONG = 0.05  # share of made-up labels that are any class
+_WAYS = ("argmax", "counts", "rounds", "filter", "auto")
+_RELATIONS = {"replace-one": _WAYS, "zero-out": _WAYS[1:4]}  # and ways of it
+_WORLDS = 3  # made-up labellings
+_WAYS_MOST_ROWS = 2000  # public rows to simulate with
+_MOST_PUBLIC = 1000  # public rows of a world; as many others vote and are predicted
+_FEWEST_PUBLIC = 50
+_NEW = 1000  # rows to measure with
+_FLOORS = (0.10, 0.03, 0.18)  # error of the best model in a typical task, an easy one and a hard one
+_SHAPES = (0.5, 0.25, 0.25)  # chances that a column counts by its value, its size, or a threshold
+_WORTH = 0.01  # accuracy by which a way must be better than the default, or than a guess, to be recommended
+_GUESS = (
+    "{0:,} {1} are too few at epsilon={2:g}: a model is expected to be no better than always saying the "
+    "commonest class; bring more rows, or type a larger --epsilon"
+)
+
+
+def choose(model: Any, public: Any, **sizes: Any) -> Way:
+    """The way that an estimator names, or the one that does best on public rows with made-up labels.
+
+    Raises
+    ------
+    BudgetExceeded
+        (epsilon, delta) is too small for every way there is.
+    ValueError
+        An unknown way or relation, a way that cannot promise the relation, or no public rows to plan from.
+    """
+    check.one_of(way=model.way, allowed=_WAYS)
+    check.one_of(relation=model.relation, allowed=tuple(_RELATIONS))
+    if model.way not in (ways := _RELATIONS[model.relation]):
+        raise ValueError(
+            f"relation={model.relation!r} is for way={' or '.join(map(repr, ways))}, got way={model.way!r}: "
+            f"pass way={ways[0]!r}, or relation='replace-one'"
+        )
+    delta = delta_of(model, sizes["n_units"])
+    facts = Facts(epsilon=model.epsilon, delta=delta, relation=model.relation, **sizes)
+    if model.way == "argmax":
+        return (Prompted if isinstance(model.estimator, Prompts) else Argmax).planned(model, facts)
+    if public is None:
+        raise ValueError(f"way={model.way!r} is planned from public rows: pass X_public=")
+    if model.way in {"rounds", "filter"}:
+        if model.student is not None:
+            raise ValueError(
+                f"student must be None for way={model.way!r}, which has its own, got {model.student!r}"
+            )
+        if model.way == "rounds":
+            return Rounds.planned(model.cells, public, facts)
+        return Filter.planned(model.cells, public, facts)
+    cells, expected = best_cells(model.cells, public, facts)
+    if model.way == "counts":
+        return replace(Counts.planned(cells, public, facts), expected=expected)
+    choices: dict[str, Callable[[Any], Way]] = {"counts": lambda rows: Counts.planned(cells, rows, facts)}
+    suits = model.cells is None and features_suit(public, facts)
+    own = cells if own_features(cells) or not suits else FeatureCells()
+    if own_features(own) and not facts.grouped:
+        choices["rounds"] = lambda rows: Rounds.planned(own, rows, facts)
+    choices["argmax"] = lambda _: Argmax.planned(model, facts)
+    rng = np.random.default_rng(0)
+    rows = _safe_indexing(public, rng.permutation(public.shape[0])[:_WAYS_MOST_ROWS])
+    worlds = [World(rows=rows, y=made_up(rows, facts.n_classes, rng), facts=facts) for _ in range(_WORLDS)]
+    accuracies = {}
+    for name, planned in choices.items():
+        with contextlib.suppress(BudgetExceeded):  # this way is then no choice
+            way = planned(worlds[0].public)
+            accuracies[name] = float(np.mean([way.trial(model, world, rng) for world in worlds]))
+    best = max(accuracies, key=lambda name: accuracies[name], default="counts")
+    return replace(choices[best](public), expected=expected | accuracies)
+
+
+def resolved(model: Any, public: Any) -> Any:
+    """An estimator's settings, with the way and the budget that it does not name: those of ``ostraka learn``.
+
+    The way is an argmax where teachers are set, else that of the rows; so is ``"auto"`` with nothing to try.
+    """
+    resolved = copy.copy(model)
+    if model.way is None:
+        of_teachers = (model.estimator, model.mechanism, model.screen, model.n_answers)
+        chosen = any(setting is not None for setting in of_teachers) or model.n_teachers != "auto"
+        student = model.student is not None and model.student != "fixmatch"
+        if chosen or student or model.consistent or isinstance(model.manifest, Manifest):
+            resolved.way = "argmax"
+        else:
+            resolved.way = "counts" if model.student is not None else way_of_rows(public, model.cells)
+    elif model.way == "auto" and model.cells is None and model.student is None and public is not None:
+        resolved.way = way_of_rows(public)
+    if model.epsilon is None:
+        resolved.epsilon = TABLES.epsilon_by_argmax if resolved.way == "argmax" else TABLES.epsilon
+    return resolved
+
+
+def way_of_rows(public: Any, cells: Any = None) -> str:
+    """The way in which rows vote without teachers: counts of images or of given cells, else the filter.
+
+    On tables that chose nothing the filter is better than counts at each epsilon, and counts with cells are
+    better on images (``python -m bench tables``, ``python -m bench digits``).
+    """
+    if cells is not None:
+        return "filter" if isinstance(cells, Spectrum) else "counts"
+    table = np.empty((0, 0)) if hasattr(public, "iloc") else np.asarray(public)
+    images = table.ndim == 2 and table.dtype.kind in "biuf" and image_side(table)
+    return "counts" if images else "filter"
+
+
+def way_of(plan: Planned) -> Way:
+    """The way that a plan is of, without cells: enough to show, record and audit it."""
+    ways: dict[str, type[Way]] = {
+        "argmax": Argmax,
+        "counts": Counts,
+        "rounds": Rounds,
+        "filter": Filter,
+        "regression": Regression,
+        "labels": Argmax,
+    }
+    if plan.way == "response":
+        from ostraka.learn.ways.response import Response  # noqa: PLC0415  (it stands upon the classifier)
+
+        return Response(plan=plan)
+    return ways[plan.way](plan=plan)
 
 
 def best_cells(given: Any, public: Any, facts: Facts) -> tuple[Any, dict[str, float]]:
@@ -123,6 +240,12 @@ def made_up(rows: Any, n_classes: int, rng: np.random.Generator, *, many: int = 
     return np.where(wrong, rng.integers(0, n_classes, size=len(points)), classes)
 
 
+def features_suit(public: Any, facts: Facts) -> bool:
+    """Whether features of each row's own may be taken without being asked for, by public numbers."""
+    numbers = not hasattr(public, "iloc") and public.shape[0] >= _ENOUGH
+    return numbers and _can_be_heard(FeatureCells(), public, facts)
+
+
 def _can_be_heard(cells: Any, public: Any, facts: Facts) -> bool:
     """Whether features of each row's own could tell classes apart through the noise, by public numbers."""
     if not own_features(cells):
@@ -171,133 +294,6 @@ def _mean_of_live(correlations: np.ndarray) -> float:
     return float(live.mean()) if live.size else 0.0
 
 
-def resolved(model: Any, public: Any) -> Any:
-    """An estimator's settings, with the way and the budget that it does not name: those of ``ostraka learn``.
-
-    The way is an argmax where teachers are set, else that of the rows; so is ``"auto"`` with nothing to try.
-    """
-    resolved = copy.copy(model)
-    if model.way is None:
-        of_teachers = (model.estimator, model.mechanism, model.screen, model.n_answers)
-        chosen = any(setting is not None for setting in of_teachers) or model.n_teachers != "auto"
-        student = model.student is not None and model.student != "fixmatch"
-        if chosen or student or model.consistent or isinstance(model.manifest, Manifest):
-            resolved.way = "argmax"
-        else:
-            resolved.way = "counts" if model.student is not None else way_of_rows(public, model.cells)
-    elif model.way == "auto" and model.cells is None and model.student is None and public is not None:
-        resolved.way = way_of_rows(public)
-    if model.epsilon is None:
-        resolved.epsilon = TABLES.epsilon_by_argmax if resolved.way == "argmax" else TABLES.epsilon
-    return resolved
-
-
-def way_of_rows(public: Any, cells: Any = None) -> str:
-    """The way in which rows vote without teachers: counts of images or of given cells, else the filter.
-
-    On tables that chose nothing the filter is better than counts at each epsilon, and counts with cells are
-    better on images (``python -m bench tables``, ``python -m bench digits``).
-    """
-    if cells is not None:
-        return "filter" if isinstance(cells, Spectrum) else "counts"
-    table = np.empty((0, 0)) if hasattr(public, "iloc") else np.asarray(public)
-    images = table.ndim == 2 and table.dtype.kind in "biuf" and image_side(table)
-    return "counts" if images else "filter"
-
-
-def features_suit(public: Any, facts: Facts) -> bool:
-    """Whether features of each row's own may be taken without being asked for, by public numbers."""
-    numbers = not hasattr(public, "iloc") and public.shape[0] >= _ENOUGH
-    return numbers and _can_be_heard(FeatureCells(), public, facts)
-
-
-_WAYS = ("argmax", "counts", "rounds", "filter", "auto")
-_RELATIONS = {"replace-one": _WAYS, "zero-out": _WAYS[1:4]}  # and ways of it
-_WORLDS = 3  # made-up labellings
-_WAYS_MOST_ROWS = 2000  # public rows to simulate with
-
-
-def way_of(plan: Planned) -> Way:
-    """The way that a plan is of, without cells: enough to show, record and audit it."""
-    ways: dict[str, type[Way]] = {
-        "argmax": Argmax,
-        "counts": Counts,
-        "rounds": Rounds,
-        "filter": Filter,
-        "regression": Regression,
-        "labels": Argmax,
-    }
-    if plan.way == "response":
-        from ostraka.learn.ways.response import Response  # noqa: PLC0415  (it stands upon the classifier)
-
-        return Response(plan=plan)
-    return ways[plan.way](plan=plan)
-
-
-def choose(model: Any, public: Any, **sizes: Any) -> Way:
-    """The way that an estimator names, or the one that does best on public rows with made-up labels.
-
-    Raises
-    ------
-    BudgetExceeded
-        (epsilon, delta) is too small for every way there is.
-    ValueError
-        An unknown way or relation, a way that cannot promise the relation, or no public rows to plan from.
-    """
-    check.one_of(way=model.way, allowed=_WAYS)
-    check.one_of(relation=model.relation, allowed=tuple(_RELATIONS))
-    if model.way not in (ways := _RELATIONS[model.relation]):
-        raise ValueError(
-            f"relation={model.relation!r} is for way={' or '.join(map(repr, ways))}, got way={model.way!r}: "
-            f"pass way={ways[0]!r}, or relation='replace-one'"
-        )
-    delta = delta_of(model, sizes["n_units"])
-    facts = Facts(epsilon=model.epsilon, delta=delta, relation=model.relation, **sizes)
-    if model.way == "argmax":
-        return (Prompted if isinstance(model.estimator, Prompts) else Argmax).planned(model, facts)
-    if public is None:
-        raise ValueError(f"way={model.way!r} is planned from public rows: pass X_public=")
-    if model.way in {"rounds", "filter"}:
-        if model.student is not None:
-            raise ValueError(
-                f"student must be None for way={model.way!r}, which has its own, got {model.student!r}"
-            )
-        if model.way == "rounds":
-            return Rounds.planned(model.cells, public, facts)
-        return Filter.planned(model.cells, public, facts)
-    cells, expected = best_cells(model.cells, public, facts)
-    if model.way == "counts":
-        return replace(Counts.planned(cells, public, facts), expected=expected)
-    choices: dict[str, Callable[[Any], Way]] = {"counts": lambda rows: Counts.planned(cells, rows, facts)}
-    suits = model.cells is None and features_suit(public, facts)
-    own = cells if own_features(cells) or not suits else FeatureCells()
-    if own_features(own) and not facts.grouped:
-        choices["rounds"] = lambda rows: Rounds.planned(own, rows, facts)
-    choices["argmax"] = lambda _: Argmax.planned(model, facts)
-    rng = np.random.default_rng(0)
-    rows = _safe_indexing(public, rng.permutation(public.shape[0])[:_WAYS_MOST_ROWS])
-    worlds = [World(rows=rows, y=made_up(rows, facts.n_classes, rng), facts=facts) for _ in range(_WORLDS)]
-    accuracies = {}
-    for name, planned in choices.items():
-        with contextlib.suppress(BudgetExceeded):  # this way is then no choice
-            way = planned(worlds[0].public)
-            accuracies[name] = float(np.mean([way.trial(model, world, rng) for world in worlds]))
-    best = max(accuracies, key=lambda name: accuracies[name], default="counts")
-    return replace(choices[best](public), expected=expected | accuracies)
-
-
-_MOST_PUBLIC = 1000  # public rows of a world; as many others vote and are predicted
-_FEWEST_PUBLIC = 50
-_NEW = 1000  # rows to measure with
-_FLOORS = (0.10, 0.03, 0.18)  # error of the best model in a typical task, an easy one and a hard one
-_SHAPES = (0.5, 0.25, 0.25)  # chances that a column counts by its value, its size, or a threshold
-_WORTH = 0.01  # accuracy by which a way must be better than the default, or than a guess, to be recommended
-_GUESS = (
-    "{0:,} {1} are too few at epsilon={2:g}: a model is expected to be no better than always saying the "
-    "commonest class; bring more rows, or type a larger --epsilon"
-)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
     """What a way would cost and give. All of it is public.
@@ -325,66 +321,6 @@ class Forecast:
     def best(self) -> float:
         """The expected accuracy; -1 where there is no plan."""
         return -1.0 if self.accuracy is None else self.accuracy.best
-
-
-def assumed_worlds(facts: Facts, *, n_features: int, seed: int) -> tuple[World, ...]:
-    """Three made-up tables of numbers: a typical task, an easy one and a hard one.
-
-    Columns are normal. Each adds to the score of each class: in proportion to its value, to the value's size,
-    or beyond a threshold. The class is that of the largest score; a share of the labels is replaced by any,
-    so that the best model errs as often as in :data:`_FLOORS`.
-
-    Examples
-    --------
-    >>> from ostraka.learn.ways.plan import Facts
-    >>> facts = Facts(n_units=1000, n_classes=3, n_public=200, grouped=False, epsilon=1.0, delta=1e-5)
-    >>> typical, easy, hard = assumed_worlds(facts, n_features=4, seed=0)
-    >>> typical.rows.shape, sorted(set(easy.y.tolist()))
-    ((400, 4), [0, 1, 2])
-    """
-    rng = np.random.default_rng(seed)
-    n_classes, n_rows = facts.n_classes, _rows(facts)
-    worlds = []
-    for floor in _FLOORS:
-        rows = rng.normal(size=(n_rows + _NEW, n_features))
-        shapes = np.stack(
-            [rows, np.abs(rows) - np.sqrt(2 / np.pi), (rows > rng.normal(size=n_features)) - 0.5]
-        )
-        kinds = rng.choice(len(shapes), p=_SHAPES, size=n_features)
-        effects = shapes[kinds, :, np.arange(n_features)].T @ rng.normal(size=(n_features, n_classes))
-        wrong = rng.random(len(rows)) < floor * n_classes / (n_classes - 1)
-        y = np.where(wrong, rng.integers(0, n_classes, size=len(rows)), effects.argmax(axis=1))
-        worlds.append(_world(rows, y, facts, n_rows))
-    return tuple(worlds)
-
-
-def proxy_worlds(rows: Any, y: np.ndarray, facts: Facts, *, seed: int) -> tuple[World, ...]:
-    """Three samples of public rows with true labels (class indices), like the private ones.
-
-    Examples
-    --------
-    >>> from ostraka.learn.ways.plan import Facts
-    >>> facts = Facts(n_units=1000, n_classes=2, n_public=20, grouped=False, epsilon=1.0, delta=1e-5)
-    >>> worlds = proxy_worlds(np.zeros((90, 3)), np.arange(90) % 2, facts, seed=0)
-    >>> [(len(world.y), len(world.new[1])) for world in worlds]
-    [(60, 30), (60, 30), (60, 30)]
-    """
-    rng = np.random.default_rng(seed)
-    orders = [rng.permutation(len(y)) for _ in range(_WORLDS)]
-    n_rows = min(_rows(facts), 2 * len(y) // 3)
-    return tuple(_world(_safe_indexing(rows, order), y[order], facts, n_rows) for order in orders)
-
-
-def _rows(facts: Facts) -> int:
-    """Rows of a world that vote, half of which are public."""
-    return 2 * max(_FEWEST_PUBLIC, min(facts.n_public, _MOST_PUBLIC))
-
-
-def _world(rows: Any, y: np.ndarray, facts: Facts, n_rows: int) -> World:
-    """The first rows vote; the others are new."""
-    voting, new = np.arange(n_rows), np.arange(n_rows, min(len(y), n_rows + _NEW))
-    measured = (_safe_indexing(rows, new), y[new])
-    return World(rows=_safe_indexing(rows, voting), y=y[voting], facts=facts, new=measured)
 
 
 def forecast(model: Any, worlds: Sequence[World], *, unit: str, seed: int) -> Forecast:
@@ -453,3 +389,63 @@ def recommended(forecasts: Mapping[str, Forecast], *, default: str) -> str:
     if forecasts[best].best < 0:
         raise ValueError(forecasts[default].why_not)
     return best if forecasts[best].best > forecasts[default].best + _WORTH else default
+
+
+def assumed_worlds(facts: Facts, *, n_features: int, seed: int) -> tuple[World, ...]:
+    """Three made-up tables of numbers: a typical task, an easy one and a hard one.
+
+    Columns are normal. Each adds to the score of each class: in proportion to its value, to the value's size,
+    or beyond a threshold. The class is that of the largest score; a share of the labels is replaced by any,
+    so that the best model errs as often as in :data:`_FLOORS`.
+
+    Examples
+    --------
+    >>> from ostraka.learn.ways.plan import Facts
+    >>> facts = Facts(n_units=1000, n_classes=3, n_public=200, grouped=False, epsilon=1.0, delta=1e-5)
+    >>> typical, easy, hard = assumed_worlds(facts, n_features=4, seed=0)
+    >>> typical.rows.shape, sorted(set(easy.y.tolist()))
+    ((400, 4), [0, 1, 2])
+    """
+    rng = np.random.default_rng(seed)
+    n_classes, n_rows = facts.n_classes, _rows(facts)
+    worlds = []
+    for floor in _FLOORS:
+        rows = rng.normal(size=(n_rows + _NEW, n_features))
+        shapes = np.stack(
+            [rows, np.abs(rows) - np.sqrt(2 / np.pi), (rows > rng.normal(size=n_features)) - 0.5]
+        )
+        kinds = rng.choice(len(shapes), p=_SHAPES, size=n_features)
+        effects = shapes[kinds, :, np.arange(n_features)].T @ rng.normal(size=(n_features, n_classes))
+        wrong = rng.random(len(rows)) < floor * n_classes / (n_classes - 1)
+        y = np.where(wrong, rng.integers(0, n_classes, size=len(rows)), effects.argmax(axis=1))
+        worlds.append(_world(rows, y, facts, n_rows))
+    return tuple(worlds)
+
+
+def proxy_worlds(rows: Any, y: np.ndarray, facts: Facts, *, seed: int) -> tuple[World, ...]:
+    """Three samples of public rows with true labels (class indices), like the private ones.
+
+    Examples
+    --------
+    >>> from ostraka.learn.ways.plan import Facts
+    >>> facts = Facts(n_units=1000, n_classes=2, n_public=20, grouped=False, epsilon=1.0, delta=1e-5)
+    >>> worlds = proxy_worlds(np.zeros((90, 3)), np.arange(90) % 2, facts, seed=0)
+    >>> [(len(world.y), len(world.new[1])) for world in worlds]
+    [(60, 30), (60, 30), (60, 30)]
+    """
+    rng = np.random.default_rng(seed)
+    orders = [rng.permutation(len(y)) for _ in range(_WORLDS)]
+    n_rows = min(_rows(facts), 2 * len(y) // 3)
+    return tuple(_world(_safe_indexing(rows, order), y[order], facts, n_rows) for order in orders)
+
+
+def _rows(facts: Facts) -> int:
+    """Rows of a world that vote, half of which are public."""
+    return 2 * max(_FEWEST_PUBLIC, min(facts.n_public, _MOST_PUBLIC))
+
+
+def _world(rows: Any, y: np.ndarray, facts: Facts, n_rows: int) -> World:
+    """The first rows vote; the others are new."""
+    voting, new = np.arange(n_rows), np.arange(n_rows, min(len(y), n_rows + _NEW))
+    measured = (_safe_indexing(rows, new), y[new])
+    return World(rows=_safe_indexing(rows, voting), y=y[voting], facts=facts, new=measured)

@@ -1,6 +1,6 @@
-"""Students of one table of noisy counts, and their trial before the table is paid for.
+"""The way of counts: every unit casts one ballot in all, and one noisy table is released.
 
-The way of counts: every unit casts one ballot in all, and one noisy table is released.
+A student learns from the table. It is tried on made-up counts first, before the table is paid for.
 """
 
 from __future__ import annotations
@@ -40,178 +40,10 @@ if TYPE_CHECKING:
     from ostraka.voters.rows import FeatureCells
 
 FEATURED = "linear model of public features"
-
 _FIXMATCH = "fixmatch"
 _ROWS_OF_A_TRIAL = 10  # for each class
 _ROWS_OF_A_MEAN = 1000
 _TWO = 2  # classes have one linear function
-
-
-class Fixed(BaseEstimator):
-    """An estimator of parts that are fitted already."""
-
-    def fit(self, X: Any = None, y: Any = None) -> Self:  # noqa: ARG002  (as scikit-learn calls it)
-        """Do nothing."""
-        return self
-
-
-@dataclass(eq=False, repr=False)
-class BinnedStudent(ClassifierMixin, Fixed):
-    """Public bins and a classifier of their lines, as one classifier of rows."""
-
-    cells: QuantileCells
-    model: MomentLogistic
-
-    @property
-    def classes_(self) -> np.ndarray:
-        """The classes."""
-        check_is_fitted(self.model, "classes_")
-        return self.model.classes_
-
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Probability of each class, shape (n_rows, n_classes)."""
-        return self.model.predict_proba(self.cells.lines(X))
-
-    def predict(self, X: Any) -> np.ndarray:
-        """The likeliest class of each row."""
-        return self.model.predict(self.cells.lines(X))
-
-
-def taught(
-    cells: Any,
-    public: Any,
-    counts: np.ndarray,
-    *,
-    plan: CountsPlan,
-    classes: np.ndarray,
-    kind: Any = None,
-    seed: int = 0,
-    most_images: int | None = None,
-) -> tuple[Any, np.ndarray]:
-    """Return the student of released counts, and the class index it was given for each public row.
-
-    Without ``kind``, the student of the cells' own. A named student or a classifier gets the labels of which
-    the posterior is sure, and all other public rows without a label. ``most_images`` is for trials.
-    """
-    if isinstance(cells, QuantileCells):
-        table = counts / plan.ballot
-        model = MomentLogistic()
-        lines = cells.lines(public)
-        model.fit(lines, table, sigma=plan.sigma, n_units=plan.n_units, classes=classes)
-        return BinnedStudent(cells, model), model.predict_proba(lines).argmax(axis=1)
-    labels = _posterior(cells, counts, plan)
-    rows = np.asarray(public)
-    if kind is not None:
-        sure = labels.sure_labels()
-        return _distilled(kind, cells, rows, seed=seed).fit(rows, sure, classes=classes), sure
-    if own_features(cells):
-        # rows alike may be of different classes: the likeliest one is right as often as its share says
-        odds = sharpness(labels.shares_, confidence=float(labels.probability_.mean())) * labels.coef_
-        return featured(cells, odds, classes), labels.labels_
-    confidence = float(labels.confidence_.mean())  # of images, whose shares are shrunk: see sure_labels
-    student = AugmentedSVM(image_shape=cells.image_shape, invariances=cells.invariances)
-    weight = labels.margin_ / max(float(labels.margin_.mean()), 1e-300)
-    part = slice(most_images)
-    student.fit(rows[part], classes[labels.labels_[part]], weight[part], classes=classes)
-    if len(student.present_) > 1:
-        spaced = rows[:: math.ceil(len(rows) / _ROWS_OF_A_MEAN)]
-        student.sharpness_ = sharpness(student.decision_function(spaced), confidence=confidence)
-    return student, labels.labels_
-
-
-def expected_labels(cells: Any, public: Any, counts: np.ndarray, *, plan: CountsPlan) -> np.ndarray:
-    """The likeliest class index of each public row given released counts."""
-    if isinstance(cells, QuantileCells):
-        return taught(cells, public, counts, plan=plan, classes=np.arange(counts.shape[1]))[1]
-    return np.asarray(_posterior(cells, counts, plan).labels_)
-
-
-def _posterior(cells: Any, counts: np.ndarray, plan: CountsPlan) -> SmoothedCounts:
-    """Condition on counts, whose lines have one length where features are the row's own."""
-    with_features = own_features(cells)
-    lines, size = (cells.features_, cells.reach_ / 2) if with_features else (cells.codebooks_[0], 1)
-    return SmoothedCounts().fit(
-        lines,
-        counts / plan.ballot / size,
-        sigma=plan.sigma / size,
-        n_units=plan.n_units,
-        features=cells.features_,
-    )
-
-
-def try_to_teach(
-    cells: Any, public: Any, *, plan: CountsPlan, classes: np.ndarray, kind: Any, seed: int
-) -> None:
-    """Teach the student made-up labels, so that a failure comes before the charge.
-
-    Raises
-    ------
-    ImportError
-        The student needs torch, which is not installed.
-    ValueError
-        The student cannot learn, or cannot take the place of the one that bins have.
-    """
-    if kind is not None and isinstance(cells, QuantileCells):
-        raise ValueError(
-            f"student must be None for a table of bins, which has a student of its own, got {kind!r}"
-        )
-    if kind == _FIXMATCH:
-        check.require("torch", extra="torch")
-    made_up = np.random.default_rng(0).integers(0, plan.n_units, size=(plan.n_cells, len(classes)))
-    try:
-        if kind is None:
-            n_rows = _ROWS_OF_A_TRIAL * len(classes)
-            taught(cells, public, made_up, plan=plan, classes=classes, most_images=n_rows)[0].predict(public)
-        else:
-            n_rows = min(len(public), _ROWS_OF_A_TRIAL * len(classes))
-            rows = np.asarray(_safe_indexing(public, np.arange(n_rows)))
-            trial = _distilled(kind, cells, rows, seed=seed, n_steps=1)
-            trial.fit(rows, np.arange(n_rows) % len(classes), classes=classes).predict(rows)
-    except Exception as error:
-        raise ValueError(f"the student cannot learn from public rows and made-up counts: {error}") from error
-
-
-def featured(cells: FeatureCells, weights: np.ndarray, classes: np.ndarray) -> Pipeline:
-    """Return log odds that are linear in the features, in steps that scikit-learn has."""
-    whitening = PCA(cells.whitening_.shape[1])
-    whitening.mean_, whitening.components_ = cells.middle_, cells.whitening_.T
-    whitening.n_features_in_ = len(cells.middle_)
-    whitening.explained_variance_ = np.ones(cells.whitening_.shape[1])  # read, not used, by scikit-learn 1.6
-    odds = linear(np.sqrt(1 - cells.constant**2) * weights[:-1], cells.constant * weights[-1], classes)
-    transform, names = cells.transform_, getattr(cells, "feature_names_in_", None)
-    if cells.transform is None and names is not None:  # the default one, which was fitted on arrays
-        transform = copy.deepcopy(transform)
-        transform[0].feature_names_in_ = names
-    steps = (transform, whitening, Normalizer(), odds)
-    return Pipeline(list(zip(("features", "whitening", "length", "weights"), steps, strict=True)))
-
-
-def linear(coefficients: np.ndarray, intercept: np.ndarray, classes: np.ndarray) -> LogisticRegression:
-    """Return a model of scikit-learn with these log odds of each class, (n_features, n_classes)."""
-    model = LogisticRegression()
-    if len(classes) == _TWO:
-        coefficients, intercept = (values[..., 1:] - values[..., :1] for values in (coefficients, intercept))
-    model.coef_, model.intercept_, model.classes_ = coefficients.T.copy(), intercept, classes
-    model.n_features_in_, model.n_iter_ = len(coefficients), np.array([1], dtype=np.int32)
-    return model
-
-
-def _distilled(
-    kind: Any, cells: Any, rows: np.ndarray, *, seed: int, n_steps: int | None = None
-) -> Distilled:
-    """Return the student that the user named or made."""
-    if isinstance(kind, Distilled):
-        student: Distilled = clone(kind)
-        return student
-    if isinstance(kind, str) and kind == _FIXMATCH:
-        from ostraka.learn.students.fixmatch import FixMatch  # noqa: PLC0415  (needs torch)
-
-        steps = {} if n_steps is None else {"n_steps": n_steps}
-        shape = getattr(cells, "image_shape", None)
-        kind = FixMatch() if shape is None else FixMatch.of_images(rows, shape, **steps)
-    return Distilled(kind, random_state=seed)
-
-
 _PARTS = 12  # of a ballot which the rows of a person share
 _SIGNAL = 20  # units of a class, for each unit that the noise hides: below, no model was better than a guess
 _MOST_SIGMA = 1e5  # of NoisyCounts
@@ -438,3 +270,168 @@ def counted(
         parts = [book[column].T @ ballots for column, book in columns]
         counts = plan.ballot * plan.n_units / len(ballots) * np.concatenate(parts)
     return np.asarray(counts + plan.mechanism.sigma * rng.normal(size=counts.shape))
+
+
+def try_to_teach(
+    cells: Any, public: Any, *, plan: CountsPlan, classes: np.ndarray, kind: Any, seed: int
+) -> None:
+    """Teach the student made-up labels, so that a failure comes before the charge.
+
+    Raises
+    ------
+    ImportError
+        The student needs torch, which is not installed.
+    ValueError
+        The student cannot learn, or cannot take the place of the one that bins have.
+    """
+    if kind is not None and isinstance(cells, QuantileCells):
+        raise ValueError(
+            f"student must be None for a table of bins, which has a student of its own, got {kind!r}"
+        )
+    if kind == _FIXMATCH:
+        check.require("torch", extra="torch")
+    made_up = np.random.default_rng(0).integers(0, plan.n_units, size=(plan.n_cells, len(classes)))
+    try:
+        if kind is None:
+            n_rows = _ROWS_OF_A_TRIAL * len(classes)
+            taught(cells, public, made_up, plan=plan, classes=classes, most_images=n_rows)[0].predict(public)
+        else:
+            n_rows = min(len(public), _ROWS_OF_A_TRIAL * len(classes))
+            rows = np.asarray(_safe_indexing(public, np.arange(n_rows)))
+            trial = _distilled(kind, cells, rows, seed=seed, n_steps=1)
+            trial.fit(rows, np.arange(n_rows) % len(classes), classes=classes).predict(rows)
+    except Exception as error:
+        raise ValueError(f"the student cannot learn from public rows and made-up counts: {error}") from error
+
+
+def taught(
+    cells: Any,
+    public: Any,
+    counts: np.ndarray,
+    *,
+    plan: CountsPlan,
+    classes: np.ndarray,
+    kind: Any = None,
+    seed: int = 0,
+    most_images: int | None = None,
+) -> tuple[Any, np.ndarray]:
+    """Return the student of released counts, and the class index it was given for each public row.
+
+    Without ``kind``, the student of the cells' own. A named student or a classifier gets the labels of which
+    the posterior is sure, and all other public rows without a label. ``most_images`` is for trials.
+    """
+    if isinstance(cells, QuantileCells):
+        table = counts / plan.ballot
+        model = MomentLogistic()
+        lines = cells.lines(public)
+        model.fit(lines, table, sigma=plan.sigma, n_units=plan.n_units, classes=classes)
+        return BinnedStudent(cells, model), model.predict_proba(lines).argmax(axis=1)
+    labels = _posterior(cells, counts, plan)
+    rows = np.asarray(public)
+    if kind is not None:
+        sure = labels.sure_labels()
+        return _distilled(kind, cells, rows, seed=seed).fit(rows, sure, classes=classes), sure
+    if own_features(cells):
+        # rows alike may be of different classes: the likeliest one is right as often as its share says
+        odds = sharpness(labels.shares_, confidence=float(labels.probability_.mean())) * labels.coef_
+        return featured(cells, odds, classes), labels.labels_
+    confidence = float(labels.confidence_.mean())  # of images, whose shares are shrunk: see sure_labels
+    student = AugmentedSVM(image_shape=cells.image_shape, invariances=cells.invariances)
+    weight = labels.margin_ / max(float(labels.margin_.mean()), 1e-300)
+    part = slice(most_images)
+    student.fit(rows[part], classes[labels.labels_[part]], weight[part], classes=classes)
+    if len(student.present_) > 1:
+        spaced = rows[:: math.ceil(len(rows) / _ROWS_OF_A_MEAN)]
+        student.sharpness_ = sharpness(student.decision_function(spaced), confidence=confidence)
+    return student, labels.labels_
+
+
+def expected_labels(cells: Any, public: Any, counts: np.ndarray, *, plan: CountsPlan) -> np.ndarray:
+    """The likeliest class index of each public row given released counts."""
+    if isinstance(cells, QuantileCells):
+        return taught(cells, public, counts, plan=plan, classes=np.arange(counts.shape[1]))[1]
+    return np.asarray(_posterior(cells, counts, plan).labels_)
+
+
+def _posterior(cells: Any, counts: np.ndarray, plan: CountsPlan) -> SmoothedCounts:
+    """Condition on counts, whose lines have one length where features are the row's own."""
+    with_features = own_features(cells)
+    lines, size = (cells.features_, cells.reach_ / 2) if with_features else (cells.codebooks_[0], 1)
+    return SmoothedCounts().fit(
+        lines,
+        counts / plan.ballot / size,
+        sigma=plan.sigma / size,
+        n_units=plan.n_units,
+        features=cells.features_,
+    )
+
+
+def _distilled(
+    kind: Any, cells: Any, rows: np.ndarray, *, seed: int, n_steps: int | None = None
+) -> Distilled:
+    """Return the student that the user named or made."""
+    if isinstance(kind, Distilled):
+        student: Distilled = clone(kind)
+        return student
+    if isinstance(kind, str) and kind == _FIXMATCH:
+        from ostraka.learn.students.fixmatch import FixMatch  # noqa: PLC0415  (needs torch)
+
+        steps = {} if n_steps is None else {"n_steps": n_steps}
+        shape = getattr(cells, "image_shape", None)
+        kind = FixMatch() if shape is None else FixMatch.of_images(rows, shape, **steps)
+    return Distilled(kind, random_state=seed)
+
+
+class Fixed(BaseEstimator):
+    """An estimator of parts that are fitted already."""
+
+    def fit(self, X: Any = None, y: Any = None) -> Self:  # noqa: ARG002  (as scikit-learn calls it)
+        """Do nothing."""
+        return self
+
+
+@dataclass(eq=False, repr=False)
+class BinnedStudent(ClassifierMixin, Fixed):
+    """Public bins and a classifier of their lines, as one classifier of rows."""
+
+    cells: QuantileCells
+    model: MomentLogistic
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """The classes."""
+        check_is_fitted(self.model, "classes_")
+        return self.model.classes_
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probability of each class, shape (n_rows, n_classes)."""
+        return self.model.predict_proba(self.cells.lines(X))
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The likeliest class of each row."""
+        return self.model.predict(self.cells.lines(X))
+
+
+def featured(cells: FeatureCells, weights: np.ndarray, classes: np.ndarray) -> Pipeline:
+    """Return log odds that are linear in the features, in steps that scikit-learn has."""
+    whitening = PCA(cells.whitening_.shape[1])
+    whitening.mean_, whitening.components_ = cells.middle_, cells.whitening_.T
+    whitening.n_features_in_ = len(cells.middle_)
+    whitening.explained_variance_ = np.ones(cells.whitening_.shape[1])  # read, not used, by scikit-learn 1.6
+    odds = linear(np.sqrt(1 - cells.constant**2) * weights[:-1], cells.constant * weights[-1], classes)
+    transform, names = cells.transform_, getattr(cells, "feature_names_in_", None)
+    if cells.transform is None and names is not None:  # the default one, which was fitted on arrays
+        transform = copy.deepcopy(transform)
+        transform[0].feature_names_in_ = names
+    steps = (transform, whitening, Normalizer(), odds)
+    return Pipeline(list(zip(("features", "whitening", "length", "weights"), steps, strict=True)))
+
+
+def linear(coefficients: np.ndarray, intercept: np.ndarray, classes: np.ndarray) -> LogisticRegression:
+    """Return a model of scikit-learn with these log odds of each class, (n_features, n_classes)."""
+    model = LogisticRegression()
+    if len(classes) == _TWO:
+        coefficients, intercept = (values[..., 1:] - values[..., :1] for values in (coefficients, intercept))
+    model.coef_, model.intercept_, model.classes_ = coefficients.T.copy(), intercept, classes
+    model.n_features_in_, model.n_iter_ = len(coefficients), np.array([1], dtype=np.int32)
+    return model

@@ -35,6 +35,9 @@ _PARTS = 64  # of a residual, at most
 # ``python -m bench tables``.
 _QUIET, _MANY = 1 / 6000, 2000
 _MOST_SIGMA = 1e4  # of a plan: tables of the noise take a quarter of a second
+_LEAST_CLIP = 0.15  # of numbers between -1 and 1
+COVERAGES = (0.5, 0.9)  # of intervals in a record
+_SURE = 1.28  # standard errors of a noisy sum by which intervals are wider
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,11 +201,6 @@ class Filter(Tables):
         """What the posterior lets expect of new rows."""
         expected = getattr(run.student, "expected", None)
         return {"utility": {"expected": expected}} if expected else {}
-
-
-_LEAST_CLIP = 0.15  # of numbers between -1 and 1
-COVERAGES = (0.5, 0.9)  # of intervals in a record
-_SURE = 1.28  # standard errors of a noisy sum by which intervals are wider
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,8 +17,8 @@ from ostraka.core.mechanisms.response import PriorResponse, RandomizedResponse
 from ostraka.core.private import Adjacency, Private
 from ostraka.core.randomness import os_keyed
 from ostraka.data.guards import row_digests
-from ostraka.learn.classifier import FittedClassifier, with_accuracies
-from ostraka.learn.run import Run
+from ostraka.learn.classifier import FittedClassifier
+from ostraka.learn.run import Run, with_accuracies
 from ostraka.learn.session import Data, Seeds, begin, labels_of
 from ostraka.learn.ways.plan import Facts, Planned, Way
 from ostraka.networks import TorchClassifier
