@@ -67,7 +67,7 @@ MUTANTS = [
         "data/units.py",
         "return self.codes if same else looked_up(places, self.codes), names",
         "return self.codes, names",
-        "voters/test_shards.py::test_people_as_codes_in_parts_have_the_manifest_of_their_names",
+        "data/test_units.py::test_people_as_codes_in_parts_have_the_manifest_of_their_names",
     ),
     Mutant(
         "blocks of rows in files begin where row groups do",
@@ -273,8 +273,8 @@ MUTANTS = [
     Mutant(
         "numbers are not clipped to the declared bounds",
         "voters/rows.py",
-        "2 * (np.clip(values, low, high) - low)",
-        "2 * (values - low)",
+        "2 * ((np.clip(values, low, high) - low)",
+        "2 * ((values - low)",
         "learn/test_regressor.py::test_a_number_beyond_the_bounds_counts_as_the_nearest",
     ),
     Mutant(

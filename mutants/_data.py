@@ -7,7 +7,7 @@ from mutants._mutant import Mutant
 __all__ = ["MUTANTS"]
 
 _FILES, _SCHEMA = "contracts/test_reader_contract.py::", "synth/test_schema.py::"
-_LABELS, _PEOPLE = "contracts/test_label_contract.py::", "voters/test_shards.py::"
+_LABELS, _PEOPLE = "contracts/test_label_contract.py::", "data/test_units.py::"
 
 MUTANTS = [
     Mutant(

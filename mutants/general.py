@@ -80,7 +80,6 @@ ROOMS = {
         "voters/test_features.py",
         "voters/test_neighbours.py",
         "voters/test_parquet.py",
-        "voters/test_shards.py",
         "serve/test_features.py",
     ),
     "nets": (

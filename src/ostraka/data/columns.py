@@ -31,6 +31,7 @@ _BUCKETS = 2**12  # of hashed words
 _TOPICS = 32
 _FARTHEST = 1e15  # public standard deviations from the public mean: a feature beyond counts as that
 _UNKNOWN = "\0 no text of the public rows"
+_DIGITS = 18  # of a whole number, with its sign
 _TRIALS = 64  # rows on which the two encoders of a service must agree to the bit
 _MOST_CHECKED = 2000  # public rows on which a model is compared with its copy
 NOBODY = "{}: column {!r} (--person) is empty in some rows: every row must name its person"
@@ -334,7 +335,8 @@ def people(table: Table, person: str | None) -> np.ndarray | None:
 
 
 def _is_whole(text: str) -> bool:
-    return text.removeprefix("-").isdecimal()
+    """Whether a text is a whole number that 64 bits hold: a longer one is no class, and ends no run."""
+    return text.removeprefix("-").isdecimal() and len(text) <= _DIGITS
 
 
 def spelled(texts: Sequence[str], dtype: Any) -> np.ndarray:

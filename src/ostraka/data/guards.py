@@ -19,6 +19,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
 from ostraka.data.parquet import ParquetRows
+from ostraka.data.table import written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -200,7 +201,7 @@ def _digests(columns: list[np.ndarray], *, key: bytes = KEY) -> np.ndarray:
         if column.dtype.kind in "biuf":
             keyed.append(column)
             continue
-        texts, codes = np.unique([str(value) for value in column.tolist()], return_inverse=True)
+        texts, codes = np.unique([written(value) for value in column.tolist()], return_inverse=True)
         encoded = [text.encode(errors="surrogatepass") for text in texts.tolist()]
         keys = [hashlib.blake2b(text, key=key, digest_size=8).digest() for text in encoded]
         keyed.append(np.frombuffer(b"".join(keys), dtype=np.uint64)[codes])

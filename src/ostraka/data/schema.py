@@ -26,7 +26,7 @@ import numpy as np
 
 from ostraka.core import check
 from ostraka.data.parquet import schema_of
-from ostraka.data.table import MISSING, cells_of, named, numbers, text_of, word
+from ostraka.data.table import MISSING, cells_of, named, numbers, text_of, word, written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -151,7 +151,7 @@ class Column:
             for text, kind in zip(words, kinds, strict=True):
                 # older schemas wrote a whole float with a point, and a date with microseconds
                 moment = [kind.isoformat(timespec="microseconds")] if isinstance(kind, dt.datetime) else []
-                spellings = [text, str(kind).strip(), *moment]
+                spellings = [text, written(kind), *moment]
                 of_kinds.append(next((place[spelling] for spelling in spellings if spelling in place), -1))
             codes = np.array(of_kinds, dtype=np.int64)[places]
             listed, absent = codes >= 0, np.array([not text for text in words], dtype=bool)[places]

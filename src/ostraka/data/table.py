@@ -903,7 +903,19 @@ def word(cell: Any) -> str:
         return ""
     if isinstance(cell, float | np.floating) and float(cell).is_integer():
         return str(int(cell))
-    return (cell.isoformat() if isinstance(cell, dt.date) else str(cell)).strip()
+    return cell.isoformat() if isinstance(cell, dt.date) else written(cell)
+
+
+def written(cell: Any) -> str:
+    """A cell as Python writes it, without blanks around it; empty where a whole number is too long for that.
+
+    >>> written(7.0), written(10**9999)
+    ('7.0', '')
+    """
+    try:
+        return str(cell).strip()
+    except ValueError:  # of more than 4,300 digits
+        return ""
 
 
 def numbers(cells: Any) -> np.ndarray:

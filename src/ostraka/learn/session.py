@@ -55,7 +55,7 @@ _KEY = os.urandom(32)  # so that the names of open sessions tell nothing about t
 _MOST_GIGABYTES = 2.0
 _ROWS = 1 << 16  # texts that are written at a time
 _BLOCK = 1 << 24  # bytes that are copied at a time where an array is not contiguous
-_CANNOT = (pickle.PicklingError, TypeError, AttributeError, RecursionError)
+_CANNOT = (pickle.PicklingError, TypeError, ValueError, AttributeError, RecursionError)
 # Where classes and functions that settings of a fit may hold were when version 1 was written. Never changed.
 HOMES_OF_VERSION_1 = {
     name: f"ostraka.{module}"
@@ -420,5 +420,5 @@ def _digest_of_version_1(*parts: Any) -> str:
 
     try:
         return str(Hasher(hash_name="sha1").hash(parts))
-    except (*_CANNOT, ValueError):  # joblib raises that for masked arrays
+    except _CANNOT:
         return os.urandom(20).hex()

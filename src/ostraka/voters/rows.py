@@ -21,7 +21,7 @@ from ostraka.core.private import Adjacency, Private
 from ostraka.core.randomness import os_keyed
 from ostraka.data.labels import CLASSES_FROM_Y, Labels
 from ostraka.data.parquet import ParquetRows
-from ostraka.data.units import Manifest, blocks, count, numbered, partition
+from ostraka.data.units import blocks, deal, numbered
 from ostraka.voters.cells import FINEST
 from ostraka.voters.spectrum import FeatureCells as FeatureCells  # noqa: PLC0414  (read from here)
 from ostraka.voters.spectrum import Spectrum, shortened
@@ -29,6 +29,7 @@ from ostraka.voters.spectrum import Spectrum, shortened
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from ostraka.data.units import Manifest
     from ostraka.voters.cells import Cells
 
 EXACT = 2.0**52  # sums of floats
@@ -150,8 +151,6 @@ class RowVoter(BaseEstimator):
                 codes = np.concatenate([block for _, block in blocks_of(codes)])
         else:
             codes = work(X)
-        if groups is not None and len(groups) != len(codes):
-            raise ValueError(f"groups must name one person a row: got {len(groups)} for {len(codes)} rows")
         if groups is not None and own and self.person != "mean":
             raise ValueError(
                 "groups must be None for cells with features of each row's own: use GraphCells or "
@@ -165,7 +164,7 @@ class RowVoter(BaseEstimator):
         self.n_units_, self.unit_ = len(codes), "row"
         if groups is not None:
             people, self.n_units_, self.unit_ = numbered(groups)
-        self.manifest_ = dealt(self.manifest, owners)
+        self.manifest_ = deal(owners, n_rows=len(codes), n_teachers=self.n_units_, manifest=self.manifest)
         units = self.units if groups is not None and self.person == "shared" else 1
         self.ballot_, move = ballot_of(self.cells, len(self.classes_), parts=units, relation=self.relation)
         if not move * len(codes) < _MOST:
@@ -398,13 +397,12 @@ class ValueVoter(BaseEstimator):
         check_is_fitted(self.cells, "reach_")
         self._lines = lines_of(self.cells, X)
         n_rows = len(self._lines)
-        for name, values in (("y", y), ("groups", groups)):
-            if values is not None and len(values) != n_rows:
-                raise ValueError(f"{name} must have one value a row: got {len(values)} for {n_rows} rows")
         self._targets = scaled(y, self.bounds)
+        if len(self._targets) != n_rows:
+            raise ValueError(f"y must have one number for each of {n_rows} rows, got {len(self._targets)}")
         owners = n_rows if groups is None else groups
         self._people, self.n_units_, self.unit_ = numbered(owners)
-        self.manifest_ = dealt(self.manifest, owners)
+        self.manifest_ = deal(owners, n_rows=n_rows, n_teachers=self.n_units_, manifest=self.manifest)
         return self
 
     def gradient(self, coef: Any, *, clip: float, parts: int) -> Private:
@@ -585,24 +583,6 @@ def require_public(cells: Any, X: Any) -> None:
             "cells must come from public rows, but they were fitted on these private rows: what they say "
             "about them would leave without noise"
         )
-
-
-def dealt(manifest: Manifest | None, owners: Any) -> Manifest:
-    """The manifest, checked, with one teacher a unit; None: dealt anew.
-
-    Raises
-    ------
-    ValueError
-        A manifest of other data, or with another number of teachers.
-    """
-    n_units = count(owners)
-    if manifest is None:
-        return partition(owners, n_teachers=n_units)
-    manifest.check(owners)
-    if manifest.n_teachers != n_units:
-        unit = manifest.unit
-        raise ValueError(f"the manifest must have one teacher a {unit}: {n_units}, not {manifest.n_teachers}")
-    return manifest
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -805,15 +785,15 @@ def scaled(y: Any, bounds: tuple[float, float]) -> np.ndarray:
     Raises
     ------
     ValueError
-        Bounds out of order or not finite, or values that are no numbers; no value is in the message.
+        Bounds out of order or infinitely far apart, or values that are no numbers, none of which is shown.
     """
     low, high = bounds
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise ValueError(f"bounds must be finite numbers, the low one first, got {bounds!r}")
+    if not (math.isfinite(high - low) and low < high):
+        raise ValueError(f"bounds must be numbers a finite distance apart, the low one first, got {bounds!r}")
     try:
         values = np.asarray(y, dtype=np.float64)
     except (TypeError, ValueError):  # which would quote a value
         values = None
     if values is None or values.ndim != 1:
         raise ValueError("y must be numbers in one dimension")
-    return np.asarray(2 * (np.clip(values, low, high) - low) / (high - low) - 1)
+    return np.asarray(2 * ((np.clip(values, low, high) - low) / (high - low)) - 1)
