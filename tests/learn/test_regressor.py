@@ -78,6 +78,7 @@ class TestSensitivity:
 def test_a_number_beyond_the_bounds_counts_as_the_nearest():
     found = scaled([-1e308, -2.0, 10.0, 22.0, np.inf, np.nan], BOUNDS)
     np.testing.assert_array_equal(found, [-1, -1, 0, 1, 1, np.nan])
+    assert scaled([1.6e308], (0.0, 1.6e308)) == [1]
 
 
 def test_one_round_is_ridge_regression_with_known_noise():
@@ -153,8 +154,9 @@ def test_people_frames_and_missing_numbers():
 
 
 def test_refusals_name_no_value_and_charge_nothing():
-    with pytest.raises(ValueError, match="the low one first"):
-        fit(bounds=(3.0, 3.0))
+    for bounds in ((3.0, 3.0), (-1e308, 1e308)):
+        with pytest.raises(ValueError, match="the low one first"):
+            fit(bounds=bounds)
     with pytest.raises(ValueError, match="y must be numbers"):
         made().fit(ROWS[PRIVATE], ["secret"] * 2000, ROWS[PUBLIC])
     with pytest.raises(ValueError, match="relation"):

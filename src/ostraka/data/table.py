@@ -37,6 +37,7 @@ _NO_VALUE = {"NAType", "NaTType"}  # of pandas, which is not imported for them
 _NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
 _IS_NUMBER = re.compile(_NUMBER, re.ASCII)
 _BAD = "\ufffd"  # what a decoder writes for bytes that are not of its encoding
+_TORN = re.compile(f"[{_BAD}\ud800-\udfff]")  # or halves of characters, which no encoding writes
 _SHOWN = 20  # column names in a message
 _DATES = ("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d")  # and ISO 8601 with a time
 _ISO_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
@@ -200,7 +201,7 @@ def of_frame(frame: Any, *, name: str, public: bool, missing: Iterable[str] = ()
     def column(cells: np.ndarray) -> Any:
         try:
             return pa.array(cells.tolist())
-        except pa.ArrowException:  # of several types
+        except (pa.ArrowException, OverflowError, UnicodeEncodeError):  # of several types, or beyond Arrow's
             return pa.array([word(cell) for cell in cells.tolist()])
 
     arrow = pa.table({str(column_name): column(cells) for column_name, cells in named(frame).items()})
@@ -896,7 +897,7 @@ def word(cell: Any) -> str:
     if isinstance(cell, bytes):
         cell = cell.decode(errors="replace")
     if isinstance(cell, str):
-        return "" if _BAD in cell else cell.strip()
+        return "" if _TORN.search(cell) else cell.strip()
     if isinstance(cell, np.datetime64):
         cell = cell.astype("datetime64[us]").item()
     if is_missing(cell):

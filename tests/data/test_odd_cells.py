@@ -1,0 +1,73 @@
+"""Cells that nobody expects count as no value, or as the first class: one of them ends no run."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import ostraka
+from ostraka.data import columns as encoding
+from ostraka.data.budgets import Tables
+from ostraka.data.guards import row_digests
+from ostraka.data.schema import Schema
+from ostraka.data.task import Columns, tables
+from ostraka.learn.session import digest
+
+HUGE = 10**5000  # Python refuses to write it
+HALF = "\udcff"  # of a character, which no encoding writes
+RNG = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize("text", ["9" * 20, "9" * 5000, "-" + "9" * 19])
+def test_a_label_that_64_bits_do_not_hold_counts_as_the_first_class(text):
+    labels, strange = encoding.labels("y", ["1", text, "2"], ["1", "2"])
+    assert labels.tolist() == [1, 1, 2]
+    assert strange.tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("cell", [HUGE, HALF], ids=["huge", "half"])
+def test_it_is_digested_encoded_and_found_again(cell, tmp_path):
+    frame = pd.DataFrame({"a": [cell, "x", "y"]}, dtype=object)
+    assert len(np.unique(row_digests(frame))) == 3
+    schema = Schema.from_dict({"a": {"categories": ["x", "other"]}})
+    assert schema.encode({"a": [cell, "x"]}).tolist() == [[1], [0]]
+    assert len(digest(frame.to_numpy())) == 64
+    account = Tables(tmp_path).account(None, rows=frame)
+    assert Tables(tmp_path).known(None, rows=frame).number == account.number
+
+
+def arrays(path, n_rows, labels):
+    np.savez(path, X=RNG.normal(size=(n_rows, 3)), y=labels)
+    return path
+
+
+class TestPublicLabelsOfArrays:
+    def task(self, folder, labels, known, **columns):
+        private = arrays(folder / "private.npz", len(labels), labels)
+        return tables(
+            private,
+            arrays(folder / "public.npz", len(known), known),
+            columns=Columns(label="y", **columns),
+            holdout=None,
+            seed=0,
+        )
+
+    def test_are_spelled_as_the_private_ones_are_declared_to_be(self, tmp_path):
+        labels = np.array(["no", "yes"] * 50)
+        known = np.array(["NO", "yes"] * 10)
+        task = self.task(tmp_path, labels, known, same=[("NO", "no")])
+        assert {*task.y_test.tolist()} <= {"no", "yes"}
+        assert not task.said
+
+    @pytest.mark.parametrize("bounds", [None, (0.0, 1.0)])
+    def test_that_some_rows_lack_measure_no_accuracy(self, tmp_path, bounds):
+        labels, known = np.arange(100) % 2.0, np.arange(20) % 2.0
+        known[3] = np.nan
+        task = self.task(tmp_path, labels, known, bounds=bounds)
+        assert task.y_test is None
+        assert len(task.X_public) == 20
+
+
+def test_a_check_of_a_data_frame_types_all_that_it_was_given():
+    frame = pd.DataFrame({"age": np.tile(np.arange(20, 80), 40), "ill": np.repeat(["no", "yes"], 1200)})
+    command = ostraka.check(frame, label="ill", epsilon=0.5, delta=1e-6, holdout=0.3).command
+    assert command.startswith("PATEClassifier(epsilon=0.5, delta=1e-06, holdout=0.3).fit(")
