@@ -11,6 +11,7 @@ from ostraka.data.guards import row_digests
 from ostraka.data.schema import Schema
 from ostraka.data.task import Columns, tables
 from ostraka.learn.session import digest
+from ostraka.voters import QuantileCells
 
 HUGE = 10**5000  # Python refuses to write it
 HALF = "\udcff"  # of a character, which no encoding writes
@@ -33,6 +34,13 @@ def test_it_is_digested_encoded_and_found_again(cell, tmp_path):
     assert len(digest(frame.to_numpy())) == 64
     account = Tables(tmp_path).account(None, rows=frame)
     assert Tables(tmp_path).known(None, rows=frame).number == account.number
+
+
+def test_columns_of_a_frame_may_have_numbers_for_names():
+    frame = pd.DataFrame(RNG.normal(size=(60, 3)))
+    codes, plain = (QuantileCells().fit(rows).codes(rows) for rows in (frame, frame.to_numpy()))
+    np.testing.assert_array_equal(codes, plain)
+    assert Schema.from_public(frame).names == (0, 1, 2)
 
 
 def arrays(path, n_rows, labels):

@@ -86,6 +86,11 @@ def test_numbers_out_of_range_are_refused(choices, match):
         planned(**choices)
 
 
+def test_what_is_no_ballot_mechanism_is_refused():
+    with pytest.raises(TypeError, match="must be a ballot mechanism, such as GNMax"):
+        planned(mechanism="gnmax")
+
+
 def test_fewer_answers_are_asked_where_teachers_would_not_be_heard_and_other_mechanisms_are_planned_alike():
     plan = planned(epsilon=0.5)
     assert 1 < plan.n_answers < 100

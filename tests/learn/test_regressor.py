@@ -154,7 +154,7 @@ def test_people_frames_and_missing_numbers():
 
 
 def test_refusals_name_no_value_and_charge_nothing():
-    for bounds in ((3.0, 3.0), (-1e308, 1e308)):
+    for bounds in ((3.0, 3.0), (-1e308, 1e308), (1, 2, 3), None):
         with pytest.raises(ValueError, match="the low one first"):
             fit(bounds=bounds)
     with pytest.raises(ValueError, match="y must be numbers"):
@@ -182,6 +182,12 @@ class TestIntervals:
         if relation == "replace-one":
             square = square[:, None] + square - 2 * added @ added.T
         assert (stated - 2) ** 2 <= square.max() <= stated**2
+
+    def test_so_many_parts_that_64_bits_could_not_hold_the_table_are_refused(self):
+        cells = TestSensitivity.cells
+        voter = ValueVoter(cells=cells, bounds=BOUNDS).fit(ROWS[80:89, :3], Y[80:89])
+        with pytest.raises(ValueError, match="parts must be so few"):
+            voter.distances(np.zeros((len(cells.variances_) + 1, 1)), parts=2**21)
 
     def test_a_person_counts_once_however_many_rows_it_has(self):
         cells = TestSensitivity.cells

@@ -107,6 +107,7 @@ class TestGraphCells:
             ({"image_shape": (8, 8), "invariances": ["mirror"]}, PUBLIC, "invariance"),
             ({"n_cells": 0}, PUBLIC, "n_cells"),
             ({"time": -1.0}, PUBLIC, "time"),
+            ({"time": math.inf}, PUBLIC, "time"),
         ],
     )
     def test_refuses(self, settings, rows, words):
@@ -185,7 +186,7 @@ class TestQuantileCells:
         with pytest.raises(ValueError, match="no column 'c'"):
             QuantileCells(columns=["c"]).fit(frame)
 
-    @pytest.mark.parametrize("wrong", [{"n_bins": 1}, {"least": 0}])
+    @pytest.mark.parametrize("wrong", [{"n_bins": 1}, {"least": 0}, {"least": math.nan}])
     def test_refuses(self, wrong):
         with pytest.raises(ValueError, match="integer"):
             QuantileCells(**wrong).fit(load_iris().data)

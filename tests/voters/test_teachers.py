@@ -217,6 +217,12 @@ def test_predictions_that_are_no_class_count_as_failures(what):
     assert ensemble.count_failed() == 5
 
 
+@pytest.mark.parametrize("estimator", [None, LogisticRegression, "tree"])
+def test_what_is_no_estimator_is_refused(estimator):
+    with pytest.raises(TypeError, match="estimator must be a classifier"):
+        TeacherEnsemble(estimator, n_teachers=3).fit(X, Y)
+
+
 def test_a_failure_is_told_once():
     ensemble = TeacherEnsemble(Strange("unknown"), n_teachers=5)
     failed(ensemble, X)

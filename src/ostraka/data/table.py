@@ -949,7 +949,7 @@ def named(frame: Any) -> dict[str, np.ndarray]:
         return cells_of(column.to_numpy() if plain and not column.null_count() else column.to_list())
 
     table = narwhals.from_native(frame, eager_only=True)
-    return {name: cells(table[name]) for name in table.columns}
+    return {name: cells(table.get_column(name)) for name in table.columns}  # some are numbers
 
 
 def text_of(column: Any) -> Any:

@@ -197,6 +197,7 @@ class GraphCells(FromPublicRows):
         table = self._rows(X)
         check.integer(n_features=self.n_features, n_neighbors=self.n_neighbors, least=2)
         check_resolution(self.resolution)
+        check.finite(time=self.time)
         check.nonnegative(time=self.time)
         if self.n_cells is not None:
             check.integer(n_cells=self.n_cells, least=1)
@@ -377,7 +378,7 @@ class QuantileCells(FromPublicRows):
             Settings out of range, or a column that ``X`` does not have.
         """
         check.integer(n_bins=self.n_bins, least=2)
-        if self.least < 1:
+        if not self.least >= 1:
             raise ValueError(f"least must be an integer >= 1, got {self.least!r}")
         self._one_hot = None if self.columns is not None or _is_frame(X) else _one_hot(np.asarray(X))
         table = self._table(X, self.columns)
@@ -511,7 +512,8 @@ def _columns(X: Any, names: Any) -> dict[Any, Any]:
         import narwhals  # noqa: PLC0415
 
         frame = narwhals.from_native(X, eager_only=True)
-        cells: dict[Any, Any] = {name: frame[name].to_list() for name in frame.columns}
+        # names may be numbers, by which a frame has rows
+        cells: dict[Any, Any] = {name: frame.get_column(name).to_list() for name in frame.columns}
     elif isinstance(X, list | tuple) and X and all(isinstance(row, list | tuple) for row in X):
         # no array: one text would make text of all cells; and each row has its own length
         places = (

@@ -468,8 +468,8 @@ class ValueVoter(BaseEstimator):
         apart, and leaving it out moves the table by at most one: this table has the adjacency of
         :meth:`gradient`.
         """
-        check.integer(parts=parts, least=1)
         coef = self._checked(coef)
+        adjacency = adjacency_of(self, parts=parts, n_rows=len(self._lines))
         bins = np.empty(len(self._lines), dtype=np.int64)
         for some, lines in blocks_of(self._lines):
             expected = lines.astype(np.float64) @ coef / self.cells.resolution
@@ -482,7 +482,7 @@ class ValueVoter(BaseEstimator):
             counts = np.zeros((self.n_units_, n_bins), dtype=np.int64)
             np.add.at(counts, (self._people[mine], bins[mine]), weight)
             sums = (counts // np.bincount(self._people, minlength=self.n_units_)[:, None]).sum(axis=0)
-        return moved(self, sums[:, None].astype(np.int64), parts)
+        return Private(sums[:, None].astype(np.int64), adjacency)
 
     def weight(self, *, parts: int) -> int:
         """What a row adds to its bin of :meth:`distances`: as much as the adjacency of a gradient allows."""
@@ -701,10 +701,22 @@ def coefficients(coef: Any, shape: tuple[int, int]) -> np.ndarray:
     return table
 
 
-def moved(voter: Any, sums: np.ndarray, parts: int) -> Private:
-    """Sums of lines times up to so many parts, with how far one unit of the voter moves them."""
+def adjacency_of(voter: Any, *, parts: int, n_rows: int) -> Adjacency:
+    """How far one unit of a voter moves sums of its lines times up to so many parts.
+
+    Raises
+    ------
+    ValueError
+        Parts out of range, or so many that sums of these rows are not exact.
+    """
+    check.integer(parts=parts, least=1)
+    if parts > FINEST or not parts * voter.cells.reach_ * n_rows < EXACT:
+        raise ValueError(
+            f"parts must be so few that sums of {n_rows:,} rows are exact, and at most {FINEST:,}, got "
+            f"{parts}: or give cells with a smaller resolution"
+        )
     move = voter.cells.reach_ / 2 if voter.relation == "zero-out" else voter.cells.reach_
-    return Private(sums, Adjacency.vector(unit=voter.unit_, l2=parts * move, relation=voter.relation))
+    return Adjacency.vector(unit=voter.unit_, l2=parts * move, relation=voter.relation)
 
 
 def bounded_sums(
@@ -716,15 +728,10 @@ def bounded_sums(
     parts: int,
     people: np.ndarray | None,
 ) -> Private:
-    """The sum of each line times its residual, at most ``parts`` long; refused where it is not exact."""
-    check.integer(parts=parts, least=1)
-    if parts > FINEST or not parts * voter.cells.reach_ * len(lines) < EXACT:
-        raise ValueError(
-            f"parts must be so few that sums of {len(lines):,} rows are exact, and at most {FINEST:,}, got "
-            f"{parts}: or give cells with a smaller resolution"
-        )
+    """The sum of each line times its residual, at most ``parts`` long."""
+    adjacency = adjacency_of(voter, parts=parts, n_rows=len(lines))
     size = round(voter.cells.reach_ / 2)
-    return moved(voter, summed(lines, coef, residuals, resolution=size, people=people), parts)
+    return Private(summed(lines, coef, residuals, resolution=size, people=people), adjacency)
 
 
 def summed(
@@ -787,7 +794,10 @@ def scaled(y: Any, bounds: tuple[float, float]) -> np.ndarray:
     ValueError
         Bounds out of order or infinitely far apart, or values that are no numbers, none of which is shown.
     """
-    low, high = bounds
+    try:
+        low, high = map(float, bounds)
+    except (TypeError, ValueError):  # not two numbers
+        low = high = math.nan
     if not (math.isfinite(high - low) and low < high):
         raise ValueError(f"bounds must be numbers a finite distance apart, the low one first, got {bounds!r}")
     try:

@@ -123,11 +123,15 @@ class TeacherEnsemble(BaseEstimator):
 
         Raises
         ------
+        TypeError
+            What is no estimator, which every teacher would fail with in silence.
         ValueError
             Wrong shapes, fewer units than teachers, an undeclared class, missing values that the
             estimator does not accept, or a manifest of other data.
         """
         network = as_network(self.estimator)
+        if network is None and (isinstance(self.estimator, type) or not hasattr(self.estimator, "fit")):
+            raise TypeError(f"estimator must be a classifier or a torch module, got {self.estimator!r}")
         if isinstance(X, str | os.PathLike):
             X, y, groups = opened(Path(X), y, groups)
         if not isinstance(X, ParquetRows):

@@ -17,7 +17,7 @@ from ostraka.core.accounting.calibration import Goal, calibrate
 from ostraka.core.ledger.budget import BudgetExceeded
 from ostraka.core.ledger.ledger import Ledger
 from ostraka.core.mechanisms.argmax import GNMax
-from ostraka.core.mechanisms.law import payments
+from ostraka.core.mechanisms.law import check_ballot, payments
 from ostraka.core.mechanisms.screen import Confident
 from ostraka.data.units import Manifest
 
@@ -407,9 +407,10 @@ def _teachers(model: Any, n_units: int) -> int:
     return int(n_teachers)
 
 
-def asked(mechanism: Mechanism, screen: Threshold | None) -> Any:
-    """Combine an estimator's mechanism and screen into one mechanism."""
-    return mechanism if screen is None else Confident(screen=screen, argmax=mechanism)  # type: ignore[arg-type]
+def asked(mechanism: Any, screen: Threshold | None) -> Any:
+    """Combine an estimator's mechanism and screen into one mechanism; TypeError unless it is of ballots."""
+    check_ballot(mechanism)
+    return mechanism if screen is None else Confident(screen=screen, argmax=mechanism)
 
 
 def _affordable(price: Curve, *, epsilon: float, delta: float, most: int) -> int:
