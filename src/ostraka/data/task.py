@@ -755,20 +755,20 @@ def _learned(
     table: Table, questions: Table | None, columns: Columns, *, coded: bool = False
 ) -> tuple[Any, np.ndarray, np.ndarray | None]:
     """Private labels, which of them could not be read, and those of the public rows if all have one."""
-    name = columns.label
+    name, y = columns.label, None
+    public = questions if questions is not None and name in questions.names else None
     if columns.bounds is not None:
         numbers, strange = table.numbers(name)
-        has_numbers = questions is not None and name in questions.names
-        known = questions.numbers(name)[0] if questions is not None and has_numbers else np.array([np.nan])
-        return numbers, strange, known if np.isfinite(known).all() else None
+        if public is not None and np.isfinite(targets := public.numbers(name)[0]).all():
+            y = targets
+        return numbers, strange, y
     codes, texts = table.kinds(name)
     where, same = f"{table.path}: column {name!r} (--label)", dict(columns.same)
     classes, unread = encoding.labels(where, texts, columns.classes, same=same, missing=columns.missing)
     labels: Any = Coded.joined(classes, codes) if coded else classes[codes]
-    y: np.ndarray | None = None
-    if questions is not None and name in questions.names:
-        places, spellings = questions.kinds(name)
-        where = f"{questions.path}: column {name!r}"
+    if public is not None:
+        places, spellings = public.kinds(name)
+        where = f"{public.path}: column {name!r}"
         known = encoding.known_labels(where, spellings, like=labels, same=same, missing=columns.missing)
         y = None if known is None else known[places]
     return labels, unread[codes], y
