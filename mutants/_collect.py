@@ -60,7 +60,7 @@ MUTANTS = [
     ),
     Mutant(
         "any confirmation counts for any set of survivors",
-        MASKING,
+        GRAPH,
         '    return is_signed(key.hex(), "survivors", signature + body)',
         "    return bool(signature)",
         BY_CLIENTS + "test_a_lying_tally_gets_no_second_set_confirmed",
@@ -186,15 +186,15 @@ MUTANTS = [
     ),
     Mutant(
         "strangers count as clients that the roster waits for",
-        "collect/client.py",
+        "collect/keeper.py",
         'while enrolment.n_enrolled(entries := remote.ask("entries", b"", limit, again=True)) < n_clients:',
-        'while len(entries := remote.ask("entries", b"", limit, again=True)) < 4 * KEY_BYTES * n_clients:',
+        'while len(entries := remote.ask("entries", b"", limit, again=True)) < ENTRY_BYTES * n_clients:',
         "collect/test_enrolment.py::test_a_roster_waits_for_those_who_are_enrolled_and_not_for_strangers",
     ),
     Mutant(
         "a keeper chooses before it looks at the key of the request",
         REPORTS,
-        "        if not check.is_hexadecimal(key) or not strict_key(bytes.fromhex(key)):",
+        "        if not is_exchange_key(key):",
         "        if not isinstance(key, str) or len(key) != 64:",
         BY_KEEPERS + "test_a_request_under_a_key_that_has_no_answer_uses_up_no_round",
     ),

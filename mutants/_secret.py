@@ -40,16 +40,16 @@ MUTANTS = [
     ),
     Mutant(
         "corrections are sent in the clear",
-        _ROUNDS,
-        "return AESGCM(key).encrypt(bytes(12), corrections, None)",
-        "return corrections",
+        "secure/dealer.py",
+        "encrypt(keys.seal(transcript, name), dealt.corrections)",
+        "dealt.corrections",
         _BY + "test_corrections_are_sealed_to_the_asker",
     ),
     Mutant(
         "the holder adds no noise",
         "parties/party.py",
-        "total + self._noise(total.shape) + self._masks(session)",
-        "total + self._masks(session)",
+        "total + self._noise(total.shape) + masks",
+        "total + masks",
         _ARGMAX + "test_the_noise_of_every_party_is_in_the_sum_that_is_compared",
     ),
     Mutant(

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from ostraka.collect import Client, Histogram
-from ostraka.collect.client import pair_names
-from ostraka.collect.messages import approval, certificate, kind_of, numbers, places
+from ostraka.collect.messages import approval, certificate, kind_of, numbers, pair_names, places
 from ostraka.collect.plan import among_clients
 from ostraka.secure.keys import Identity
 from ostraka.secure.masks import mask, pair_mask

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from ostraka.collect import Client, Keeper, Tally, Task, Tree
-from ostraka.collect.client import approve_roster, send
-from ostraka.collect.keeper import Enrolment
+from ostraka.collect.client import send
+from ostraka.collect.keeper import Enrolment, approve_roster
 from ostraka.collect.messages import approval, certified
 from ostraka.secure.keys import Identity
 from ostraka.secure.rounds import PartyError

@@ -14,8 +14,9 @@ import pytest
 from scipy.stats import chi2
 
 from ostraka.collect import Client, Tally, Task
-from ostraka.collect.client import run_exchanges, send
+from ostraka.collect.client import send
 from ostraka.collect.messages import degree
+from ostraka.collect.tally import run_exchanges
 from ostraka.core.mechanisms.skellam import _poisson
 from ostraka.secure.masks import join
 from ostraka.secure.wire import PartyServer

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from ostraka.collect import Keeper, Tally, Task, Tree
-from ostraka.collect.client import approve_roster, run_exchanges, send
-from ostraka.collect.keeper import Enrolment
+from ostraka.collect.client import send
+from ostraka.collect.keeper import Enrolment, approve_roster
 from ostraka.collect.messages import certificate, neighbours
+from ostraka.collect.tally import run_exchanges
 from ostraka.secure.keys import Identity
 from ostraka.secure.wire import PartyServer
 from tests.collect.conftest import Office

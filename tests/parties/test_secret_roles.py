@@ -15,7 +15,7 @@ from scipy.stats import norm
 from ostraka.parties.asker import SecretRound
 from ostraka.secure import rounds, two_party
 from ostraka.secure.agreement import fixed_rows
-from ostraka.secure.keys import exchange_secret
+from ostraka.secure.keys import decrypt, exchange_secret
 from ostraka.secure.rounds import DEALER, AskerKeys, PartyError
 from ostraka.secure.two_party import Sent, Sizes, Stream, model_pads
 from tests.false_alarm import FALSE_ALARM
@@ -323,13 +323,13 @@ def test_corrections_are_sealed_to_the_asker():
     _, words, sealed = rounds.unpack(wire.last("material", "received"), 3)
     assert len(sealed) == 16 + 3 * 3 * 8 + 3 * 3 + 3 * 3 * 16 * 4  # products, signs, tables, and a tag
     for key in (bytes(32), hashlib.sha256(words).digest()):
-        with pytest.raises(ValueError, match="sealed"):
-            rounds.unseal_corrections(key, sealed)
+        with pytest.raises(ValueError, match="encrypted"):
+            decrypt(key, sealed)
 
 
 def test_corrections_that_are_not_sealed_are_noticed(monkeypatch):
-    monkeypatch.setattr(rounds, "seal_corrections", lambda _, corrections: corrections)
-    with pytest.raises(PartyError, match="the dealer: the corrections are not sealed to the asker"):
+    monkeypatch.setattr("ostraka.secure.dealer.encrypt", lambda _, corrections: corrections)
+    with pytest.raises(PartyError, match="the dealer: it is not encrypted with the agreed key"):
         secret_parties().vote(LOW[:3])
 
 

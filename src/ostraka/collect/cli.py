@@ -453,9 +453,8 @@ def tally(
 
     Example: ostraka collect tally task.json --identity tally.key --folder tally --clients 1000 --seconds 600
     """
-    from ostraka.collect.client import run_exchanges
     from ostraka.collect.show import Collected, record_of, summary
-    from ostraka.collect.tally import Tally
+    from ostraka.collect.tally import Tally, run_exchanges
     from ostraka.core.door import release
     from ostraka.core.ledger.budget import Budget
     from ostraka.core.ledger.ledger import Ledger
@@ -640,8 +639,7 @@ def approve(
     Example: ostraka collect approve task.json http://127.0.0.1:8100 --identity office.key
     --folder office --clients 1000 --seconds 600
     """
-    from ostraka.collect.client import approve_roster
-    from ostraka.collect.keeper import Enrolment
+    from ostraka.collect.keeper import Enrolment, approve_roster
     from ostraka.secure.keys import Identity
 
     with console.usage():

@@ -1,7 +1,7 @@
 """A client: it encodes one value, hides it behind masks, and answers each round once.
 
-Among clients it shares masks with its neighbours. At the end, the same over HTTP: a client runs its
-exchanges, and a tally closes them in time.
+:class:`Client` is one client in one round, and :class:`Masking` its part in a round among clients.
+:func:`send`, :func:`results` and :meth:`Client.auto` do the same over HTTP, with the address of a tally.
 """
 
 from __future__ import annotations
@@ -17,17 +17,22 @@ import numpy as np
 
 from ostraka.collect.encodings import MOST_CELLS, PRIME
 from ostraka.collect.messages import (
-    APPROVAL_BYTES,
     BOUND,
+    ENTRY_BYTES,
+    PAUSE,
+    SEALED,
     Entry,
     Report,
     Roster,
     certified,
+    confirmed,
     degree_of,
     kind_of,
     known_round,
     masks_for,
+    nonce_of,
     numbers,
+    pair_names,
     places,
     read_entry,
 )
@@ -42,9 +47,10 @@ from ostraka.secure.keys import (
     SIGNATURE_BYTES,
     HoldsSecrets,
     Identity,
+    decrypt,
+    encrypt,
     exchange_key,
     exchange_secret,
-    is_signed,
     new_secret,
     shared_key,
     unseal,
@@ -57,8 +63,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from os import PathLike
 
-    from ostraka.collect.keeper import Enrolment
-    from ostraka.collect.tally import Tally
+
+OWN_LEDGER = "own.ledger"
+_MOST_TASK = 2**16
+_MOST_NOTICE = 2**20
 
 
 class Client(HoldsSecrets):
@@ -238,210 +246,6 @@ class Client(HoldsSecrets):
             time.sleep(pause)
 
 
-OWN_LEDGER = "own.ledger"
-_MOST_TASK = 2**16
-_MOST_NOTICE = 2**20
-_PAUSE = 0.05  # seconds between two looks
-
-
-def fetch_task(url: str, *, sha256: str | None = None, timeout: float = 30.0) -> Task:
-    """Fetch the task of a tally; ValueError if its fingerprint is not the one that the client expects."""
-    body = Remote("the tally", url, timeout=timeout).page("/task.json", _MOST_TASK)
-    task = Task.from_json(body.decode("utf-8", "replace"))
-    if sha256 is not None and task.sha256 != sha256:
-        raise ValueError(f"the tally has another task: {task.sha256}")
-    return task
-
-
-def _answered(folder: Path, task: Task, round_: int) -> Path:
-    """The file that says that a client has answered a round."""
-    return folder / f"client-{task.sha256[:16]}-{round_}.answered"
-
-
-def own_ledger(folder: str | PathLike[str], *, epsilon: float, delta: float = 1e-6) -> Ledger:
-    """Open the ledger of a client over all series that it joins; made with this budget if it is new."""
-    Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
-    return Ledger(Path(folder) / OWN_LEDGER, budget=Budget(epsilon=epsilon, delta=delta))
-
-
-def results(url: str, *, sha256: str | None = None, timeout: float = 30.0) -> dict[str, Any]:
-    """Return what a tally signed beside its task.
-
-    Parameters
-    ----------
-    url : str
-        Of the tally.
-    sha256 : str, optional
-        The fingerprint that was agreed on; another task is refused.
-    timeout : float > 0, seconds, default 30
-
-    Returns
-    -------
-    dict
-        ``round`` is open, or was the last; ``spent`` of ``budget`` epsilon is what the ledger has charged;
-        ``result`` is the released answer, or None.
-
-    Raises
-    ------
-    ValueError
-        Another task than that of ``sha256``, or a notice that the task's tally did not sign.
-
-    Examples
-    --------
-    >>> from ostraka.collect import Tally, Task, Tree
-    >>> from ostraka.secure.keys import Identity
-    >>> from ostraka.secure.wire import PartyServer
-    >>> me = Identity.fresh()
-    >>> tally = Tally(Task(Tree(0, 16), sigma=9.0, noise="tally", tally=me.public_key), me)
-    >>> tally.announce(spent=0.25, budget=1.0)
-    >>> with PartyServer(tally, pages=tally.pages) as server:
-    ...     results(server.url)["spent"]
-    0.25
-    """
-    return _notice(url, fetch_task(url, sha256=sha256, timeout=timeout), timeout=timeout)
-
-
-def _notice(url: str, task: Task, *, timeout: float) -> dict[str, Any]:
-    sealed = Remote("the tally", url, timeout=timeout).ask("notice", b"", _MOST_NOTICE, again=True)
-    names = {"task", "round", "spent", "budget", "result"}
-    notice = strict_object(unseal(task.tally, "notice", sealed), names)
-    if notice["task"] != task.sha256:
-        raise ValueError("the notice is for another task")
-    return notice
-
-
-def open_round(url: str, task: Task, *, timeout: float = 30.0) -> int:
-    """Return the round that the tally says is open; 0 where the task has no other."""
-    return 0 if task.rounds == 1 else known_round(task, _notice(url, task, timeout=timeout)["round"])
-
-
-def send(
-    url: str,
-    value: Any,
-    *,
-    sha256: str | None = None,
-    folder: str | PathLike[str] | None = None,
-    round_: int | None = None,
-    certify: Callable[[str], bytes] | None = None,
-    ledger: Ledger | None = None,
-    timeout: float = 600.0,
-) -> str:
-    """Report one value to a tally through all exchanges of its task; return the task's fingerprint.
-
-    Parameters
-    ----------
-    url : str
-        Of the tally.
-    value : number, list or str
-        What the encoding takes, or the text or number of a choice. Private: it is encoded and masked here.
-    sha256 : str, optional
-        The fingerprint that was agreed on; another task is refused.
-    folder : path, optional
-        Where it is written that this client has answered, before the message leaves.
-    round_ : int, optional
-        None: the one that the tally says is open.
-    certify : function, optional
-        Returns the enrolment's signature of this client's claim, where the task asks for one.
-    ledger : Ledger, optional
-        The client's own: what the round costs is charged to it before anything is sent.
-    timeout : float > 0, seconds, default 600
-
-    Raises
-    ------
-    ValueError
-        Another task; a value that is refused, before anybody counts on this client.
-    BudgetExceeded
-        The client's own ledger does not pay for the round; nothing was sent.
-    PartyError
-        The tally refuses, is out of reach, or this client has answered.
-
-    Examples
-    --------
-    >>> from ostraka.collect import Keeper, Tally, Task, Tree
-    >>> from ostraka.secure.keys import Identity
-    >>> from ostraka.secure.wire import PartyServer
-    >>> me, two = Identity.fresh(), [Identity.fresh() for _ in range(2)]
-    >>> task = Task(Tree(0, 16), sigma=9.0, tally=me.public_key, keepers=[Keeper.key(one) for one in two])
-    >>> tally = Tally(task, me, keepers=[Keeper(task, one) for one in two])
-    >>> with PartyServer(tally, pages=tally.pages) as server:
-    ...     send(server.url, 11) == task.sha256
-    True
-    """
-    task = fetch_task(url, sha256=sha256)
-    remote, limit = Remote("the tally", url, timeout=timeout), 8 * MOST_CELLS
-    round_ = open_round(url, task) if round_ is None else round_
-    client = Client(task, round=round_, folder=folder)
-    task.encoded(value)  # a value that is refused is refused before anybody counts on this client
-    if task.enrolment is not None:
-        if certify is None:
-            raise ValueError("this task needs an enrolled client: the enrolment must sign its claim")
-        client.certificate = certify(client.claim)
-        if not certified(task, bytes.fromhex(client.claim), client.certificate, round_=client.round):
-            raise ValueError("the enrolment did not sign the claim of this client")
-    if ledger is not None:
-        key = f"{task.sha256}/{client.round}"
-        ledger.charge(task.mechanism, uses=1, unit="client", simulation=False, key=key)
-    if task.trust == "keepers":
-        remote.ask("report", client.report(value), limit, again=True)
-        return task.sha256
-    client_key, until = bytes.fromhex(client.key), time.monotonic() + timeout
-    remote.ask("message", client.join(), limit, again=True)
-    last = b""
-    for stage in ("share", "mask", *(("confirm",) if task.lying else ()), "unmask"):
-        while (message := remote.ask("outbox", client_key, limit, again=True)) in (b"", last):
-            if time.monotonic() > until:
-                raise PartyError(
-                    "the round did not go on in time", code="unreachable", parties=("the tally",)
-                )
-            time.sleep(_PAUSE)
-        last = message
-        answer = client.mask(value, message) if stage == "mask" else getattr(client, stage)(message)
-        remote.ask("message", answer, limit, again=True)
-    return task.sha256
-
-
-def approve_roster(url: str, enrolment: Enrolment, *, n_clients: int, seconds: float) -> int:
-    """Approve the roster of a tally once so many enrolled clients have joined, or after a time limit.
-
-    Return how many have joined.
-    """
-    remote, until = Remote("the tally", url, timeout=seconds + 30), time.monotonic() + seconds
-    limit = 4 * KEY_BYTES * enrolment.task.limit
-    while enrolment.n_enrolled(entries := remote.ask("entries", b"", limit, again=True)) < n_clients:
-        if time.monotonic() > until:
-            break
-        time.sleep(_PAUSE)
-    remote.ask("approve", enrolment.approve(entries), limit, again=True)
-    return len(entries) // (4 * KEY_BYTES)
-
-
-def run_exchanges(tally: Tally, *, n_clients: int, seconds: float) -> None:
-    """Close each exchange when all have answered, or after a time limit; the last one stays open.
-
-    Where the task has an enrolment, its approval closes the roster.
-    """
-    stage, until = "", 0.0
-    while True:
-        if tally.stage != stage:
-            stage, until = tally.stage, time.monotonic() + seconds
-        answered, expected = tally.progress
-        done = answered >= (n_clients if stage in {"join", "report"} else expected)
-        if done or time.monotonic() > until:
-            if stage in {"report", "unmask"}:
-                return
-            if stage == "join" and tally.task.enrolment is not None:
-                if time.monotonic() > until:
-                    raise PartyError("the enrolment approved no roster in time", code="unreachable")
-                time.sleep(_PAUSE)
-            else:
-                tally.advance()
-        else:
-            time.sleep(_PAUSE)
-
-
-SEALED = 2 * SHARE_BYTES + 16  # two shares and the tag of AES-GCM
-
-
 class Masking:
     """The client's side of one round. A wrong message ends it, and nothing is answered twice."""
 
@@ -533,7 +337,7 @@ class Masking:
                 pair, public = pair_names(self._place, peer), entry.share.hex()
                 key = shared_key(exchange, public, transcript=self._digest, pair=pair, purpose="shares")
                 self._pair_keys[peer] = key
-                sealed.append(seal_shares(key, seed + secret, sender=self._place, receiver=peer))
+                sealed.append(encrypt(key, seed + secret, nonce=nonce_of(self._place, peer)))
             commitment = hashlib.sha256(self._digest + self._seed).digest()
             return self._head("share") + commitment + b"".join(sealed)
 
@@ -551,8 +355,8 @@ class Masking:
                 self._senders.add(peer)
                 # one wrong seal ends no round: the mask with that neighbour stays, others hold shares of it
                 with contextlib.suppress(ValueError):
-                    key = self._pair_keys[peer]
-                    self._shares[peer] = open_shares(key, sealed, sender=peer, receiver=self._place)
+                    both = decrypt(self._pair_keys[peer], sealed, nonce=nonce_of(peer, self._place))
+                    self._shares[peer] = both[:SHARE_BYTES], both[SHARE_BYTES:]
             if len(self._shares) < self._threshold:
                 raise ValueError(
                     f"{self._threshold} neighbours are needed, and {len(self._shares)} sent shares"
@@ -632,7 +436,7 @@ class Masking:
                 f"a roster must have {self.task.least} to {self.task.limit} clients, got {self._n}"
             )
         k, _ = degree_of(self.task, self._n)
-        size, entries = 4 + 4 * KEY_BYTES, body[8 + KEY_BYTES :]
+        size, entries = 4 + ENTRY_BYTES, body[8 + KEY_BYTES :]
         if len(entries) != k * size:
             raise ValueError(f"the roster must name {k} neighbours")
         self._peers = {}
@@ -686,46 +490,157 @@ class Masking:
         self._stage = then
 
 
-def most_message_bytes(task: Task) -> int:
-    """Return the length of the longest message to a tally: a vector, shares, or a roster's approval."""
-    k = min(task.limit - 1, 4096)
-    head, joining = BOUND + 4 + KEY_BYTES, 4 * KEY_BYTES + SIGNATURE_BYTES
-    longest = head + max(4 * task.encoding.cells, KEY_BYTES + SEALED * k, joining)
-    return longest if task.enrolment is None else max(longest, APPROVAL_BYTES + KEY_BYTES * task.limit)
+def _answered(folder: Path, task: Task, round_: int) -> Path:
+    """The file that says that a client has answered a round."""
+    return folder / f"client-{task.sha256[:16]}-{round_}.answered"
 
 
-def pair_names(place: int, peer: int) -> tuple[str, str]:
-    """Return the names of two clients for key derivation."""
-    return f"client {place}", f"client {peer}"
+def own_ledger(folder: str | PathLike[str], *, epsilon: float, delta: float = 1e-6) -> Ledger:
+    """Open the ledger of a client over all series that it joins; made with this budget if it is new."""
+    Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+    return Ledger(Path(folder) / OWN_LEDGER, budget=Budget(epsilon=epsilon, delta=delta))
 
 
-def confirmed(digest: bytes, survivors: list[int], key: bytes, signature: bytes) -> bool:
-    """Return whether a client signed this set of survivors."""
-    body = digest + hashlib.sha256(numbers(survivors)).digest()
-    return is_signed(key.hex(), "survivors", signature + body)
+def results(url: str, *, sha256: str | None = None, timeout: float = 30.0) -> dict[str, Any]:
+    """Return what a tally signed beside its task.
+
+    Parameters
+    ----------
+    url : str
+        Of the tally.
+    sha256 : str, optional
+        The fingerprint that was agreed on; another task is refused.
+    timeout : float > 0, seconds, default 30
+
+    Returns
+    -------
+    dict
+        ``round`` is open, or was the last; ``spent`` of ``budget`` epsilon is what the ledger has charged;
+        ``result`` is the released answer, or None.
+
+    Raises
+    ------
+    ValueError
+        Another task than that of ``sha256``, or a notice that the task's tally did not sign.
+
+    Examples
+    --------
+    >>> from ostraka.collect import Tally, Task, Tree
+    >>> from ostraka.secure.keys import Identity
+    >>> from ostraka.secure.wire import PartyServer
+    >>> me = Identity.fresh()
+    >>> tally = Tally(Task(Tree(0, 16), sigma=9.0, noise="tally", tally=me.public_key), me)
+    >>> tally.announce(spent=0.25, budget=1.0)
+    >>> with PartyServer(tally, pages=tally.pages) as server:
+    ...     results(server.url)["spent"]
+    0.25
+    """
+    return _notice(url, fetch_task(url, sha256=sha256, timeout=timeout), timeout=timeout)
 
 
-def seal_shares(key: bytes, shares: bytes, *, sender: int, receiver: int) -> bytes:
-    """Encrypt and authenticate both shares. A key serves one pair in one round, once in each direction."""
-    return bytes(_cipher(key).encrypt(_direction(sender, receiver), shares, None))
+def fetch_task(url: str, *, sha256: str | None = None, timeout: float = 30.0) -> Task:
+    """Fetch the task of a tally; ValueError if its fingerprint is not the one that the client expects."""
+    body = Remote("the tally", url, timeout=timeout).page("/task.json", _MOST_TASK)
+    task = Task.from_json(body.decode("utf-8", "replace"))
+    if sha256 is not None and task.sha256 != sha256:
+        raise ValueError(f"the tally has another task: {task.sha256}")
+    return task
 
 
-def open_shares(key: bytes, sealed: bytes, *, sender: int, receiver: int) -> tuple[bytes, bytes]:
-    """Return the shares of the seed and of the mask secret; ValueError if they were changed."""
-    from cryptography.exceptions import InvalidTag
-
-    try:
-        shares = _cipher(key).decrypt(_direction(sender, receiver), sealed, None)
-    except InvalidTag:
-        raise ValueError(f"the shares of client {sender} were changed on the way") from None
-    return shares[:SHARE_BYTES], shares[SHARE_BYTES:]
+def open_round(url: str, task: Task, *, timeout: float = 30.0) -> int:
+    """Return the round that the tally says is open; 0 where the task has no other."""
+    return 0 if task.rounds == 1 else known_round(task, _notice(url, task, timeout=timeout)["round"])
 
 
-def _cipher(key: bytes) -> Any:
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+def _notice(url: str, task: Task, *, timeout: float) -> dict[str, Any]:
+    sealed = Remote("the tally", url, timeout=timeout).ask("notice", b"", _MOST_NOTICE, again=True)
+    names = {"task", "round", "spent", "budget", "result"}
+    notice = strict_object(unseal(task.tally, "notice", sealed), names)
+    if notice["task"] != task.sha256:
+        raise ValueError("the notice is for another task")
+    return notice
 
-    return AESGCM(key)
 
+def send(
+    url: str,
+    value: Any,
+    *,
+    sha256: str | None = None,
+    folder: str | PathLike[str] | None = None,
+    round_: int | None = None,
+    certify: Callable[[str], bytes] | None = None,
+    ledger: Ledger | None = None,
+    timeout: float = 600.0,
+) -> str:
+    """Report one value to a tally through all exchanges of its task; return the task's fingerprint.
 
-def _direction(sender: int, receiver: int) -> bytes:
-    return bytes(11) + (b"\1" if sender < receiver else b"\0")
+    Parameters
+    ----------
+    url : str
+        Of the tally.
+    value : number, list or str
+        What the encoding takes, or the text or number of a choice. Private: it is encoded and masked here.
+    sha256 : str, optional
+        The fingerprint that was agreed on; another task is refused.
+    folder : path, optional
+        Where it is written that this client has answered, before the message leaves.
+    round_ : int, optional
+        None: the one that the tally says is open.
+    certify : function, optional
+        Returns the enrolment's signature of this client's claim, where the task asks for one.
+    ledger : Ledger, optional
+        The client's own: what the round costs is charged to it before anything is sent.
+    timeout : float > 0, seconds, default 600
+
+    Raises
+    ------
+    ValueError
+        Another task; a value that is refused, before anybody counts on this client.
+    BudgetExceeded
+        The client's own ledger does not pay for the round; nothing was sent.
+    PartyError
+        The tally refuses, is out of reach, or this client has answered.
+
+    Examples
+    --------
+    >>> from ostraka.collect import Keeper, Tally, Task, Tree
+    >>> from ostraka.secure.keys import Identity
+    >>> from ostraka.secure.wire import PartyServer
+    >>> me, two = Identity.fresh(), [Identity.fresh() for _ in range(2)]
+    >>> task = Task(Tree(0, 16), sigma=9.0, tally=me.public_key, keepers=[Keeper.key(one) for one in two])
+    >>> tally = Tally(task, me, keepers=[Keeper(task, one) for one in two])
+    >>> with PartyServer(tally, pages=tally.pages) as server:
+    ...     send(server.url, 11) == task.sha256
+    True
+    """
+    task = fetch_task(url, sha256=sha256)
+    remote, limit = Remote("the tally", url, timeout=timeout), 8 * MOST_CELLS
+    round_ = open_round(url, task) if round_ is None else round_
+    client = Client(task, round=round_, folder=folder)
+    task.encoded(value)  # a value that is refused is refused before anybody counts on this client
+    if task.enrolment is not None:
+        if certify is None:
+            raise ValueError("this task needs an enrolled client: the enrolment must sign its claim")
+        client.certificate = certify(client.claim)
+        if not certified(task, bytes.fromhex(client.claim), client.certificate, round_=client.round):
+            raise ValueError("the enrolment did not sign the claim of this client")
+    if ledger is not None:
+        key = f"{task.sha256}/{client.round}"
+        ledger.charge(task.mechanism, uses=1, unit="client", simulation=False, key=key)
+    if task.trust == "keepers":
+        remote.ask("report", client.report(value), limit, again=True)
+        return task.sha256
+    client_key, until = bytes.fromhex(client.key), time.monotonic() + timeout
+    remote.ask("message", client.join(), limit, again=True)
+    last = b""
+    for stage in ("share", "mask", *(("confirm",) if task.lying else ()), "unmask"):
+        while (message := remote.ask("outbox", client_key, limit, again=True)) in (b"", last):
+            if time.monotonic() > until:
+                raise PartyError(
+                    "the round did not go on in time", code="unreachable", parties=("the tally",)
+                )
+            time.sleep(PAUSE)
+        last = message
+        answer = client.mask(value, message) if stage == "mask" else getattr(client, stage)(message)
+        remote.ask("message", answer, limit, again=True)
+    return task.sha256

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ import numpy as np
 
 from ostraka.collect.encodings import PRIME
 from ostraka.collect.messages import (
+    ENTRY_BYTES,
+    PAUSE,
     Closing,
     Roster,
     approval,
@@ -37,6 +40,7 @@ from ostraka.secure.keys import (
 from ostraka.secure.log import Log
 from ostraka.secure.masks import pair_mask
 from ostraka.secure.rounds import refusing, unsealed
+from ostraka.secure.wire import Remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -235,9 +239,6 @@ class Keeper(HoldsSecrets):
         return f"Keeper(name={self.name!r})"
 
 
-_ENTRY = 4 * KEY_BYTES
-
-
 class Enrolment(HoldsSecrets):
     """The role that decides who takes part in one round of a task. It is not the tally.
 
@@ -332,9 +333,9 @@ class Enrolment(HoldsSecrets):
 
     def _enrolled(self, entries: bytes) -> list[bytes]:
         """Return the entries of enrolled clients, in order."""
-        if len(entries) % _ENTRY:
+        if len(entries) % ENTRY_BYTES:
             raise ValueError("the entries have another length")
-        records = [entries[at : at + _ENTRY] for at in range(0, len(entries), _ENTRY)]
+        records = [entries[at : at + ENTRY_BYTES] for at in range(0, len(entries), ENTRY_BYTES)]
         claims = self._claims()
         return sorted(record for record in records if read_entry(record).claim in claims)
 
@@ -344,3 +345,18 @@ class Enrolment(HoldsSecrets):
 
     def __repr__(self) -> str:
         return f"Enrolment(task={self.task.sha256[:16]!r}, round={self.round})"
+
+
+def approve_roster(url: str, enrolment: Enrolment, *, n_clients: int, seconds: float) -> int:
+    """Approve the roster of a tally once so many enrolled clients have joined, or after a time limit.
+
+    Return how many have joined.
+    """
+    remote, until = Remote("the tally", url, timeout=seconds + 30), time.monotonic() + seconds
+    limit = ENTRY_BYTES * enrolment.task.limit
+    while enrolment.n_enrolled(entries := remote.ask("entries", b"", limit, again=True)) < n_clients:
+        if time.monotonic() > until:
+            break
+        time.sleep(PAUSE)
+    remote.ask("approve", enrolment.approve(entries), limit, again=True)
+    return len(entries) // ENTRY_BYTES

@@ -21,10 +21,17 @@ from scipy.stats import hypergeom
 
 from ostraka.collect.encodings import PRIME
 from ostraka.collect.validity import residues, words_for
-from ostraka.core import check
 from ostraka.secure.agreement import canonical
-from ostraka.secure.keys import KEY_BYTES, SIGNATURE_BYTES, is_signed, seal, strict_key, unseal
-from ostraka.secure.masks import pair_mask
+from ostraka.secure.keys import (
+    KEY_BYTES,
+    SIGNATURE_BYTES,
+    is_exchange_key,
+    is_signed,
+    seal,
+    strict_key,
+    unseal,
+)
+from ostraka.secure.masks import SHARE_BYTES, pair_mask
 from ostraka.secure.rounds import strict_object
 
 if TYPE_CHECKING:
@@ -35,7 +42,13 @@ if TYPE_CHECKING:
     from ostraka.collect.task import Task
     from ostraka.secure.keys import Identity
 
-_BOUND = 16  # bytes of the digest that a report names its task and round by
+BOUND = 16  # bytes of the digest of task and round that each message starts with
+ENTRY_BYTES = 4 * KEY_BYTES
+APPROVAL_BYTES = KEY_BYTES + SIGNATURE_BYTES
+PAUSE = 0.05  # seconds between two looks at how far a round is
+SEALED = 2 * SHARE_BYTES + 16  # two shares and the tag of AES-GCM
+_SECRECY = 2.0**-40  # chance that a round could be taken apart
+_COMPLETION = 2.0**-20  # chance that a round fails although no more clients vanish than was said
 
 
 def known_round(task: Task, round_: object) -> int:
@@ -43,6 +56,23 @@ def known_round(task: Task, round_: object) -> int:
     if isinstance(round_, bool) or not isinstance(round_, int) or not 0 <= round_ < task.rounds:
         raise ValueError(f"the round must be 0 to {task.rounds - 1}: the task has no other")
     return round_
+
+
+def kind_of(kind: str, digest: bytes) -> bytes:
+    """Return the header of a message of one kind, in the round of this roster (or task) digest."""
+    return hashlib.sha256(digest + kind.encode()).digest()[:BOUND]
+
+
+def numbers(values: Sequence[int]) -> bytes:
+    """Encode the indices of clients with four bytes each."""
+    return struct.pack(f"<{len(values)}I", *values)
+
+
+def places(body: bytes) -> list[int]:
+    """Decode what :func:`numbers` wrote."""
+    if len(body) % 4:
+        raise ValueError("places must have four bytes each")
+    return list(struct.unpack(f"<{len(body) // 4}I", body))
 
 
 def certificate(task: Task, enrolment: Identity, key: str, *, round_: int) -> bytes:
@@ -89,7 +119,7 @@ class Report:
 
     def write(self, task: Task, round_: int) -> bytes:
         """Return the wire format."""
-        return task.transcript("report", round=round_)[:_BOUND] + self.key + self.certificate + self.body
+        return task.transcript("report", round=round_)[:BOUND] + self.key + self.certificate + self.body
 
     @property
     def vector(self) -> np.ndarray:
@@ -103,11 +133,11 @@ class Report:
             raise ValueError(
                 f"a report of this task must have {most_report_bytes(task)} bytes, got {len(message)}"
             )
-        if message[:_BOUND] != task.transcript("report", round=round_)[:_BOUND]:
+        if message[:BOUND] != task.transcript("report", round=round_)[:BOUND]:
             raise ValueError("the report is for another task or round")
-        start = _BOUND + KEY_BYTES
+        start = BOUND + KEY_BYTES
         end = start + (SIGNATURE_BYTES if task.enrolment else 0)
-        report = cls(message[_BOUND:start], message[start:end], message[end:])
+        report = cls(message[BOUND:start], message[start:end], message[end:])
         if task.checked and report.vector.max() >= PRIME:
             raise ValueError("the numbers of a report must be below the prime of the check")
         if not strict_key(report.key):
@@ -119,7 +149,7 @@ class Report:
 
 def most_report_bytes(task: Task) -> int:
     """Return the length of every report of a task."""
-    return _BOUND + KEY_BYTES + (SIGNATURE_BYTES if task.enrolment else 0) + 4 * task.report_size
+    return BOUND + KEY_BYTES + (SIGNATURE_BYTES if task.enrolment else 0) + 4 * task.report_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +194,7 @@ class Closing:
         if isinstance(n, bool) or not isinstance(n, int) or not task.least <= n <= task.limit:
             raise ValueError(f"a round needs {task.least} to {task.limit} clients")
         key = fields["key"]  # checked before a keeper chooses: with a bad one its choice would have no answer
-        if not check.is_hexadecimal(key) or not strict_key(bytes.fromhex(key)):
+        if not is_exchange_key(key):
             raise ValueError("the key of the request must be one of X25519, of 64 hexadecimal digits")
         size = KEY_BYTES + (SIGNATURE_BYTES if task.enrolment else 0)
         if len(keys) != n * size:
@@ -180,8 +210,109 @@ class Closing:
         return closing
 
 
-_SECRECY = 2.0**-40  # chance that a round could be taken apart
-_COMPLETION = 2.0**-20  # chance that a round fails although no more clients vanish than was said
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A client's public keys of one round: for masks, for shares, for signatures; and its ticket's digest.
+
+    Later messages carry the ticket, so that no other client can send them in its place.
+    """
+
+    mask: bytes
+    share: bytes
+    sign: bytes
+    ticket: bytes
+
+    def write(self) -> bytes:
+        """Return the wire format, which has a fixed length."""
+        return self.mask + self.share + self.sign + self.ticket
+
+    @property
+    def claim(self) -> bytes:
+        """All keys of the client in one digest, which an enrolment signs."""
+        return hashlib.sha256(self.write()).digest()
+
+
+def read_entry(body: bytes) -> Entry:
+    """Parse an entry with valid keys; ValueError for anything else."""
+    if len(body) != ENTRY_BYTES:
+        raise ValueError(f"an entry must have {ENTRY_BYTES} bytes, got {len(body)}")
+    entry = Entry(*(body[at : at + KEY_BYTES] for at in range(0, len(body), KEY_BYTES)))
+    if not strict_key(entry.mask) or not strict_key(entry.share) or entry.mask == entry.share:
+        raise ValueError("the keys of an entry are malformed, of low order or equal")
+    return entry
+
+
+@dataclass(frozen=True)
+class Roster:
+    """All entries in order, and the enrolment's approval where the task has one."""
+
+    task: Task
+    round_: int
+    entries: bytes
+    approval: bytes = b""
+    digest: bytes = field(init=False)
+
+    def __post_init__(self) -> None:
+        nonce, signature = self.approval[:KEY_BYTES], self.approval[KEY_BYTES:]
+        transcript = self.task.transcript("roster", round=self.round_)
+        body = transcript + hashlib.sha256(self.entries).digest() + nonce
+        if self.task.enrolment is not None:
+            if len(self.approval) != APPROVAL_BYTES:
+                raise ValueError("the roster needs the approval of the enrolment")
+            unseal(self.task.enrolment, "roster", signature + body)
+        object.__setattr__(self, "digest", hashlib.sha256(body).digest())
+
+    def __len__(self) -> int:
+        return len(self.entries) // (ENTRY_BYTES)
+
+    def entry(self, place: int) -> Entry:
+        """Return one client's keys."""
+        return read_entry(self.written(place))
+
+    def written(self, place: int) -> bytes:
+        """Return one client's keys as they are sent."""
+        at = ENTRY_BYTES * place
+        return self.entries[at : at + ENTRY_BYTES]
+
+    def check(self) -> None:
+        """Raise ValueError unless there are enough clients, in order, with different keys."""
+        n = len(self)
+        if len(self.entries) != ENTRY_BYTES * n or not self.task.least <= n <= self.task.limit:
+            raise ValueError(f"a roster must have {self.task.least} to {self.task.limit} clients, got {n}")
+        entries = [self.entry(place) for place in range(n)]
+        masks = [entry.mask for entry in entries]
+        keys = {*masks, *(entry.share for entry in entries)}
+        if len(keys) < 2 * n or masks != sorted(masks):
+            raise ValueError("the clients of a roster must be in order, with keys of their own")
+
+    @property
+    def graph(self) -> np.ndarray:
+        """Return the neighbours of each client, shape (n_clients, k)."""
+        return neighbours(len(self), degree_of(self.task, len(self))[0], self.digest)
+
+
+def most_message_bytes(task: Task) -> int:
+    """Return the length of the longest message to a tally: a vector, shares, or a roster's approval."""
+    k = min(task.limit - 1, 4096)
+    contents = 4 * task.encoding.cells, KEY_BYTES + SEALED * k, ENTRY_BYTES + SIGNATURE_BYTES
+    longest = BOUND + 4 + KEY_BYTES + max(contents)
+    return longest if task.enrolment is None else max(longest, APPROVAL_BYTES + KEY_BYTES * task.limit)
+
+
+def pair_names(place: int, peer: int) -> tuple[str, str]:
+    """Return the names of two clients for key derivation."""
+    return f"client {place}", f"client {peer}"
+
+
+def confirmed(digest: bytes, survivors: list[int], key: bytes, signature: bytes) -> bool:
+    """Return whether a client signed this set of survivors."""
+    body = digest + hashlib.sha256(numbers(survivors)).digest()
+    return is_signed(key.hex(), "survivors", signature + body)
+
+
+def nonce_of(sender: int, receiver: int) -> bytes:
+    """The number under which shares are encrypted: the key of a pair serves once in each direction."""
+    return bytes(11) + (b"\1" if sender < receiver else b"\0")
 
 
 @lru_cache(maxsize=64)
@@ -248,42 +379,6 @@ def neighbours(n_clients: int, k: int, seed: bytes) -> np.ndarray:
     return np.sort(order[(place[:, None] + steps[None]) % n_clients], axis=1)
 
 
-BOUND = 16  # bytes of the digest that each message starts with
-APPROVAL_BYTES = KEY_BYTES + SIGNATURE_BYTES
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A client's public keys of one round: for masks, for shares, for signatures; and its ticket's digest.
-
-    Later messages carry the ticket, so that no other client can send them in its place.
-    """
-
-    mask: bytes
-    share: bytes
-    sign: bytes
-    ticket: bytes
-
-    def write(self) -> bytes:
-        """Return the wire format, which has a fixed length."""
-        return self.mask + self.share + self.sign + self.ticket
-
-    @property
-    def claim(self) -> bytes:
-        """All keys of the client in one digest, which an enrolment signs."""
-        return hashlib.sha256(self.write()).digest()
-
-
-def read_entry(body: bytes) -> Entry:
-    """Parse an entry with valid keys; ValueError for anything else."""
-    if len(body) != 4 * KEY_BYTES:
-        raise ValueError(f"an entry must have {4 * KEY_BYTES} bytes, got {len(body)}")
-    entry = Entry(*(body[at : at + KEY_BYTES] for at in range(0, len(body), KEY_BYTES)))
-    if not strict_key(entry.mask) or not strict_key(entry.share) or entry.mask == entry.share:
-        raise ValueError("the keys of an entry are malformed, of low order or equal")
-    return entry
-
-
 def degree_of(task: Task, n_clients: int) -> tuple[int, int]:
     """Return the number of neighbours and the threshold for a roster of this size."""
     n_missing = -int(-task.missing * n_clients // 1)
@@ -295,69 +390,3 @@ def approval(task: Task, enrolment: Identity, entries: bytes, *, round_: int) ->
     nonce = os.urandom(KEY_BYTES)
     body = task.transcript("roster", round=round_) + hashlib.sha256(entries).digest() + nonce
     return nonce + seal(enrolment.secret, "roster", body)[:SIGNATURE_BYTES]
-
-
-@dataclass(frozen=True)
-class Roster:
-    """All entries in order, and the enrolment's approval where the task has one."""
-
-    task: Task
-    round_: int
-    entries: bytes
-    approval: bytes = b""
-    digest: bytes = field(init=False)
-
-    def __post_init__(self) -> None:
-        nonce, signature = self.approval[:KEY_BYTES], self.approval[KEY_BYTES:]
-        transcript = self.task.transcript("roster", round=self.round_)
-        body = transcript + hashlib.sha256(self.entries).digest() + nonce
-        if self.task.enrolment is not None:
-            if len(self.approval) != APPROVAL_BYTES:
-                raise ValueError("the roster needs the approval of the enrolment")
-            unseal(self.task.enrolment, "roster", signature + body)
-        object.__setattr__(self, "digest", hashlib.sha256(body).digest())
-
-    def __len__(self) -> int:
-        return len(self.entries) // (4 * KEY_BYTES)
-
-    def entry(self, place: int) -> Entry:
-        """Return one client's keys."""
-        return read_entry(self.written(place))
-
-    def written(self, place: int) -> bytes:
-        """Return one client's keys as they are sent."""
-        at = 4 * KEY_BYTES * place
-        return self.entries[at : at + 4 * KEY_BYTES]
-
-    def check(self) -> None:
-        """Raise ValueError unless there are enough clients, in order, with different keys."""
-        n = len(self)
-        if len(self.entries) != 4 * KEY_BYTES * n or not self.task.least <= n <= self.task.limit:
-            raise ValueError(f"a roster must have {self.task.least} to {self.task.limit} clients, got {n}")
-        entries = [self.entry(place) for place in range(n)]
-        masks = [entry.mask for entry in entries]
-        keys = {*masks, *(entry.share for entry in entries)}
-        if len(keys) < 2 * n or masks != sorted(masks):
-            raise ValueError("the clients of a roster must be in order, with keys of their own")
-
-    @property
-    def graph(self) -> np.ndarray:
-        """Return the neighbours of each client, shape (n_clients, k)."""
-        return neighbours(len(self), degree_of(self.task, len(self))[0], self.digest)
-
-
-def kind_of(kind: str, digest: bytes) -> bytes:
-    """Return the header of a message of one kind, in the round of this roster (or task) digest."""
-    return hashlib.sha256(digest + kind.encode()).digest()[:BOUND]
-
-
-def numbers(values: Sequence[int]) -> bytes:
-    """Encode the indices of clients with four bytes each."""
-    return struct.pack(f"<{len(values)}I", *values)
-
-
-def places(body: bytes) -> list[int]:
-    """Decode what :func:`numbers` wrote."""
-    if len(body) % 4:
-        raise ValueError("places must have four bytes each")
-    return list(struct.unpack(f"<{len(body) // 4}I", body))

@@ -1,7 +1,7 @@
 """The tally: it keeps masked reports, closes a round once, and learns the noisy sum of it.
 
-:class:`Reports` is its state in a round with keepers, :class:`Gathering` in a round among clients. The
-function between lists the pages that a tally serves to browsers.
+:class:`Tally` is the tally of one round. :class:`Reports` is its state in a round with keepers, and
+:class:`Gathering` in a round among clients.
 
 :class:`Series` is the tally of all rounds, hour after hour or day after day, under one ledger. It charges a
 round before it opens it, so nobody answers what cannot be paid for. Whatever it was doing when it was killed,
@@ -21,20 +21,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ostraka.collect.client import SEALED, confirmed, most_message_bytes, pair_names, run_exchanges
 from ostraka.collect.encodings import PRIME
 from ostraka.collect.messages import (
     APPROVAL_BYTES,
     BOUND,
+    ENTRY_BYTES,
+    PAUSE,
+    SEALED,
     Closing,
     Report,
     Roster,
     certified,
+    confirmed,
     degree_of,
     kind_of,
     known_round,
+    most_message_bytes,
     most_report_bytes,
     numbers,
+    pair_names,
     places,
     read_entry,
 )
@@ -69,390 +74,12 @@ if TYPE_CHECKING:
     from ostraka.core.ledger.budget import Budget
     from ostraka.secure.keys import Identity
 
-
-_ENTRY = 4 * KEY_BYTES
 _NEXT = {"join": "share", "share": "mask", "mask": "unmask", "unmask": "done"}
 _NEXT_LYING = {**_NEXT, "mask": "confirm", "confirm": "unmask"}
-
-
-class Reports:
-    """The state of a round with keepers: a function of the reports received and of the sets chosen."""
-
-    stage, mark = "report", b""  # mark: what a record of the log starts with, before a message
-
-    def __init__(self, task: Task, *, round_: int) -> None:
-        self.task, self.round_ = task, round_
-        self.reports: dict[bytes, tuple[bytes, bytes]] = {}  # key: digest of the report, certificate
-        self.total = np.zeros(task.encoding.cells, dtype=np.uint32)
-        self.shares: dict[bytes, np.ndarray] = {}  # by key: reports that are checked before they count
-        self.sketch: tuple[Closing, bytes] | None = None  # what is checked
-        self.closing: tuple[Closing, bytes] | None = None
-        self.n_refused = 0
-
-    @property
-    def n_clients(self) -> int:
-        """Different clients that have reported; all of them survive."""
-        return len(self.reports)
-
-    n_survivors = n_clients
-
-    @property
-    def progress(self) -> tuple[int, int]:
-        """Clients that have reported, and those that could have."""
-        return len(self.reports), self.task.limit
-
-    @property
-    def most_bytes(self) -> int:
-        """The length of the longest valid message."""
-        return most_report_bytes(self.task)
-
-    def receive(self, message: bytes, *, record: Callable[[], object] = lambda: None) -> None:
-        """Take one report, once; PartyError for anything else. ``record`` as of :class:`Gathering`."""
-        digest = hashlib.sha256(message).digest()
-        with refusing("the tally"):
-            report = Report.read(message, self.task, self.round_)
-        earlier = self.reports.get(report.key)
-        if earlier is not None and earlier[0] != digest:
-            raise refused("the tally", "another report has this key", report.key.hex())
-        if earlier is not None:
-            return
-        if self.closing is not None or self.sketch is not None:
-            raise refused("the tally", "the round is closed", report.key.hex())
-        if len(self.reports) >= self.task.limit:
-            raise refused("the tally", "the round is full", report.key.hex())
-        record()
-        self.reports[report.key] = digest, report.certificate
-        if self.task.checked:
-            self.shares[report.key] = report.vector.astype(np.uint64)
-        else:
-            self.total += report.vector
-
-    def replay(self, key: str | None, record: bytes) -> bool:
-        """Take a report, or a set that was chosen, as a log tells; return whether it fits."""
-        if key not in {_CLOSED, _SKETCHED}:
-            self.receive(record)
-            return True
-        closing = Closing.read(record[KEY_BYTES:], self.task)
-        if key == _SKETCHED:
-            self.sketch = closing, record[:KEY_BYTES]
-            return closing.keys == sorted(self.reports)
-        self.closing, keys = (closing, record[:KEY_BYTES]), closing.keys
-        fits = set(keys) <= self.reports.keys() if self.task.checked else keys == sorted(self.reports)
-        self.keep(keys)
-        return fits
-
-    def keep(self, keys: list[bytes]) -> None:
-        """Forget the reports of all other clients: they are no answers."""
-        valid = set(keys)
-        self.n_refused = len(self.reports) - len(valid)
-        self.reports = {key: report for key, report in self.reports.items() if key in valid}
-        self.shares = {key: share for key, share in self.shares.items() if key in valid}
-
-
-class Gathering:
-    """The state of a round among clients: a function of messages, and of when exchanges were closed."""
-
-    mark, n_refused = b"M", 0  # mark: what a record of the log starts with, before a message
-
-    def __init__(self, task: Task, *, round_: int) -> None:
-        self.task, self.round_ = task, round_
-        self.stage = "join"
-        self._entries: dict[bytes, bytes] = {}  # by mask key: the whole entry
-        self._digests: dict[tuple[str, int], bytes] = {}  # of messages, by exchange and place
-        self._commitments: dict[int, bytes] = {}
-        self._sealed: dict[int, dict[int, bytes]] = {}  # by sender, by receiver
-        self._confirmations: dict[int, bytes] = {}
-        self._answers: dict[int, dict[int, tuple[int, bytes]]] = {}  # by holder, by whose secret
-        self.total = np.zeros(task.encoding.cells, dtype=np.uint32)
-        self.masked: set[int] = set()
-        self.roster: Roster | None = None
-        self.approval = b""
-        self._graph: np.ndarray = np.empty((0, 0), dtype=np.int64)
-        self._places: dict[bytes, int] = {}
-        self._join = kind_of("join", task.transcript("join", round=round_))
-        self._kinds: dict[bytes, str] = {}  # by header of a message: the exchange, once there is a roster
-
-    @property
-    def n_clients(self) -> int:
-        """Clients on the roster, or that have joined so far."""
-        return len(self.roster) if self.roster is not None else len(self._entries)
-
-    @property
-    def n_survivors(self) -> int:
-        """Clients whose masked vectors are summed."""
-        return len(self.masked)
-
-    @property
-    def most_bytes(self) -> int:
-        """The length of the longest valid message."""
-        return most_message_bytes(self.task)
-
-    @property
-    def survivors(self) -> list[int]:
-        """The numbers of the clients whose masked vectors are summed, in order."""
-        return sorted(self.masked)
-
-    @property
-    def progress(self) -> tuple[int, int]:
-        """Clients that have answered in this exchange, and those that could have."""
-        if self.stage == "join":
-            return len(self._entries), self.task.limit
-        expected = {
-            "share": self.n_clients,
-            "mask": len(self._sealed),
-            "confirm": len(self.masked),
-            "unmask": len(self._confirmations) if self.task.lying else len(self.masked),
-        }
-        return sum(kind == self.stage for kind, _ in self._digests), expected[self.stage]
-
-    def receive(self, message: bytes, *, record: Callable[[], object] = lambda: None) -> None:
-        """Take one message of the current exchange; PartyError for anything else, which is not counted.
-
-        ``record`` is called before a new message is counted.
-        """
-        with refusing("the tally"):
-            if message[:BOUND] == self._join:
-                self._take_join(message[BOUND:], record)
-                return
-            kind = self._kinds.get(message[:BOUND])
-            if self.roster is None or kind is None:
-                raise ValueError("the message is for another task or round")
-            head = BOUND + 4 + KEY_BYTES
-            place = places(message[BOUND : BOUND + 4].ljust(4, b"\xff"))[0]
-            if place >= len(self.roster):
-                raise ValueError("the message must be from a client on the roster")
-            if hashlib.sha256(message[BOUND + 4 : head]).digest() != self.roster.entry(place).ticket:
-                raise ValueError(f"the message is not from client {place}")
-            digest = hashlib.sha256(message).digest()
-            earlier = self._digests.get((kind, place))
-            if earlier == digest:
-                return
-            if earlier is not None:
-                raise ValueError(f"client {place} has answered this exchange already")
-            if kind != self.stage:
-                raise ValueError(
-                    f"client {place} comes too late or too early: the exchange is '{self.stage}'"
-                )
-            getattr(self, f"_take_{kind}")(place, message[head:], record)
-            self._digests[kind, place] = digest
-
-    def replay(self, _key: str | None, record: bytes) -> bool:
-        """Take a message, or close an exchange, as a log tells."""
-        if record[:1] == self.mark:
-            self.receive(record[1:])
-        else:
-            with contextlib.suppress(PartyError):  # it was refused before, too
-                self.advance(record[1:])
-        return True
-
-    def _take_join(self, body: bytes, record: Callable[[], object]) -> None:
-        keys, signature = body[:_ENTRY], body[_ENTRY:]
-        entry = read_entry(keys)
-        if len(signature) != (SIGNATURE_BYTES if self.task.enrolment else 0):
-            raise ValueError("a join must carry the enrolment's certificate where the task has an enrolment")
-        earlier = self._entries.get(entry.mask)
-        if earlier == keys:
-            return
-        if earlier is not None:
-            raise ValueError(f"another client has the key {entry.mask.hex()}")
-        if self.stage != "join":
-            raise ValueError("the roster is closed")
-        if len(self._entries) >= self.task.limit:
-            raise ValueError("the roster is full")
-        # before it takes a place: strangers must not fill a roster
-        if not certified(self.task, entry.claim, signature, round_=self.round_):
-            raise ValueError("the enrolment did not sign the claim of this client")
-        record()
-        self._entries[entry.mask] = keys
-
-    def _take_share(self, place: int, body: bytes, record: Callable[[], object]) -> None:
-        peers = self._graph[place].tolist()
-        if len(body) != KEY_BYTES + SEALED * len(peers):
-            raise ValueError(f"client {place}: shares for {len(peers)} neighbours are needed")
-        parts = [body[at : at + SEALED] for at in range(KEY_BYTES, len(body), SEALED)]
-        record()
-        self._commitments[place] = body[:KEY_BYTES]
-        self._sealed[place] = dict(zip(peers, parts, strict=True))
-
-    def _take_mask(self, place: int, body: bytes, record: Callable[[], object]) -> None:
-        if place not in self._sealed:
-            raise ValueError(f"client {place} has sent no shares")
-        if len(body) != 4 * len(self.total):
-            raise ValueError(f"client {place}: the vector must have {len(self.total)} cells")
-        record()
-        self.masked.add(place)
-        self.total += np.frombuffer(body, dtype="<u4")
-
-    def _take_confirm(self, place: int, body: bytes, record: Callable[[], object]) -> None:
-        if place not in self.masked:
-            raise ValueError(f"client {place} is not among the survivors")
-        key = self._known_roster.entry(place).sign
-        if not confirmed(self._known_roster.digest, self.survivors, key, body):
-            raise ValueError(f"client {place} confirms another set of survivors")
-        record()
-        self._confirmations[place] = body
-
-    def _take_unmask(self, place: int, body: bytes, record: Callable[[], object]) -> None:
-        if place not in self.masked:
-            raise ValueError(f"client {place} is not among the survivors")
-        size = 4 + 1 + SHARE_BYTES
-        peers = self._sealed.keys() & self._graph[place].tolist()
-        if len(body) % size or len(body) > size * len(peers):  # fewer where a neighbour's seal was wrong
-            raise ValueError(f"client {place}: at most {len(peers)} shares are needed")
-        shares = {}
-        for at in range(0, len(body), size):
-            peer, flag = places(body[at : at + 4])[0], body[at + 4]
-            if peer not in peers or peer in shares or flag != (peer in self.masked):
-                raise ValueError(f"client {place}: a share that was not asked for")
-            shares[peer] = flag, body[at + 5 : at + size]
-        record()
-        self._answers[place] = shares
-
-    def advance(self, approval: bytes = b"") -> None:
-        """Close the current exchange; PartyError if too few have answered it."""
-        if self.stage == "join":
-            self.roster, self._entries = self._approved_roster(approval)
-            self._graph, self.approval = self.roster.graph, approval
-            kinds = ("share", "mask", "confirm", "unmask")
-            self._kinds = {kind_of(kind, self.roster.digest): kind for kind in kinds}
-            self._places = {key: place for place, key in enumerate(sorted(self._entries))}
-        elif self.stage == "share":
-            self._enough("sent shares", len(self._sealed))
-        elif self.stage == "mask":
-            self._enough("sent masked vectors", len(self.masked))
-        elif self.stage == "unmask":
-            raise refused("the tally", "the last exchange is closed by close()")
-        self.stage = (_NEXT_LYING if self.task.lying else _NEXT)[self.stage]
-
-    def _enough(self, what: str, n: int) -> None:
-        if n < self.task.least:
-            raise refused("the tally", f"a round needs {self.task.least} clients, and {n} {what}")
-
-    def entries(self) -> bytes:
-        """Return who has joined, for the enrolment to approve."""
-        return b"".join(self._entries[key] for key in sorted(self._entries))
-
-    def check_approval(self, approval: bytes) -> None:
-        """Raise PartyError unless the roster can be closed with this approval."""
-        self._approved_roster(approval)
-
-    def _approved_roster(self, approval: bytes) -> tuple[Roster, dict[bytes, bytes]]:
-        """Return the roster, and the entries on it by mask key."""
-        self._enough("joined", len(self._entries))
-        body = approval[APPROVAL_BYTES:]  # the keys of the clients; of all who joined if it is empty
-        keys = {body[at : at + KEY_BYTES] for at in range(0, len(body), KEY_BYTES)} or {*self._entries}
-        with refusing("the tally"):
-            if not keys <= self._entries.keys():
-                raise ValueError("the approval names a client that has not joined")
-            approved = {key: self._entries[key] for key in sorted(keys)}
-            roster = Roster(self.task, self.round_, b"".join(approved.values()), approval[:APPROVAL_BYTES])
-            roster.check()
-            degree_of(self.task, len(roster))
-        return roster, approved
-
-    def outbox(self, key: bytes) -> bytes:
-        """Return what the client with this mask key must answer now; empty if it has no part in it."""
-        place = self._places.get(key)
-        if place is None or self.stage == "join":
-            return b""
-        roster, peers = self._known_roster, self._graph[place].tolist()
-        if self.stage == "share":
-            bound = self.task.transcript("roster", round=self.round_)
-            if self.task.enrolment is not None:
-                return kind_of("roster", bound) + roster.approval + roster.entries
-            entries = [numbers([peer]) + roster.written(peer) for peer in peers]
-            head = kind_of("neighbours", bound) + numbers([len(roster), place]) + roster.digest
-            return head + b"".join(entries)
-        if self.stage == "mask" and place in self._sealed:
-            shares = [numbers([p]) + self._sealed[p][place] for p in peers if p in self._sealed]
-            return kind_of("inbox", roster.digest) + b"".join(shares)
-        if self.stage == "unmask" and self.task.lying and place in self.masked:
-            parts = [numbers([p]) + self._confirmations[p] for p in peers if p in self._confirmations]
-            return kind_of("confirmations", roster.digest) + b"".join(parts)
-        if self.stage in {"confirm", "unmask"} and place in self.masked:
-            alive = self.survivors if self.task.lying else [p for p in peers if p in self.masked]
-            return kind_of("survivors", roster.digest) + numbers([len(self.masked), *alive])
-        return b""
-
-    def sums(self) -> np.ndarray:
-        """Return the sum of the survivors' vectors, uint32; PartyError names survivors who did not answer."""
-        if self.stage != "unmask":
-            raise refused("the tally", f"the round is at the exchange '{self.stage}'")
-        failed, total, added, subtracted = 0, self.total.copy(), list[bytes](), list[bytes]()
-        roster = self._known_roster
-
-        def committed(seed: bytes) -> bytes:
-            return hashlib.sha256(roster.digest + seed).digest()
-
-        for place in sorted(self._sealed):
-            try:
-                if place in self.masked:
-                    subtracted.append(self._recovered(place, committed, self._commitments[place]))
-                else:
-                    for peer, key in self.keys_of_missing(place):
-                        (subtracted if peer < place else added).append(key)
-            except ValueError:
-                failed += 1
-        if failed:
-            silent = tuple(f"client {place}" for place in sorted(self.masked - self._answers.keys()))
-            raise PartyError(
-                f"the secrets of {failed} of {len(self._sealed)} clients are not recovered: {len(silent)} "
-                "survivors did not answer, and more shares may be wrong than can be corrected",
-                code="unreachable",
-                parties=silent,
-            )
-        add_masks(total, added, minus=subtracted)
-        return total
-
-    def _recovered(self, place: int, public: Callable[[bytes], Any], known: Any) -> bytes:
-        """The secret of a client, whose ``public`` form is ``known``, from shares of which some are wrong."""
-        peers, threshold = self._graph[place].tolist(), degree_of(self.task, len(self._known_roster))[1]
-        shares = {
-            number: self._answers[peer][place][1]
-            for number, peer in enumerate(peers, start=1)
-            if place in self._answers.get(peer, {})
-        }
-        if len(shares) >= threshold:
-            with contextlib.suppress(ValueError):
-                if public(secret := join(shares, threshold=threshold)) == known:
-                    return secret
-            if public(secret := corrected(shares, threshold=threshold)) == known:
-                return secret
-        raise ValueError("too few or wrong shares")
-
-    def keys_of_missing(self, place: int) -> list[tuple[int, bytes]]:
-        """Return survivors, and the keys of their masks with one that sent shares and then no vector."""
-        roster = self._known_roster
-        secret = exchange_secret(self._recovered(place, exchange_key, roster.entry(place).mask.hex()))
-        keys = []
-        for peer in self._graph[place].tolist():
-            if peer in self.masked:
-                pair, public = pair_names(place, peer), roster.entry(peer).mask.hex()
-                keys.append((peer, shared_key(secret, public, transcript=roster.digest, pair=pair)))
-        return keys
-
-    @property
-    def _known_roster(self) -> Roster:
-        if self.roster is None:
-            raise refused("the tally", "the roster is not closed yet")
-        return self.roster
-
-
 _KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
-
-
-def pages_of(task: Task) -> dict[str, tuple[str, bytes]]:
-    """Return the content type and the bytes for each address."""
-    pages = {"/task.json": ("application/json", task.to_json().encode())}
-    for file in (resources.files("ostraka.collect") / "page").iterdir():
-        kind = _KINDS.get(file.name.rpartition(".")[2])
-        if kind is not None:
-            pages[f"/{file.name}"] = (f"{kind}; charset=utf-8", file.read_bytes())
-    return {**pages, "/": pages["/index.html"]}
-
-
 _RECEIPT = 16
 _ADVANCE, _CLOSED, _SKETCHED = b"A", "closed", "sketched"
+_AGAIN = 0.2  # seconds until keepers that were out of reach are asked again
 
 
 class Tally(HoldsSecrets):
@@ -679,50 +306,50 @@ class Tally(HoldsSecrets):
         if isinstance(state, Gathering):
             with self._lock:
                 return self._plausible(state.sums().view(np.int32).astype(np.int64))
-        if self.task.checked and state.closing is None:
-            with self._lock:
-                if state.sketch is None:
-                    state.sketch = self._chosen(state, _SKETCHED, sorted(state.reports))
-            sketch = state.sketch[0]
-            digest, keys = sketch.digest(self.task), sketch.keys
-            check = Check.of(self.task, digest, (state.shares[key] for key in keys), n=len(keys))
-            openings, request = check.openings.copy(), self._identity.seal("sketch", sketch.write(self.task))
-            for share in self._answers("sketch", request, digest, "sketch", openings.size).values():
-                openings += unpacked(share, openings.shape)
-            openings %= PRIME
-            opened = self.round.to_bytes(4, "little") + digest + packed(openings)
-            verdicts = check.weights.verdicts(check.terms, openings) + check.weights.public(openings)
-            request = self._identity.seal("verdict", opened)
-            digest = hashlib.sha256(opened).digest()
-            for share in self._answers("verdict", request, digest, "verdict", verdicts.size).values():
-                verdicts += unpacked(share, verdicts.shape)
-            wrong = (verdicts % PRIME).any(axis=1)
-            valid = [key for place, key in enumerate(keys) if not wrong[place]]
-        else:
-            valid = sorted(state.reports)
-        with self._lock:
+        valid = self._valid(state) if self.task.checked and state.closing is None else None
+        with self._lock:  # no report may come between the list of clients and the closing of the round
             if state.closing is None:
-                state.closing = self._chosen(state, _CLOSED, valid)
-                state.keep(valid)
+                keys = sorted(state.reports) if valid is None else valid
+                state.closing = self._chosen(state, _CLOSED, keys)
+                state.keep(keys)
         closing, secret = state.closing
         request, digest = self._identity.seal("close", closing.write(self.task)), closing.digest(self.task)
-        size = self.task.encoding.cells
-        sums = {}
+        size, parts = self.task.encoding.cells, list[np.ndarray]()
         for key, body in self._answers("close", request, digest, "sum", size).items():
             # the keeper's masks, less the mask by which it hides them from all but this tally
             cover = pair_mask(secret, key[64:], transcript=digest, pair=(self.name, key), size=size)
-            sums[key] = np.frombuffer(body, dtype="<u4") - cover
+            parts.append(np.frombuffer(body, dtype="<u4") - cover)
         form = self.task.form
         if self.task.checked and form is not None:
             answers = np.sum([share[: form.cells] for share in state.shares.values()], axis=0) % PRIME
-            total_of_answers = form.summed(answers)
-            for part in sums.values():
-                total_of_answers = (total_of_answers + part.astype(np.uint64)) % PRIME
-            return self._plausible(signed(total_of_answers))
-        total = state.total.copy()
-        for part in sums.values():
-            total -= part
+            total = form.summed(answers) + np.sum(parts, axis=0, dtype=np.uint64)
+            return self._plausible(signed(total % PRIME))
+        total = state.total - np.sum(parts, axis=0, dtype=np.uint32)
         return self._plausible(total.view(np.int32).astype(np.int64))
+
+    def _valid(self, state: Reports) -> list[bytes]:
+        """Check all reports together with the keepers; return the keys of those that are answers."""
+        with self._lock:
+            if state.sketch is None:
+                state.sketch = self._chosen(state, _SKETCHED, sorted(state.reports))
+        sketch = state.sketch[0]
+        digest, keys = sketch.digest(self.task), sketch.keys
+        check = Check.of(self.task, digest, (state.shares[key] for key in keys), n=len(keys))
+
+        # each party opens its share of every report
+        openings, request = check.openings.copy(), self._identity.seal("sketch", sketch.write(self.task))
+        for share in self._answers("sketch", request, digest, "sketch", openings.size).values():
+            openings += unpacked(share, openings.shape)
+        openings %= PRIME
+
+        # each party says its share of the verdicts on what was opened
+        opened = self.round.to_bytes(4, "little") + digest + packed(openings)
+        verdicts = check.weights.verdicts(check.terms, openings) + check.weights.public(openings)
+        request, digest = self._identity.seal("verdict", opened), hashlib.sha256(opened).digest()
+        for share in self._answers("verdict", request, digest, "verdict", verdicts.size).values():
+            verdicts += unpacked(share, verdicts.shape)
+        wrong = (verdicts % PRIME).any(axis=1)
+        return [key for key, is_wrong in zip(keys, wrong, strict=True) if not is_wrong]
 
     def _chosen(self, state: Reports, name: str, keys: list[bytes]) -> tuple[Closing, bytes]:
         """Fix a set of clients, durably; PartyError if they are too few."""
@@ -771,9 +398,6 @@ class Tally(HoldsSecrets):
 
     def __repr__(self) -> str:
         return f"Tally(task={self.task.sha256[:16]!r}, round={self.round}, n_clients={self.n_clients})"
-
-
-_AGAIN = 0.2  # seconds until keepers that were out of reach are asked again
 
 
 class Series(HoldsSecrets):
@@ -959,3 +583,400 @@ class Series(HoldsSecrets):
 
     def __repr__(self) -> str:
         return f"Series(task={self.task.sha256[:16]!r})"
+
+
+def run_exchanges(tally: Tally, *, n_clients: int, seconds: float) -> None:
+    """Close each exchange when all have answered, or after a time limit; the last one stays open.
+
+    Where the task has an enrolment, its approval closes the roster.
+    """
+    stage, until = "", 0.0
+    while True:
+        if tally.stage != stage:
+            stage, until = tally.stage, time.monotonic() + seconds
+        answered, expected = tally.progress
+        done = answered >= (n_clients if stage in {"join", "report"} else expected)
+        if done or time.monotonic() > until:
+            if stage in {"report", "unmask"}:
+                return
+            if stage == "join" and tally.task.enrolment is not None:
+                if time.monotonic() > until:
+                    raise PartyError("the enrolment approved no roster in time", code="unreachable")
+                time.sleep(PAUSE)
+            else:
+                tally.advance()
+        else:
+            time.sleep(PAUSE)
+
+
+class Reports:
+    """The state of a round with keepers: a function of the reports received and of the sets chosen."""
+
+    stage, mark = "report", b""  # mark: what a record of the log starts with, before a message
+
+    def __init__(self, task: Task, *, round_: int) -> None:
+        self.task, self.round_ = task, round_
+        self.reports: dict[bytes, tuple[bytes, bytes]] = {}  # key: digest of the report, certificate
+        self.total = np.zeros(task.encoding.cells, dtype=np.uint32)
+        self.shares: dict[bytes, np.ndarray] = {}  # by key: reports that are checked before they count
+        self.sketch: tuple[Closing, bytes] | None = None  # what is checked
+        self.closing: tuple[Closing, bytes] | None = None
+        self.n_refused = 0
+
+    @property
+    def n_clients(self) -> int:
+        """Different clients that have reported; all of them survive."""
+        return len(self.reports)
+
+    n_survivors = n_clients
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Clients that have reported, and those that could have."""
+        return len(self.reports), self.task.limit
+
+    @property
+    def most_bytes(self) -> int:
+        """The length of the longest valid message."""
+        return most_report_bytes(self.task)
+
+    def receive(self, message: bytes, *, record: Callable[[], object] = lambda: None) -> None:
+        """Take one report, once; PartyError for anything else. ``record`` as of :class:`Gathering`."""
+        digest = hashlib.sha256(message).digest()
+        with refusing("the tally"):
+            report = Report.read(message, self.task, self.round_)
+        earlier = self.reports.get(report.key)
+        if earlier is not None and earlier[0] != digest:
+            raise refused("the tally", "another report has this key", report.key.hex())
+        if earlier is not None:
+            return
+        if self.closing is not None or self.sketch is not None:
+            raise refused("the tally", "the round is closed", report.key.hex())
+        if len(self.reports) >= self.task.limit:
+            raise refused("the tally", "the round is full", report.key.hex())
+        record()
+        self.reports[report.key] = digest, report.certificate
+        if self.task.checked:
+            self.shares[report.key] = report.vector.astype(np.uint64)
+        else:
+            self.total += report.vector
+
+    def replay(self, key: str | None, record: bytes) -> bool:
+        """Take a report, or a set that was chosen, as a log tells; return whether it fits."""
+        if key not in {_CLOSED, _SKETCHED}:
+            self.receive(record)
+            return True
+        closing = Closing.read(record[KEY_BYTES:], self.task)
+        if key == _SKETCHED:
+            self.sketch = closing, record[:KEY_BYTES]
+            return closing.keys == sorted(self.reports)
+        self.closing, keys = (closing, record[:KEY_BYTES]), closing.keys
+        fits = set(keys) <= self.reports.keys() if self.task.checked else keys == sorted(self.reports)
+        self.keep(keys)
+        return fits
+
+    def keep(self, keys: list[bytes]) -> None:
+        """Forget the reports of all other clients: they are no answers."""
+        valid = set(keys)
+        self.n_refused = len(self.reports) - len(valid)
+        self.reports = {key: report for key, report in self.reports.items() if key in valid}
+        self.shares = {key: share for key, share in self.shares.items() if key in valid}
+
+
+class Gathering:
+    """The state of a round among clients: a function of messages, and of when exchanges were closed."""
+
+    mark, n_refused = b"M", 0  # mark: what a record of the log starts with, before a message
+
+    def __init__(self, task: Task, *, round_: int) -> None:
+        self.task, self.round_ = task, round_
+        self.stage = "join"
+        self._entries: dict[bytes, bytes] = {}  # by mask key: the whole entry
+        self._digests: dict[tuple[str, int], bytes] = {}  # of messages, by exchange and place
+        self._commitments: dict[int, bytes] = {}
+        self._sealed: dict[int, dict[int, bytes]] = {}  # by sender, by receiver
+        self._confirmations: dict[int, bytes] = {}
+        self._answers: dict[int, dict[int, tuple[int, bytes]]] = {}  # by holder, by whose secret
+        self.total = np.zeros(task.encoding.cells, dtype=np.uint32)
+        self.masked: set[int] = set()
+        self.roster: Roster | None = None
+        self.approval = b""
+        self._graph: np.ndarray = np.empty((0, 0), dtype=np.int64)
+        self._places: dict[bytes, int] = {}
+        self._join = kind_of("join", task.transcript("join", round=round_))
+        self._kinds: dict[bytes, str] = {}  # by header of a message: the exchange, once there is a roster
+
+    @property
+    def n_clients(self) -> int:
+        """Clients on the roster, or that have joined so far."""
+        return len(self.roster) if self.roster is not None else len(self._entries)
+
+    @property
+    def n_survivors(self) -> int:
+        """Clients whose masked vectors are summed."""
+        return len(self.masked)
+
+    @property
+    def most_bytes(self) -> int:
+        """The length of the longest valid message."""
+        return most_message_bytes(self.task)
+
+    @property
+    def survivors(self) -> list[int]:
+        """The numbers of the clients whose masked vectors are summed, in order."""
+        return sorted(self.masked)
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Clients that have answered in this exchange, and those that could have."""
+        if self.stage == "join":
+            return len(self._entries), self.task.limit
+        expected = {
+            "share": self.n_clients,
+            "mask": len(self._sealed),
+            "confirm": len(self.masked),
+            "unmask": len(self._confirmations) if self.task.lying else len(self.masked),
+        }
+        return sum(kind == self.stage for kind, _ in self._digests), expected[self.stage]
+
+    def receive(self, message: bytes, *, record: Callable[[], object] = lambda: None) -> None:
+        """Take one message of the current exchange; PartyError for anything else, which is not counted.
+
+        ``record`` is called before a new message is counted.
+        """
+        with refusing("the tally"):
+            if message[:BOUND] == self._join:
+                self._take_join(message[BOUND:], record)
+                return
+            kind = self._kinds.get(message[:BOUND])
+            if self.roster is None or kind is None:
+                raise ValueError("the message is for another task or round")
+            head = BOUND + 4 + KEY_BYTES
+            place = places(message[BOUND : BOUND + 4].ljust(4, b"\xff"))[0]
+            if place >= len(self.roster):
+                raise ValueError("the message must be from a client on the roster")
+            if hashlib.sha256(message[BOUND + 4 : head]).digest() != self.roster.entry(place).ticket:
+                raise ValueError(f"the message is not from client {place}")
+            digest = hashlib.sha256(message).digest()
+            earlier = self._digests.get((kind, place))
+            if earlier == digest:
+                return
+            if earlier is not None:
+                raise ValueError(f"client {place} has answered this exchange already")
+            if kind != self.stage:
+                raise ValueError(
+                    f"client {place} comes too late or too early: the exchange is '{self.stage}'"
+                )
+            getattr(self, f"_take_{kind}")(place, message[head:], record)
+            self._digests[kind, place] = digest
+
+    def replay(self, _key: str | None, record: bytes) -> bool:
+        """Take a message, or close an exchange, as a log tells."""
+        if record[:1] == self.mark:
+            self.receive(record[1:])
+        else:
+            with contextlib.suppress(PartyError):  # it was refused before, too
+                self.advance(record[1:])
+        return True
+
+    def _take_join(self, body: bytes, record: Callable[[], object]) -> None:
+        keys, signature = body[:ENTRY_BYTES], body[ENTRY_BYTES:]
+        entry = read_entry(keys)
+        if len(signature) != (SIGNATURE_BYTES if self.task.enrolment else 0):
+            raise ValueError("a join must carry the enrolment's certificate where the task has an enrolment")
+        earlier = self._entries.get(entry.mask)
+        if earlier == keys:
+            return
+        if earlier is not None:
+            raise ValueError(f"another client has the key {entry.mask.hex()}")
+        if self.stage != "join":
+            raise ValueError("the roster is closed")
+        if len(self._entries) >= self.task.limit:
+            raise ValueError("the roster is full")
+        # before it takes a place: strangers must not fill a roster
+        if not certified(self.task, entry.claim, signature, round_=self.round_):
+            raise ValueError("the enrolment did not sign the claim of this client")
+        record()
+        self._entries[entry.mask] = keys
+
+    def _take_share(self, place: int, body: bytes, record: Callable[[], object]) -> None:
+        peers = self._graph[place].tolist()
+        if len(body) != KEY_BYTES + SEALED * len(peers):
+            raise ValueError(f"client {place}: shares for {len(peers)} neighbours are needed")
+        parts = [body[at : at + SEALED] for at in range(KEY_BYTES, len(body), SEALED)]
+        record()
+        self._commitments[place] = body[:KEY_BYTES]
+        self._sealed[place] = dict(zip(peers, parts, strict=True))
+
+    def _take_mask(self, place: int, body: bytes, record: Callable[[], object]) -> None:
+        if place not in self._sealed:
+            raise ValueError(f"client {place} has sent no shares")
+        if len(body) != 4 * len(self.total):
+            raise ValueError(f"client {place}: the vector must have {len(self.total)} cells")
+        record()
+        self.masked.add(place)
+        self.total += np.frombuffer(body, dtype="<u4")
+
+    def _take_confirm(self, place: int, body: bytes, record: Callable[[], object]) -> None:
+        if place not in self.masked:
+            raise ValueError(f"client {place} is not among the survivors")
+        key = self._known_roster.entry(place).sign
+        if not confirmed(self._known_roster.digest, self.survivors, key, body):
+            raise ValueError(f"client {place} confirms another set of survivors")
+        record()
+        self._confirmations[place] = body
+
+    def _take_unmask(self, place: int, body: bytes, record: Callable[[], object]) -> None:
+        if place not in self.masked:
+            raise ValueError(f"client {place} is not among the survivors")
+        size = 4 + 1 + SHARE_BYTES
+        peers = self._sealed.keys() & self._graph[place].tolist()
+        if len(body) % size or len(body) > size * len(peers):  # fewer where a neighbour's seal was wrong
+            raise ValueError(f"client {place}: at most {len(peers)} shares are needed")
+        shares = {}
+        for at in range(0, len(body), size):
+            peer, flag = places(body[at : at + 4])[0], body[at + 4]
+            if peer not in peers or peer in shares or flag != (peer in self.masked):
+                raise ValueError(f"client {place}: a share that was not asked for")
+            shares[peer] = flag, body[at + 5 : at + size]
+        record()
+        self._answers[place] = shares
+
+    def advance(self, approval: bytes = b"") -> None:
+        """Close the current exchange; PartyError if too few have answered it."""
+        if self.stage == "join":
+            self.roster, self._entries = self._approved_roster(approval)
+            self._graph, self.approval = self.roster.graph, approval
+            kinds = ("share", "mask", "confirm", "unmask")
+            self._kinds = {kind_of(kind, self.roster.digest): kind for kind in kinds}
+            self._places = {key: place for place, key in enumerate(sorted(self._entries))}
+        elif self.stage == "share":
+            self._enough("sent shares", len(self._sealed))
+        elif self.stage == "mask":
+            self._enough("sent masked vectors", len(self.masked))
+        elif self.stage == "unmask":
+            raise refused("the tally", "the last exchange is closed by close()")
+        self.stage = (_NEXT_LYING if self.task.lying else _NEXT)[self.stage]
+
+    def _enough(self, what: str, n: int) -> None:
+        if n < self.task.least:
+            raise refused("the tally", f"a round needs {self.task.least} clients, and {n} {what}")
+
+    def entries(self) -> bytes:
+        """Return who has joined, for the enrolment to approve."""
+        return b"".join(self._entries[key] for key in sorted(self._entries))
+
+    def check_approval(self, approval: bytes) -> None:
+        """Raise PartyError unless the roster can be closed with this approval."""
+        self._approved_roster(approval)
+
+    def _approved_roster(self, approval: bytes) -> tuple[Roster, dict[bytes, bytes]]:
+        """Return the roster, and the entries on it by mask key."""
+        self._enough("joined", len(self._entries))
+        body = approval[APPROVAL_BYTES:]  # the keys of the clients; of all who joined if it is empty
+        keys = {body[at : at + KEY_BYTES] for at in range(0, len(body), KEY_BYTES)} or {*self._entries}
+        with refusing("the tally"):
+            if not keys <= self._entries.keys():
+                raise ValueError("the approval names a client that has not joined")
+            approved = {key: self._entries[key] for key in sorted(keys)}
+            roster = Roster(self.task, self.round_, b"".join(approved.values()), approval[:APPROVAL_BYTES])
+            roster.check()
+            degree_of(self.task, len(roster))
+        return roster, approved
+
+    def outbox(self, key: bytes) -> bytes:
+        """Return what the client with this mask key must answer now; empty if it has no part in it."""
+        place = self._places.get(key)
+        if place is None or self.stage == "join":
+            return b""
+        roster, peers = self._known_roster, self._graph[place].tolist()
+        if self.stage == "share":
+            bound = self.task.transcript("roster", round=self.round_)
+            if self.task.enrolment is not None:
+                return kind_of("roster", bound) + roster.approval + roster.entries
+            entries = [numbers([peer]) + roster.written(peer) for peer in peers]
+            head = kind_of("neighbours", bound) + numbers([len(roster), place]) + roster.digest
+            return head + b"".join(entries)
+        if self.stage == "mask" and place in self._sealed:
+            shares = [numbers([p]) + self._sealed[p][place] for p in peers if p in self._sealed]
+            return kind_of("inbox", roster.digest) + b"".join(shares)
+        if self.stage == "unmask" and self.task.lying and place in self.masked:
+            parts = [numbers([p]) + self._confirmations[p] for p in peers if p in self._confirmations]
+            return kind_of("confirmations", roster.digest) + b"".join(parts)
+        if self.stage in {"confirm", "unmask"} and place in self.masked:
+            alive = self.survivors if self.task.lying else [p for p in peers if p in self.masked]
+            return kind_of("survivors", roster.digest) + numbers([len(self.masked), *alive])
+        return b""
+
+    def sums(self) -> np.ndarray:
+        """Return the sum of the survivors' vectors, uint32; PartyError names survivors who did not answer."""
+        if self.stage != "unmask":
+            raise refused("the tally", f"the round is at the exchange '{self.stage}'")
+        failed, total, added, subtracted = 0, self.total.copy(), list[bytes](), list[bytes]()
+        roster = self._known_roster
+
+        def committed(seed: bytes) -> bytes:
+            return hashlib.sha256(roster.digest + seed).digest()
+
+        for place in sorted(self._sealed):
+            try:
+                if place in self.masked:
+                    subtracted.append(self._recovered(place, committed, self._commitments[place]))
+                else:
+                    for peer, key in self.keys_of_missing(place):
+                        (subtracted if peer < place else added).append(key)
+            except ValueError:
+                failed += 1
+        if failed:
+            silent = tuple(f"client {place}" for place in sorted(self.masked - self._answers.keys()))
+            raise PartyError(
+                f"the secrets of {failed} of {len(self._sealed)} clients are not recovered: {len(silent)} "
+                "survivors did not answer, and more shares may be wrong than can be corrected",
+                code="unreachable",
+                parties=silent,
+            )
+        add_masks(total, added, minus=subtracted)
+        return total
+
+    def _recovered(self, place: int, public: Callable[[bytes], Any], known: Any) -> bytes:
+        """The secret of a client, whose ``public`` form is ``known``, from shares of which some are wrong."""
+        peers, threshold = self._graph[place].tolist(), degree_of(self.task, len(self._known_roster))[1]
+        shares = {
+            number: self._answers[peer][place][1]
+            for number, peer in enumerate(peers, start=1)
+            if place in self._answers.get(peer, {})
+        }
+        if len(shares) >= threshold:
+            with contextlib.suppress(ValueError):
+                if public(secret := join(shares, threshold=threshold)) == known:
+                    return secret
+            if public(secret := corrected(shares, threshold=threshold)) == known:
+                return secret
+        raise ValueError("too few or wrong shares")
+
+    def keys_of_missing(self, place: int) -> list[tuple[int, bytes]]:
+        """Return survivors, and the keys of their masks with one that sent shares and then no vector."""
+        roster = self._known_roster
+        secret = exchange_secret(self._recovered(place, exchange_key, roster.entry(place).mask.hex()))
+        keys = []
+        for peer in self._graph[place].tolist():
+            if peer in self.masked:
+                pair, public = pair_names(place, peer), roster.entry(peer).mask.hex()
+                keys.append((peer, shared_key(secret, public, transcript=roster.digest, pair=pair)))
+        return keys
+
+    @property
+    def _known_roster(self) -> Roster:
+        if self.roster is None:
+            raise refused("the tally", "the roster is not closed yet")
+        return self.roster
+
+
+def pages_of(task: Task) -> dict[str, tuple[str, bytes]]:
+    """Return the content type and the bytes for each address."""
+    pages = {"/task.json": ("application/json", task.to_json().encode())}
+    for file in (resources.files("ostraka.collect") / "page").iterdir():
+        kind = _KINDS.get(file.name.rpartition(".")[2])
+        if kind is not None:
+            pages[f"/{file.name}"] = (f"{kind}; charset=utf-8", file.read_bytes())
+    return {**pages, "/": pages["/index.html"]}

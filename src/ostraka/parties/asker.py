@@ -10,7 +10,7 @@ import numpy as np
 from ostraka.core.mechanisms.skellam import largest_draw
 from ostraka.secure import rounds, two_party
 from ostraka.secure.agreement import sizes_of
-from ostraka.secure.keys import KEY_BYTES, SIGNATURE_BYTES, exchange_key, new_secret, unseal
+from ostraka.secure.keys import KEY_BYTES, SIGNATURE_BYTES, decrypt, exchange_key, new_secret, unseal
 from ostraka.secure.masks import pair_mask
 from ostraka.secure.rounds import AGGREGATOR, DEALER, HOLDER, AskerKeys, Call, PartyError, Round, by
 from ostraka.secure.two_party import AskerLargest, AskerSide, Sent, Stream, argmax_pads, words_bytes
@@ -254,7 +254,7 @@ class SecretRound:
             rounds.read_material(
                 signed, self.asker.agreement, transcript=transcript, name=name, words=words, sealed=sealed
             )
-            return signed, words, rounds.unseal_corrections(self.keys.seal(transcript, name), sealed)
+            return signed, words, decrypt(self.keys.seal(transcript, name), sealed)
 
     def answer(self, name: str, verb: str, message: bytes) -> bytes:
         """Return a party's answer to one message, after checking its signature for this round."""

@@ -8,6 +8,7 @@ and the asker do.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import warnings
 from collections import OrderedDict
@@ -23,7 +24,7 @@ from ostraka.data.table import rows
 from ostraka.parties.models import check_supported, fixed_model
 from ostraka.secure import rounds, two_party
 from ostraka.secure.agreement import sizes_of
-from ostraka.secure.keys import KEY_BYTES, SIGNATURE_BYTES, exchange_key, new_secret
+from ostraka.secure.keys import KEY_BYTES, SIGNATURE_BYTES, HoldsSecrets, exchange_key, new_secret
 from ostraka.secure.rounds import HOLDER, Call, Round, refused, refusing, unsealed
 from ostraka.secure.two_party import (
     FixedModel,
@@ -37,7 +38,7 @@ from ostraka.secure.two_party import (
 from ostraka.voters.voting import Shard, Teacher, count_votes, train, vote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ostraka.core.ledger.ledger import Ledger
     from ostraka.secure.agreement import Agreement
@@ -45,216 +46,13 @@ if TYPE_CHECKING:
     from ostraka.secure.rounds import PartyError
 
 _USED_UP = "what it may answer is used up"
-
-
-class Payments:
-    """Charges of one party under one agreement. Without a ledger there is no budget, only a cap on rounds."""
-
-    def __init__(self, name: str, agreement: Agreement, ledger: Ledger | None) -> None:
-        self.ledger = ledger
-        self._name, self._agreement = name, agreement
-        self._lock = threading.Lock()
-        self._left = 0
-        if agreement.secret is not None:
-            keys = [] if ledger is None else [entry.key or "" for entry in ledger.scan()]
-            self._left = agreement.secret.max_rounds - sum(key.startswith(self._key(b"")) for key in keys)
-
-    def afford(self, n_rows: int) -> None:
-        """Refuse before the other parties pay, if this party's ledger cannot afford the round."""
-
-        def affords(ledger: Ledger) -> None:
-            if not ledger.affords(self._agreement.mechanism, uses=n_rows):
-                raise refused(self._name, _USED_UP, self._name, code="budget_exceeded")
-
-        self._on_ledger(affords)
-
-    def pay(self, n_rows: int, transcript: bytes | None = None) -> None:
-        """Charge the ledger durably, before any vote leaves; a secret round's transcript is its name.
-
-        The transcript holds a fresh key of this party, so that no other round has the same name.
-        """
-        key = None if transcript is None else self._key(transcript)
-        mechanism = self._agreement.mechanism
-        self._on_ledger(
-            lambda ledger: ledger.charge(mechanism, uses=n_rows, unit="party", simulation=False, key=key)
-        )
-
-    def cap(self, *, spend: int = 0) -> None:
-        """Refuse secret rounds beyond the agreed number, those of this agreement in the ledger included."""
-        with self._lock:
-            if self._left < 1:
-                raise refused(self._name, "it has answered as many rounds as were agreed", self._name)
-            self._left -= spend
-
-    def _key(self, transcript: bytes) -> str:
-        return f"{self._agreement.sha256} {transcript.hex()}"
-
-    def _on_ledger(self, work: Callable[[Ledger], object]) -> None:
-        """Run work on the ledger; turn its errors into refusals that do not show its file."""
-        try:
-            if self.ledger is not None:
-                work(self.ledger)
-        except BudgetExceeded:
-            raise refused(self._name, _USED_UP, self._name, code="budget_exceeded") from None
-        except LedgerError:
-            raise refused(self._name, "its ledger is out of order", self._name, code="internal") from None
-
-
 _OPEN_SECRET_ROUNDS = 8  # each keeps pads in memory; the oldest is given up for a new one
-
-
-@dataclass(slots=True, repr=False)
-class Session:
-    """One round, and the message that it waits for."""
-
-    call: Call
-    secret: bytes
-    side: OwnerSide
-    waits_for: str = "ask"
-    round: Round | None = None
-    holds: bytes = b""  # the key of the holder's pads, where this party is the holder
-    largest: OwnerLargest | None = None
-    opening: np.ndarray | None = None  # the asker's half of what is compared
-
-    @property
-    def last(self) -> str:
-        """The message which turns the votes out."""
-        return "hold" if self.holds else "vote"
-
-
-class SecretSessions:
-    """The open rounds of one party. Every fault raises ValueError and ends its round."""
-
-    def __init__(self, name: str, agreement: Agreement, model: FixedModel) -> None:
-        self._name, self._agreement, self._model = name, agreement, model
-        self._open: OrderedDict[str, Session] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def __repr__(self) -> str:
-        return "SecretSessions(private)"
-
-    def join(self, call: Call, secret: bytes) -> bytes:
-        """Start a round; return the masked weights."""
-        key = rounds.offered_key(call, bytes.fromhex(call.offer), self._agreement)
-        pads = rounds.owner_key(secret, key, call, self._name)
-        side = OwnerSide(self._model, pads, sizes_of(self._agreement, call.n_rows))
-        session = Session(call, secret, side)
-        if self._agreement.argmax_only and call.participants[0] == self._name:
-            session.holds = rounds.owner_key(secret, key, call, HOLDER)
-        self._keep(session)
-        return side.weights()
-
-    def ask(self, body: bytes, material: bytes) -> tuple[Session, bytes]:
-        """Take masked rows, half of an opening and the dealer's material; return this party's half."""
-        request, data, message, signed = rounds.unpack(body, 4)
-        digest, replies = rounds.read_replies(request)
-        session = self._taken(digest, "ask")
-        call, sizes = session.call, sizes_of(self._agreement, session.call.n_rows)
-        session.round = Round.gather(call, replies, self._agreement)
-        if session.round.keys[self._name] != exchange_key(session.secret):
-            raise ValueError("its own key in the request is not the one it gave")
-        question = rounds.question_of(data, call, sizes)
-        transcript = session.round.transcript
-        rounds.read_material(
-            signed, self._agreement, transcript=transcript, name=self._name, words=material, sealed=None
-        )
-        session.side.take(rounds.cipher_key(transcript, self._name), material)
-        answer = session.side.first(question, message)
-        self._keep(session, "layer" if sizes.hidden else session.last)
-        return session, answer
-
-    def layer(self, body: bytes) -> tuple[Session, bytes]:
-        """Take the opening of the second layer; return this party's half."""
-        session, message = self._next(body, "layer")
-        answer = session.side.layer(message)
-        self._keep(session, session.last)
-        return session, answer
-
-    def turn(self, body: bytes) -> tuple[Session, np.ndarray]:
-        """Take the last message, which ends the round; return this party's half of its votes, uint32."""
-        session, message = self._next(body, "vote")
-        return session, session.side.votes(message)
-
-    def hold(self, body: bytes, words: bytes) -> tuple[Session, np.ndarray]:
-        """Take, as the holder, the last message and the others' votes; return the sum of all halves.
-
-        The half is this party's own, still without noise; what the others sent is masked.
-        """
-        session, message = self._next(body, "hold")
-        call, others = session.call, session.call.participants[1:]
-        last, opening, signed, *votes = rounds.unpack(message, 3 + len(others))
-        transcript = b"" if session.round is None else session.round.transcript
-        rounds.read_material(
-            signed, self._agreement, transcript=transcript, name=HOLDER, words=words, sealed=None
-        )
-        sizes = sizes_of(self._agreement, call.n_rows)
-        stream, sent = Stream(session.holds), Sent(opening)
-        session.opening = two_party.words(sent, sizes.n_rows, sizes.n_classes)
-        sent.end()
-        pads = argmax_pads(stream, stream, sizes.n_rows, sizes.n_classes)
-        levels = two_party.levels(words, two_party.comparisons(sizes.n_rows, sizes.n_classes))
-        session.largest = OwnerLargest(pads, rounds.cipher_key(transcript, HOLDER), levels)
-        total = session.side.votes(last)
-        for name, sealed in zip(others, votes, strict=True):
-            try:
-                total = total + rounds.votes_of(sealed, transcript, name, self._agreement, n_rows=call.n_rows)
-            except ValueError as error:
-                raise ValueError(f"{name}: {error}") from None
-        return session, total
-
-    def compared(self, session: Session, total: np.ndarray) -> bytes:
-        """Open the holder's sum, masked, and compare; the last message of the round is to come."""
-        if session.largest is None or session.opening is None:
-            raise ValueError("the round has no votes yet")
-        answer = session.largest.compared(two_party.scaled(total), session.opening)
-        self._keep(session, "argmax")
-        return answer
-
-    def argmax(self, body: bytes) -> tuple[Session, np.ndarray]:
-        """Take the asker's part of the comparisons, which ends the round; return half of the ones, uint32."""
-        session, message = self._next(body, "argmax")
-        if session.largest is None:
-            raise ValueError("the round has no votes yet")
-        return session, session.largest.ones(message)
-
-    def _next(self, body: bytes, stage: str) -> tuple[Session, bytes]:
-        digest, transcript, message = rounds.unpack(body, 3)
-        session = self._taken(digest.decode(errors="replace"), stage)
-        if session.round is None or session.round.transcript != transcript:
-            raise ValueError("the message is for another round")
-        return session, message
-
-    def _taken(self, digest: str, stage: str) -> Session:
-        with self._lock:
-            session = self._open.pop(digest, None)
-        if session is None or session.waits_for != stage:
-            raise ValueError("this round is not open: it was answered, given up, or never joined")
-        return session
-
-    def _keep(self, session: Session, stage: str = "ask") -> None:
-        session.waits_for = stage
-        with self._lock:
-            self._open[session.call.digest] = session
-            while len(self._open) > _OPEN_SECRET_ROUNDS:
-                self._open.popitem(last=False)
-
-
-def most_ask_bytes(agreement: Agreement) -> int:
-    """Return the length of the longest message of a secret round."""
-    sizes = sizes_of(agreement, agreement.max_rows)
-    numbers = 8 * sizes.n_rows * (sizes.first + 2 * sizes.hidden + sizes.n_classes)
-    votes = 16 + KEY_BYTES + SIGNATURE_BYTES + 4 * sizes.n_rows * sizes.n_classes  # of each other party
-    others = len(agreement.members) if agreement.argmax_only else 0
-    return numbers + words_bytes(sizes) + others * votes + 4096
-
-
-Checked = TypeVar("Checked")
-
 _OPEN_ROUNDS = 64  # the oldest is given up for a new one
 _ASK_ALONE = threading.Lock()  # estimators may use global generators and warning filters
+Checked = TypeVar("Checked")
 
 
-class Party:
+class Party(HoldsSecrets):
     """One party: it trains on its own rows, which never leave, and answers rounds of questions.
 
     Parameters
@@ -406,13 +204,13 @@ class Party:
         request, material = self._checked(lambda: rounds.unpack(sealed, 2))  # the dealer signed the second
         body = self._from_aggregator("ask", request)
         session, answer = self._checked(lambda: sessions.ask(body, material))
-        return self._identity.seal("ask", self._transcript(session) + answer)
+        return self._identity.seal("ask", session.transcript + answer)
 
     def layer(self, sealed: bytes) -> bytes:
         """Take the opening of the second layer; return this party's half of it. PartyError as :meth:`ask`."""
         sessions, body = self._sessions(), self._from_aggregator("layer", sealed)
         session, answer = self._checked(lambda: sessions.layer(body))
-        return self._identity.seal("layer", self._transcript(session) + answer)
+        return self._identity.seal("layer", session.transcript + answer)
 
     def hold(self, sealed: bytes) -> bytes:
         """Add up all votes as the holder, noise included, and compare; return this party's part of it.
@@ -426,16 +224,17 @@ class Party:
         request, material = self._checked(lambda: rounds.unpack(sealed, 2))
         body = self._from_aggregator("hold", request)
         session, total = self._checked(lambda: sessions.hold(body, material))
+        masks = self._masks(session.round, session.secret)
         self._take(session)
-        total = total + self._noise(total.shape) + self._masks(session)
+        total = total + self._noise(total.shape) + masks
         answer = self._checked(lambda: sessions.compared(session, total.astype(np.uint32)))
-        return self._identity.seal("hold", self._transcript(session) + answer)
+        return self._identity.seal("hold", session.transcript + answer)
 
     def argmax(self, sealed: bytes) -> bytes:
         """Return the holder's half of the noisy argmax, as ones and zeros. PartyError as :meth:`ask`."""
         sessions, body = self._sessions(), self._from_aggregator("argmax", sealed)
         session, ones = self._checked(lambda: sessions.argmax(body))
-        return self._identity.seal("argmax", self._transcript(session) + ones.astype("<u4").tobytes())
+        return self._identity.seal("argmax", session.transcript + ones.astype("<u4").tobytes())
 
     def vote(self, sealed: bytes) -> bytes:
         """Return the masked votes, signed. A party votes at most once in a round.
@@ -450,9 +249,10 @@ class Party:
             # the last message of a secret round: this party's half of its votes, masked
             sessions, body = self._secret, self._from_aggregator("turn", sealed)
             session, half = self._checked(lambda: sessions.turn(body))
+            masks = self._masks(session.round, session.secret)
             self._take(session)
-            masked = half + self._noise(half.shape) + self._masks(session)
-            return self._identity.seal("votes", self._transcript(session) + masked.astype("<u4").tobytes())
+            masked = half + self._noise(half.shape) + masks
+            return self._identity.seal("votes", session.transcript + masked.astype("<u4").tobytes())
         body = self._from_aggregator("request", sealed)
         with refusing(self.name, self.name):
             head, data = rounds.unpack(body, 2)
@@ -465,25 +265,28 @@ class Party:
         round_ = self._checked(lambda: Round.gather(call, replies, self.agreement))
         if round_.keys[self.name] != exchange_key(secret):
             raise self._refusal("its own key in the request is not the one it gave")
-        rows = self._checked(lambda: rounds.rows_of(data, call, self.agreement))
+        questions = self._checked(lambda: rounds.rows_of(data, call, self.agreement))
+        masks, n_classes = self._masks(round_, secret), len(self.agreement.classes)
         self._payments.pay(call.n_rows)
-        n_classes = len(self.agreement.classes)
         with _ASK_ALONE:
-            ballot = vote(rows, n_classes, [self._teacher])[0]
+            ballot = vote(questions, n_classes, [self._teacher])[0]
         votes = count_votes(ballot.codes[None], n_classes=n_classes).astype(np.uint32)
-        masked = votes + self._noise(votes.shape) + self._masks_of(round_, secret)
+        masked = votes + self._noise(votes.shape) + masks
         return self._identity.seal("votes", round_.transcript + masked.astype("<u4").tobytes())
 
     def _take(self, session: Session) -> None:
         """Count and pay for a secret round, before anything that depends on votes leaves."""
         self._payments.cap(spend=1)
-        self._payments.pay(session.call.n_rows, self._transcript(session))
+        self._payments.pay(session.call.n_rows, session.transcript)
 
-    def _masks(self, session: Session) -> np.ndarray:
-        """Return the masks of a secret round: the asker's too, unless the holder adds up."""
-        if session.round is None:
+    def _masks(self, round_: Round | None, secret: bytes) -> np.ndarray:
+        """Return this party's masks of a round: the asker's too, unless the holder adds up."""
+        if round_ is None:
             raise self._refusal("the round has no participants yet")
-        return self._masks_of(session.round, session.secret, aggregator=not self.agreement.argmax_only)
+        n_classes, aggregator = len(self.agreement.classes), not self.agreement.argmax_only
+        return self._checked(
+            lambda: rounds.total_mask(secret, self.name, round_, n_classes=n_classes, aggregator=aggregator)
+        )
 
     def _noise(self, shape: tuple[int, ...]) -> np.ndarray:
         """Draw this party's share of the noise, uint32 modulo 2^32: none if the aggregator adds it."""
@@ -491,19 +294,10 @@ class Party:
             return np.zeros(shape, dtype=np.uint32)
         return skellam(self.agreement.share, shape).astype(np.uint32)
 
-    def _masks_of(self, round_: Round, secret: bytes, *, aggregator: bool = True) -> np.ndarray:
-        n_classes = len(self.agreement.classes)
-        return self._checked(
-            lambda: rounds.total_mask(secret, self.name, round_, n_classes=n_classes, aggregator=aggregator)
-        )
-
     def _sessions(self) -> SecretSessions:
         if self._secret is None:
             raise self._refusal("the agreement has no secret questions")
         return self._secret
-
-    def _transcript(self, session: Session) -> bytes:
-        return b"" if session.round is None else session.round.transcript
 
     def _from_aggregator(self, purpose: str, sealed: bytes) -> bytes:
         return unsealed(self.name, self.agreement.aggregator, purpose, sealed, self.name)
@@ -518,5 +312,202 @@ class Party:
     def __repr__(self) -> str:
         return f"Party(name={self.name!r})"
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError(f"{self!r} does not travel: its rows and keys stay in its own process")
+
+class Payments:
+    """Charges of one party under one agreement. Without a ledger there is no budget, only a cap on rounds."""
+
+    def __init__(self, name: str, agreement: Agreement, ledger: Ledger | None) -> None:
+        self.ledger = ledger
+        self._name, self._agreement = name, agreement
+        self._lock = threading.Lock()
+        self._left = 0
+        if agreement.secret is not None:
+            keys = [] if ledger is None else [entry.key or "" for entry in ledger.scan()]
+            self._left = agreement.secret.max_rounds - sum(key.startswith(self._key(b"")) for key in keys)
+
+    def afford(self, n_rows: int) -> None:
+        """Refuse before the other parties pay, if this party's ledger cannot afford the round."""
+        with self._refusing():
+            if self.ledger is not None and not self.ledger.affords(self._agreement.mechanism, uses=n_rows):
+                raise refused(self._name, _USED_UP, self._name, code="budget_exceeded")
+
+    def pay(self, n_rows: int, transcript: bytes | None = None) -> None:
+        """Charge the ledger durably, before any vote leaves; a secret round's transcript is its name.
+
+        The transcript holds a fresh key of this party, so that no other round has the same name.
+        """
+        key = None if transcript is None else self._key(transcript)
+        with self._refusing():
+            if self.ledger is not None:
+                mechanism = self._agreement.mechanism
+                self.ledger.charge(mechanism, uses=n_rows, unit="party", simulation=False, key=key)
+
+    def cap(self, *, spend: int = 0) -> None:
+        """Refuse secret rounds beyond the agreed number, those of this agreement in the ledger included."""
+        with self._lock:
+            if self._left < 1:
+                raise refused(self._name, "it has answered as many rounds as were agreed", self._name)
+            self._left -= spend
+
+    def _key(self, transcript: bytes) -> str:
+        return f"{self._agreement.sha256} {transcript.hex()}"
+
+    @contextlib.contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """Turn errors of the ledger in this block into refusals that do not show its file."""
+        try:
+            yield
+        except BudgetExceeded:
+            raise refused(self._name, _USED_UP, self._name, code="budget_exceeded") from None
+        except LedgerError:
+            raise refused(self._name, "its ledger is out of order", self._name, code="internal") from None
+
+
+@dataclass(slots=True, repr=False)
+class Session:
+    """One round, and the message that it waits for."""
+
+    call: Call
+    secret: bytes
+    side: OwnerSide
+    waits_for: str = "ask"
+    round: Round | None = None
+    holds: bytes = b""  # the key of the holder's pads, where this party is the holder
+    largest: OwnerLargest | None = None
+    opening: np.ndarray | None = None  # the asker's half of what is compared
+
+    @property
+    def transcript(self) -> bytes:
+        """The digest of the round; empty before its participants are known."""
+        return b"" if self.round is None else self.round.transcript
+
+    @property
+    def last(self) -> str:
+        """The message which turns the votes out."""
+        return "hold" if self.holds else "vote"
+
+
+class SecretSessions:
+    """The open rounds of one party. Every fault raises ValueError and ends its round."""
+
+    def __init__(self, name: str, agreement: Agreement, model: FixedModel) -> None:
+        self._name, self._agreement, self._model = name, agreement, model
+        self._open: OrderedDict[str, Session] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return "SecretSessions(private)"
+
+    def join(self, call: Call, secret: bytes) -> bytes:
+        """Start a round; return the masked weights."""
+        key = rounds.offered_key(call, bytes.fromhex(call.offer), self._agreement)
+        pads = rounds.owner_key(secret, key, call, self._name)
+        side = OwnerSide(self._model, pads, sizes_of(self._agreement, call.n_rows))
+        session = Session(call, secret, side)
+        if self._agreement.argmax_only and call.participants[0] == self._name:
+            session.holds = rounds.owner_key(secret, key, call, HOLDER)
+        self._keep(session)
+        return side.weights()
+
+    def ask(self, body: bytes, material: bytes) -> tuple[Session, bytes]:
+        """Take masked rows, half of an opening and the dealer's material; return this party's half."""
+        request, data, message, signed = rounds.unpack(body, 4)
+        digest, replies = rounds.read_replies(request)
+        session = self._taken(digest, "ask")
+        call, sizes = session.call, sizes_of(self._agreement, session.call.n_rows)
+        session.round = Round.gather(call, replies, self._agreement)
+        if session.round.keys[self._name] != exchange_key(session.secret):
+            raise ValueError("its own key in the request is not the one it gave")
+        question = rounds.question_of(data, call, sizes)
+        transcript = session.round.transcript
+        rounds.read_material(
+            signed, self._agreement, transcript=transcript, name=self._name, words=material, sealed=None
+        )
+        session.side.take(rounds.cipher_key(transcript, self._name), material)
+        answer = session.side.first(question, message)
+        self._keep(session, "layer" if sizes.hidden else session.last)
+        return session, answer
+
+    def layer(self, body: bytes) -> tuple[Session, bytes]:
+        """Take the opening of the second layer; return this party's half."""
+        session, message = self._next(body, "layer")
+        answer = session.side.layer(message)
+        self._keep(session, session.last)
+        return session, answer
+
+    def turn(self, body: bytes) -> tuple[Session, np.ndarray]:
+        """Take the last message, which ends the round; return this party's half of its votes, uint32."""
+        session, message = self._next(body, "vote")
+        return session, session.side.votes(message)
+
+    def hold(self, body: bytes, words: bytes) -> tuple[Session, np.ndarray]:
+        """Take, as the holder, the last message and the others' votes; return the sum of all halves.
+
+        The half is this party's own, still without noise; what the others sent is masked.
+        """
+        session, message = self._next(body, "hold")
+        call, others = session.call, session.call.participants[1:]
+        last, opening, signed, *votes = rounds.unpack(message, 3 + len(others))
+        transcript = session.transcript
+        rounds.read_material(
+            signed, self._agreement, transcript=transcript, name=HOLDER, words=words, sealed=None
+        )
+        sizes = sizes_of(self._agreement, call.n_rows)
+        stream, sent = Stream(session.holds), Sent(opening)
+        session.opening = two_party.words(sent, sizes.n_rows, sizes.n_classes)
+        sent.end()
+        pads = argmax_pads(stream, stream, sizes.n_rows, sizes.n_classes)
+        levels = two_party.levels(words, two_party.comparisons(sizes.n_rows, sizes.n_classes))
+        session.largest = OwnerLargest(pads, rounds.cipher_key(transcript, HOLDER), levels)
+        total = session.side.votes(last)
+        for name, sealed in zip(others, votes, strict=True):
+            try:
+                total = total + rounds.votes_of(sealed, transcript, name, self._agreement, n_rows=call.n_rows)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+        return session, total
+
+    def compared(self, session: Session, total: np.ndarray) -> bytes:
+        """Open the holder's sum, masked, and compare; the last message of the round is to come."""
+        if session.largest is None or session.opening is None:
+            raise ValueError("the round has no votes yet")
+        answer = session.largest.compared(two_party.scaled(total), session.opening)
+        self._keep(session, "argmax")
+        return answer
+
+    def argmax(self, body: bytes) -> tuple[Session, np.ndarray]:
+        """Take the asker's part of the comparisons, which ends the round; return half of the ones, uint32."""
+        session, message = self._next(body, "argmax")
+        if session.largest is None:
+            raise ValueError("the round has no votes yet")
+        return session, session.largest.ones(message)
+
+    def _next(self, body: bytes, stage: str) -> tuple[Session, bytes]:
+        digest, transcript, message = rounds.unpack(body, 3)
+        session = self._taken(digest.decode(errors="replace"), stage)
+        if session.round is None or session.round.transcript != transcript:
+            raise ValueError("the message is for another round")
+        return session, message
+
+    def _taken(self, digest: str, stage: str) -> Session:
+        with self._lock:
+            session = self._open.pop(digest, None)
+        if session is None or session.waits_for != stage:
+            raise ValueError("this round is not open: it was answered, given up, or never joined")
+        return session
+
+    def _keep(self, session: Session, stage: str = "ask") -> None:
+        session.waits_for = stage
+        with self._lock:
+            self._open[session.call.digest] = session
+            while len(self._open) > _OPEN_SECRET_ROUNDS:
+                self._open.popitem(last=False)
+
+
+def most_ask_bytes(agreement: Agreement) -> int:
+    """Return the length of the longest message of a secret round."""
+    sizes = sizes_of(agreement, agreement.max_rows)
+    numbers = 8 * sizes.n_rows * (sizes.first + 2 * sizes.hidden + sizes.n_classes)
+    votes = 16 + KEY_BYTES + SIGNATURE_BYTES + 4 * sizes.n_rows * sizes.n_classes  # of each other party
+    others = len(agreement.members) if agreement.argmax_only else 0
+    return numbers + words_bytes(sizes) + others * votes + 4096

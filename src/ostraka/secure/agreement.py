@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 INPUT_BITS = 20  # of a number in a row, whose range is -1 to 1
 MOST_CLASSES = 16  # the wins over others are shared modulo 16
 _MOST_HIDDEN = 64
+_VERSION, _SECRET_VERSION = 1, 2  # the second only where questions are secret
+_LEAST_PARTIES = 3  # of two, each would know the other's votes from the sum
+_MOST_PARTIES = 10_000
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_DRAWS = 2**23  # thresholds behind the noise of one row: tables stay short
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,31 +105,6 @@ class SecretQuestions:
         if not isinstance(fields, dict) or set(fields) != set(cls.__slots__):
             raise ValueError(f"secret must have the fields {', '.join(cls.__slots__)}, and no others")
         return cls(**fields)
-
-
-def sizes_of(agreement: Agreement, n_rows: int) -> Sizes:
-    """The sizes of a round's computations."""
-    from ostraka.secure.two_party import Sizes  # noqa: PLC0415  (cipher and kernels only where they are used)
-
-    hidden = 0 if agreement.secret is None else agreement.secret.hidden
-    return Sizes(n_rows, agreement.n_features, hidden, len(agreement.classes))
-
-
-def fixed_rows(rows: np.ndarray, secret: SecretQuestions) -> np.ndarray:
-    """Rows as whole numbers modulo 2^64; ValueError, without the values, where they are out of range."""
-    low, high = secret.input_range
-    if not ((rows >= low) & (rows <= high)).all():
-        raise ValueError(f"X must lie within the agreed input_range, {low!r} to {high!r}")
-    middle, half = (low + high) / 2, (high - low) / 2
-    scaled = np.clip((rows - middle) / half, -1.0, 1.0) * 2.0**INPUT_BITS
-    return np.rint(scaled).astype(np.int64).view(np.uint64)
-
-
-_VERSION, _SECRET_VERSION = 1, 2  # the second only where questions are secret
-_LEAST_PARTIES = 3  # of two, each would know the other's votes from the sum
-_MOST_PARTIES = 10_000
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_DRAWS = 2**23  # thresholds behind the noise of one row: tables stay short
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,3 +290,21 @@ def _fields(version: int) -> list[str]:
 def canonical(value: Any) -> str:
     """JSON in one canonical form: sorted keys, no spaces."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def sizes_of(agreement: Agreement, n_rows: int) -> Sizes:
+    """The sizes of a round's computations."""
+    from ostraka.secure.two_party import Sizes  # noqa: PLC0415  (cipher and kernels only where they are used)
+
+    hidden = 0 if agreement.secret is None else agreement.secret.hidden
+    return Sizes(n_rows, agreement.n_features, hidden, len(agreement.classes))
+
+
+def fixed_rows(rows: np.ndarray, secret: SecretQuestions) -> np.ndarray:
+    """Rows as whole numbers modulo 2^64; ValueError, without the values, where they are out of range."""
+    low, high = secret.input_range
+    if not ((rows >= low) & (rows <= high)).all():
+        raise ValueError(f"X must lie within the agreed input_range, {low!r} to {high!r}")
+    middle, half = (low + high) / 2, (high - low) / 2
+    scaled = np.clip((rows - middle) / half, -1.0, 1.0) * 2.0**INPUT_BITS
+    return np.rint(scaled).astype(np.int64).view(np.uint64)

@@ -29,6 +29,8 @@ _LEVELS = BITS - 5
 WORD_BYTES = 16 * (_LEVELS + 1)  # of the correction words of one comparison
 _AT_ONCE = 4096  # instances whose blocks stay in the processor's cache
 _LEAF = np.uint64(2)
+_SEED = np.uint64(0xFFFFFFFFFFFFFF00)
+_ONE, _LOW, _FOUR = np.uint64(1), np.uint64(15), np.uint64(4)
 
 
 def seeds(stream: np.ndarray) -> np.ndarray:
@@ -101,10 +103,6 @@ def _cipher(key: bytes) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
         return room[: blocks.size].reshape(blocks.shape)
 
     return encrypt
-
-
-_SEED = np.uint64(0xFFFFFFFFFFFFFF00)
-_ONE, _LOW, _FOUR = np.uint64(1), np.uint64(15), np.uint64(4)
 
 
 @kernel("u8[:,::1], u8[:,::1], u8[::1], u8[::1], u8[:,::1], u8[::1], u8, u8")

@@ -14,7 +14,7 @@ import numpy as np
 
 from ostraka.secure import comparison, rounds, two_party
 from ostraka.secure.agreement import sizes_of
-from ostraka.secure.keys import exchange_key, exchange_secret, new_secret
+from ostraka.secure.keys import encrypt, exchange_key, exchange_secret, new_secret
 from ostraka.secure.rounds import (
     AGGREGATOR,
     DEALER,
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from ostraka.secure.rounds import PartyError
     from ostraka.secure.two_party import ArgmaxPads, LinearPads, ReluPads
 
-
 _OPEN_ROUNDS = 64  # the oldest is given up for a new one
+_SMALL = np.uint8(comparison.MODULUS - 1)
 
 
 class _Dealing(NamedTuple):
@@ -175,7 +175,7 @@ class Dealer:
         else:
             question = question_pad(keys.question, sizes)
             dealt = deal_model(cipher, sizes, question=question, asker=asker, owner_key=owner)
-        return dealt.words, rounds.seal_corrections(keys.seal(transcript, name), dealt.corrections)
+        return dealt.words, encrypt(keys.seal(transcript, name), dealt.corrections)
 
     def _from_asker(self, purpose: str, sealed: bytes) -> bytes:
         return unsealed(DEALER, self.agreement.aggregator, purpose, sealed, DEALER)
@@ -185,9 +185,6 @@ class Dealer:
 
     def __repr__(self) -> str:
         return "Dealer()"
-
-
-_SMALL = np.uint8(comparison.MODULUS - 1)
 
 
 class Material(NamedTuple):

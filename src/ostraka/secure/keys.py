@@ -1,4 +1,7 @@
-"""Identities, signatures that hold for one purpose, and key exchange (Ed25519, X25519, HKDF)."""
+"""Identities, signatures that hold for one purpose, key exchange, and encryption under a key.
+
+Ed25519, X25519 with HKDF, and AES-256-GCM, all of the library ``cryptography``.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from ostraka.core import files
+from ostraka.core import check, files
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -168,10 +171,33 @@ def derived(secret: bytes, purpose: str) -> bytes:
     return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=info).derive(secret)
 
 
+def encrypt(key: bytes, body: bytes, *, nonce: bytes = bytes(12)) -> bytes:
+    """The body, encrypted and authenticated by AES-256-GCM. A key serves once with each nonce."""
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
+
+    return AESGCM(key).encrypt(nonce, body, None)
+
+
+def decrypt(key: bytes, sealed: bytes, *, nonce: bytes = bytes(12)) -> bytes:
+    """The body that :func:`encrypt` was given; ValueError if it was changed, or has another key or nonce."""
+    from cryptography.exceptions import InvalidTag  # noqa: PLC0415
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
+
+    try:
+        return AESGCM(key).decrypt(nonce, sealed, None)
+    except (InvalidTag, ValueError):
+        raise ValueError("it is not encrypted with the agreed key, or was changed on the way") from None
+
+
 def strict_key(key: bytes) -> bool:
     """Whether 32 bytes are an X25519 key in its one spelling (reduced) and not of low order."""
     number = int.from_bytes(key, "little")
     return len(key) == KEY_BYTES and number < _FIELD and number not in _LOW_ORDER
+
+
+def is_exchange_key(key: object) -> bool:
+    """Whether it is an X25519 key in hexadecimal, in its one spelling and not of low order."""
+    return check.is_hexadecimal(key) and strict_key(bytes.fromhex(str(key)))
 
 
 def exchange_secret(secret: bytes) -> X25519PrivateKey:

@@ -24,9 +24,9 @@ from ostraka.secure.keys import (
     KEY_BYTES,
     SIGNATURE_BYTES,
     derived,
+    is_exchange_key,
     new_secret,
     shared_key,
-    strict_key,
     unseal,
 )
 from ostraka.secure.masks import pair_mask
@@ -39,8 +39,62 @@ if TYPE_CHECKING:
     from ostraka.secure.agreement import Agreement
     from ostraka.secure.two_party import Sizes
 
-
 AGGREGATOR = "the aggregator"  # no party may have a space in its name
+DEALER = "the dealer"  # no party may have a space in its name
+HOLDER = "the holder"  # of the sum of votes, where only the argmax is revealed: the first that takes part
+_OPENING = ("agreement", "id", "key", "n_rows", "participants")
+Code = Literal["budget_exceeded", "disagreement", "internal", "refused", "unreachable", "wrong_identity"]
+
+
+class PartyError(RuntimeError):
+    """A round failed. The error says why and names the parties. Nothing in it is private.
+
+    Attributes
+    ----------
+    code : str
+        ``"unreachable"``, ``"wrong_identity"`` (signed by somebody else), ``"refused"``,
+        ``"budget_exceeded"``, ``"disagreement"`` (masks do not cancel) or ``"internal"``.
+    parties : tuple of str
+        Names of the parties that failed; empty where it cannot be told which one did.
+    """
+
+    def __init__(self, message: str, *, code: Code, parties: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.code, self.parties = code, parties
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(PartyError, code=self.code, parties=self.parties), (str(self),)
+
+
+def refused(who: str, why: str, *parties: str, code: Code = "refused") -> PartyError:
+    """Return an error that says who refuses, why, and which parties are at fault."""
+    return PartyError(f"{who} refuses: {why}", code=code, parties=parties)
+
+
+@contextlib.contextmanager
+def refusing(who: str, *parties: str) -> Iterator[None]:
+    """Turn a ValueError about a message in this block into a refusal; messages are public."""
+    try:
+        yield
+    except ValueError as error:
+        raise refused(who, str(error), *parties) from None
+
+
+@contextlib.contextmanager
+def by(name: str, *parties: str) -> Iterator[None]:
+    """Turn a ValueError about a signed message in this block into a PartyError that names its signer."""
+    try:
+        yield
+    except ValueError as error:
+        raise PartyError(f"{name}: {error}", code="wrong_identity", parties=parties or (name,)) from None
+
+
+def unsealed(who: str, public_key: str, purpose: str, sealed: bytes, *parties: str) -> bytes:
+    """Return the body if this key signed it for this purpose; a refusal otherwise."""
+    try:
+        return unseal(public_key, purpose, sealed)
+    except ValueError as error:
+        raise refused(who, str(error), *parties, code="wrong_identity") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,10 +133,11 @@ class Call:
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise ValueError("participants must be a list of names")
         call = cls(**{**fields, "participants": tuple(names)})
-        for name in ("agreement", "id", "key", "question"):
-            value = getattr(call, name)
-            if not check.is_hexadecimal(value):
+        for name in ("agreement", "id", "question"):
+            if not check.is_hexadecimal(getattr(call, name)):
                 raise ValueError(f"{name} must be 64 hexadecimal digits")
+        if not is_exchange_key(call.key):
+            raise ValueError("key must be one of X25519, 64 hexadecimal digits")
         if not isinstance(call.offer, str) or bool(call.offer) != (agreement.secret is not None):
             raise ValueError(
                 "a call must hold a dealer's offer if the agreement names a dealer, and only then"
@@ -126,8 +181,8 @@ class Round:
                 raise ValueError(f"{name}: {error}") from None
             if (reply["call"], reply["name"]) != (digest, name):
                 raise ValueError(f"{name}: the reply is to another call")
-            if not check.is_hexadecimal(reply["key"]):
-                raise ValueError(f"{name}: the key of the reply must be 64 hexadecimal digits")
+            if not is_exchange_key(reply["key"]):  # with such a key no mask could be made, after a party paid
+                raise ValueError(f"{name}: the key of the reply must be one of X25519, in hexadecimal")
             keys[name] = reply["key"]
         if len({call.key, *keys.values()}) <= len(keys):
             raise ValueError("every participant, and the aggregator, must have a key of its own")
@@ -217,76 +272,6 @@ def most_bytes(agreement: Agreement) -> int:
     )
 
 
-def strict_object(body: bytes, names: set[str]) -> dict[str, Any]:
-    """A JSON object with exactly these fields."""
-    try:
-        fields = json.loads(body)
-    except (ValueError, RecursionError):
-        fields = None
-    if not isinstance(fields, dict) or set(fields) != names:
-        raise ValueError(f"the message must be a JSON object of {', '.join(sorted(names))}")
-    return fields
-
-
-Code = Literal["budget_exceeded", "disagreement", "internal", "refused", "unreachable", "wrong_identity"]
-
-
-class PartyError(RuntimeError):
-    """A round failed. The error says why and names the parties. Nothing in it is private.
-
-    Attributes
-    ----------
-    code : str
-        ``"unreachable"``, ``"wrong_identity"`` (signed by somebody else), ``"refused"``,
-        ``"budget_exceeded"``, ``"disagreement"`` (masks do not cancel) or ``"internal"``.
-    parties : tuple of str
-        Names of the parties that failed; empty where it cannot be told which one did.
-    """
-
-    def __init__(self, message: str, *, code: Code, parties: tuple[str, ...] = ()) -> None:
-        super().__init__(message)
-        self.code, self.parties = code, parties
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return partial(PartyError, code=self.code, parties=self.parties), (str(self),)
-
-
-def refused(who: str, why: str, *parties: str, code: Code = "refused") -> PartyError:
-    """Return an error that says who refuses, why, and which parties are at fault."""
-    return PartyError(f"{who} refuses: {why}", code=code, parties=parties)
-
-
-@contextlib.contextmanager
-def refusing(who: str, *parties: str) -> Iterator[None]:
-    """Turn a ValueError about a message in this block into a refusal; messages are public."""
-    try:
-        yield
-    except ValueError as error:
-        raise refused(who, str(error), *parties) from None
-
-
-@contextlib.contextmanager
-def by(name: str, *parties: str) -> Iterator[None]:
-    """Turn a ValueError about a signed message in this block into a PartyError that names its signer."""
-    try:
-        yield
-    except ValueError as error:
-        raise PartyError(f"{name}: {error}", code="wrong_identity", parties=parties or (name,)) from None
-
-
-def unsealed(who: str, public_key: str, purpose: str, sealed: bytes, *parties: str) -> bytes:
-    """Return the body if this key signed it for this purpose; a refusal otherwise."""
-    try:
-        return unseal(public_key, purpose, sealed)
-    except ValueError as error:
-        raise refused(who, str(error), *parties, code="wrong_identity") from None
-
-
-DEALER = "the dealer"  # no party may have a space in its name
-HOLDER = "the holder"  # of the sum of votes, where only the argmax is revealed: the first that takes part
-_OPENING = ("agreement", "id", "key", "n_rows", "participants")
-
-
 def opening(call: Call) -> bytes:
     """The asker's first message to the dealer: the call without the fields that depend on the answer."""
     return canonical({name: getattr(call, name) for name in _OPENING}).encode()
@@ -309,10 +294,10 @@ def offered_key(call: Call, sealed: bytes, agreement: Agreement) -> str:
     if agreement.secret is None:
         raise ValueError("the agreement names no dealer")
     fields = strict_object(unseal(agreement.secret.dealer, "offer", sealed), {"key", "opening"})
-    key = fields["key"]
+    key = str(fields["key"])
     if fields["opening"] != digest_of(opening(call)):
         raise ValueError("the dealer's offer is for another call")
-    if not isinstance(key, str) or len(key) != 64 or not strict_key(bytes.fromhex(key)):
+    if not is_exchange_key(key):
         raise ValueError("the dealer's key must be one of X25519 in its one spelling")
     return key
 
@@ -375,24 +360,6 @@ def question_of(data: bytes, call: Call, sizes: Sizes) -> np.ndarray:
     return masked
 
 
-def seal_corrections(key: bytes, corrections: bytes) -> bytes:
-    """Encrypt corrections for the asker alone: AES-256-GCM with a key that is used once."""
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
-
-    return AESGCM(key).encrypt(bytes(12), corrections, None)
-
-
-def unseal_corrections(key: bytes, sealed: bytes) -> bytes:
-    """Decrypt the corrections; ValueError for anything that was not sealed with this key."""
-    from cryptography.exceptions import InvalidTag  # noqa: PLC0415
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
-
-    try:
-        return AESGCM(key).decrypt(bytes(12), sealed, None)
-    except (InvalidTag, ValueError):
-        raise ValueError("the corrections are not sealed to the asker") from None
-
-
 def material(transcript: bytes, name: str, words: bytes, sealed: bytes) -> bytes:
     """The part of one party's material that the dealer signs."""
     digests = {"corrections": digest_of(sealed), "words": digest_of(words)}
@@ -412,6 +379,17 @@ def read_material(
         sealed is not None and fields["corrections"] != digest_of(sealed)
     ):
         raise ValueError("the material is not what the dealer signed")
+
+
+def strict_object(body: bytes, names: set[str]) -> dict[str, Any]:
+    """A JSON object with exactly these fields."""
+    try:
+        fields = json.loads(body)
+    except (ValueError, RecursionError):
+        fields = None
+    if not isinstance(fields, dict) or set(fields) != names:
+        raise ValueError(f"the message must be a JSON object of {', '.join(sorted(names))}")
+    return fields
 
 
 def digest_of(data: bytes) -> str:

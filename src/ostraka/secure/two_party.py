@@ -19,6 +19,11 @@ import numpy as np
 from ostraka.secure import comparison
 from ostraka.secure.masks import stream
 
+_SHIFT, _SIGN = np.uint64(32), np.uint64(31)
+_POINT, _WORD = np.uint64(2**31 - 1), np.uint64(2**32 - 1)
+_SMALL = np.uint8(comparison.MODULUS - 1)
+_SCALE = np.uint64(32)  # bits below whole numbers: of 64, the upper 32 are compared
+
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
@@ -280,26 +285,49 @@ class AskerSide:
         return self._largest.ones()
 
 
-def words_bytes(sizes: Sizes) -> int:
-    """The number of bytes of a model's correction words."""
-    units, pairs = _comparisons(sizes)
-    return (units + pairs) * comparison.WORD_BYTES
+class OwnerLargest:
+    """The owner's side. Each step may be taken once, in order."""
+
+    def __init__(self, pads: ArgmaxPads, key: bytes, words: np.ndarray) -> None:
+        self._pads, self._key, self._words = pads, key, words
+
+    def compared(self, mine: np.ndarray, theirs: np.ndarray) -> bytes:
+        """Open the numbers, from this half and the asker's masked one; return this side's part."""
+        opened = mine + self._pads.opened
+        self._wins = wins(self._key, opened + theirs, self._pads, self._words, second=True)
+        return bytes(opened.tobytes() + self._wins.tobytes())
+
+    def ones(self, message: bytes) -> np.ndarray:
+        """The owner's half of the ones, uint32, from the asker's part of the wins. Private."""
+        sent = Sent(message)
+        theirs = small(sent, *self._wins.shape)
+        sent.end()
+        return votes((self._wins + theirs) & _SMALL, self._pads)
 
 
-def split_words(data: bytes, sizes: Sizes) -> tuple[np.ndarray, np.ndarray]:
-    """The correction words of ReLU and of the argmax."""
-    units, pairs = _comparisons(sizes)
-    middle = units * comparison.WORD_BYTES
-    return levels(data[:middle], units), levels(data[middle:], pairs)
+class AskerLargest:
+    """The asker's side."""
 
+    def __init__(self, pads: ArgmaxPads, key: bytes, words: np.ndarray) -> None:
+        self._pads, self._key, self._words = pads, key, words
 
-def _comparisons(sizes: Sizes) -> tuple[int, int]:
-    return sizes.n_rows * sizes.hidden, comparisons(sizes.n_rows, sizes.n_classes)
+    def opening(self, mine: np.ndarray) -> bytes:
+        """The asker's half of the numbers, masked."""
+        self._opened = mine + self._pads.opened
+        return bytes(self._opened.tobytes())
 
+    def wins(self, answer: bytes) -> bytes:
+        """Return the message by which the owner gets its half of the ones, from its part."""
+        sent, shape = Sent(answer), self._opened.shape
+        opened, theirs = self._opened + words(sent, *shape), small(sent, *shape)
+        sent.end()
+        mine = wins(self._key, opened, self._pads, self._words, second=False)
+        self._places = (mine + theirs) & _SMALL
+        return bytes(mine.tobytes())
 
-_SHIFT, _SIGN = np.uint64(32), np.uint64(31)
-_POINT, _WORD = np.uint64(2**31 - 1), np.uint64(2**32 - 1)
-_SMALL = np.uint8(comparison.MODULUS - 1)
+    def ones(self) -> np.ndarray:
+        """The asker's half of the ones, uint32."""
+        return votes(self._places, self._pads)
 
 
 def upper(words: np.ndarray) -> np.ndarray:
@@ -387,54 +415,6 @@ def vote_table(place: np.ndarray) -> np.ndarray:
     return table
 
 
-_SCALE = np.uint64(32)  # bits below whole numbers: of 64, the upper 32 are compared
-
-
-class OwnerLargest:
-    """The owner's side. Each step may be taken once, in order."""
-
-    def __init__(self, pads: ArgmaxPads, key: bytes, words: np.ndarray) -> None:
-        self._pads, self._key, self._words = pads, key, words
-
-    def compared(self, mine: np.ndarray, theirs: np.ndarray) -> bytes:
-        """Open the numbers, from this half and the asker's masked one; return this side's part."""
-        opened = mine + self._pads.opened
-        self._wins = wins(self._key, opened + theirs, self._pads, self._words, second=True)
-        return bytes(opened.tobytes() + self._wins.tobytes())
-
-    def ones(self, message: bytes) -> np.ndarray:
-        """The owner's half of the ones, uint32, from the asker's part of the wins. Private."""
-        sent = Sent(message)
-        theirs = small(sent, *self._wins.shape)
-        sent.end()
-        return votes((self._wins + theirs) & _SMALL, self._pads)
-
-
-class AskerLargest:
-    """The asker's side."""
-
-    def __init__(self, pads: ArgmaxPads, key: bytes, words: np.ndarray) -> None:
-        self._pads, self._key, self._words = pads, key, words
-
-    def opening(self, mine: np.ndarray) -> bytes:
-        """The asker's half of the numbers, masked."""
-        self._opened = mine + self._pads.opened
-        return bytes(self._opened.tobytes())
-
-    def wins(self, answer: bytes) -> bytes:
-        """Return the message by which the owner gets its half of the ones, from its part."""
-        sent, shape = Sent(answer), self._opened.shape
-        opened, theirs = self._opened + words(sent, *shape), small(sent, *shape)
-        sent.end()
-        mine = wins(self._key, opened, self._pads, self._words, second=False)
-        self._places = (mine + theirs) & _SMALL
-        return bytes(mine.tobytes())
-
-    def ones(self) -> np.ndarray:
-        """The asker's half of the ones, uint32."""
-        return votes(self._places, self._pads)
-
-
 def scaled(half: np.ndarray) -> np.ndarray:
     """Shares modulo 2^32 of whole numbers, as shares modulo 2^64 whose comparison rounds nothing."""
     return np.asarray(half.astype(np.uint64) << _SCALE)
@@ -450,3 +430,20 @@ def levels(data: bytes, n: int) -> np.ndarray:
     if len(data) != n * comparison.WORD_BYTES:
         raise ValueError(f"correction words must have {n * comparison.WORD_BYTES} bytes, got {len(data)}")
     return np.frombuffer(data, dtype="<u8").reshape(comparison.WORD_BYTES // 16, n, 2)
+
+
+def words_bytes(sizes: Sizes) -> int:
+    """The number of bytes of a model's correction words."""
+    units, pairs = _comparisons(sizes)
+    return (units + pairs) * comparison.WORD_BYTES
+
+
+def split_words(data: bytes, sizes: Sizes) -> tuple[np.ndarray, np.ndarray]:
+    """The correction words of ReLU and of the argmax."""
+    units, pairs = _comparisons(sizes)
+    middle = units * comparison.WORD_BYTES
+    return levels(data[:middle], units), levels(data[middle:], pairs)
+
+
+def _comparisons(sizes: Sizes) -> tuple[int, int]:
+    return sizes.n_rows * sizes.hidden, comparisons(sizes.n_rows, sizes.n_classes)

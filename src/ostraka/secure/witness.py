@@ -34,155 +34,6 @@ if TYPE_CHECKING:
 
     from ostraka.core.ledger.witness import Witness
 
-_FORM = "s3://BUCKET/PREFIX?region=REGION&endpoint=https://…&days=N"
-_PLACE = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._/-]*)?")
-_KEY = re.compile(rb"<Key>([^<>&]+)</Key>")  # names that this class has made need no entities
-_MOST_ANSWER = 2**16  # bytes of an answer
-_EXISTS, _ABSENT = {409, 412}, {404}  # another writer is at it, or was first; there is no such object
-_LOCK = "x-amz-object-lock-mode"
-
-
-class Bucket:
-    """Objects under a prefix, each written once and kept for a number of days.
-
-    Parameters
-    ----------
-    address : str
-        ``s3://BUCKET/PREFIX``, with ``region``, ``days`` (default 365) and, unless it is that of AWS,
-        ``endpoint``.
-    environment : mapping of str to str
-        Holds ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY`` and, for roles, ``AWS_SESSION_TOKEN``.
-
-    Raises
-    ------
-    ValueError
-        Another form of address, an endpoint in the clear that is not on this machine, or no credentials.
-
-    Guarantees
-    ----------
-    :meth:`put` writes with ``If-None-Match: *``: the first writer of a name wins, on a store that knows that
-    condition. Objects are locked in compliance mode until their day: on a bucket with object lock nobody can
-    delete or replace them before, the account's owner included.
-    """
-
-    def __init__(self, address: str, environment: Mapping[str, str]) -> None:
-        place, _, query = address.removeprefix("s3://").partition("?")
-        options = dict(parse_qsl(query))
-        days = options.get("days", "365")
-        plain = _PLACE.fullmatch(place) and "region" in options and days.isdecimal() and int(days) > 0
-        if not plain or not set(options) <= {"region", "endpoint", "days"}:
-            raise ValueError(f"the address of an object store must be {_FORM}")
-        region = options["region"]
-        parts = urlsplit(options.get("endpoint", f"https://s3.{region}.amazonaws.com"))
-        if parts.scheme != "https" and not is_loopback(parts.hostname or ""):
-            raise ValueError("the endpoint of an object store must be an https:// address")
-        bucket, _, prefix = place.partition("/")
-        self.name, self._root, self._prefix = f"s3://{place}", f"/{bucket}", prefix.rstrip("/")
-        self._host, self._region, self._days = parts.netloc, region, int(days)
-        self._line = Line(f"{parts.scheme}://{parts.netloc}", direct=False)
-        try:
-            self._who = environment["AWS_ACCESS_KEY_ID"], environment["AWS_SECRET_ACCESS_KEY"]
-        except KeyError as missing:
-            raise ValueError(f"{self.name} needs {missing.args[0]} in the environment") from None
-        self._session = environment.get("AWS_SESSION_TOKEN", "")
-
-    def put(self, name: str, content: bytes, *, seconds: float) -> bool:
-        """Write an object; return whether its name was free. Late: it is not known whether it was written."""
-        until = dt.datetime.now(dt.UTC) + dt.timedelta(days=self._days)
-        lock = {
-            "content-md5": base64.b64encode(hashlib.md5(content, usedforsecurity=False).digest()).decode(),
-            "if-none-match": "*",
-            _LOCK: "COMPLIANCE",
-            "x-amz-object-lock-retain-until-date": until.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        }
-        status, *_ = self._asked("PUT", self._path(name), seconds, _EXISTS, headers=lock, content=content)
-        return status == 200
-
-    def get(self, name: str, *, seconds: float) -> bytes | None:
-        """An object, or None. ValueError: it is not locked."""
-        status, headers, content = self._asked("GET", self._path(name), seconds, _ABSENT)
-        if status in _ABSENT:
-            return None
-        if headers.get(_LOCK) != "COMPLIANCE":
-            raise ValueError(f"{self.name} does not lock what is written: make a bucket with object lock")
-        return content
-
-    def first(self, folder: str, *, seconds: float) -> str | None:
-        """The name that comes first of those that begin with ``folder``, or None."""
-        start = f"{self._prefix}/" if self._prefix else ""
-        query = [("list-type", "2"), ("max-keys", "1"), ("prefix", start + folder)]
-        *_, content = self._asked("GET", self._root, seconds, query=query)
-        key = _KEY.search(content)
-        return key[1].decode("ascii").removeprefix(start) if key else None
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._line.close()
-
-    def _path(self, name: str) -> str:
-        return "/".join(part for part in (self._root, self._prefix, name) if part)
-
-    def _asked(
-        self,
-        method: str,
-        path: str,
-        seconds: float,
-        expected: Collection[int] = (),
-        *,
-        query: Sequence[tuple[str, str]] = (),
-        headers: Mapping[str, str] | None = None,
-        content: bytes = b"",
-    ) -> tuple[int, Mapping[str, str], bytes]:
-        """Send a signed request; status (200, or an expected one), headers and content of the answer."""
-        lines = {"host": self._host, **(headers or {})}
-        if self._session:
-            lines["x-amz-security-token"] = self._session
-        who: dict[str, Any] = {"who": self._who, "region": self._region, "now": dt.datetime.now(dt.UTC)}
-        complete = signed(method, path, query, lines, content, **who)
-        target = f"{path}?{_encoded(query)}" if query else path
-        body = content if method == "PUT" else None
-        answer = self._line.ask(method, target, body, complete, seconds=seconds, most=_MOST_ANSWER, tries=2)
-        if answer.status not in {200, *expected}:
-            raise Late(f"status {answer.status}", sent=method == "PUT")
-        return answer.status, {name.lower(): value for name, value in answer.headers.items()}, answer.body
-
-
-def signed(
-    method: str,
-    path: str,
-    query: Sequence[tuple[str, str]],
-    headers: Mapping[str, str],
-    content: bytes,
-    *,
-    who: tuple[str, str],
-    region: str,
-    now: dt.datetime,
-) -> dict[str, str]:
-    """The headers of a request and its signature: AWS Signature Version 4, for the service s3.
-
-    ``headers`` have names in small letters; all of them are signed. ``path`` is encoded already.
-    """
-    day, moment = now.strftime("%Y%m%d"), now.strftime("%Y%m%dT%H%M%SZ")
-    digest = hashlib.sha256(content).hexdigest()
-    complete = {**headers, "x-amz-content-sha256": digest, "x-amz-date": moment}
-    names = ";".join(sorted(complete))
-    lines = [f"{name}:{complete[name].strip()}" for name in sorted(complete)]
-    canonical = "\n".join([method, path, _encoded(query), *lines, "", names, digest])
-    scope = f"{day}/{region}/s3/aws4_request"
-    text = "\n".join(["AWS4-HMAC-SHA256", moment, scope, hashlib.sha256(canonical.encode()).hexdigest()])
-    key = b"AWS4" + who[1].encode()
-    for part in (*scope.split("/"), text):
-        key = hmac.digest(key, part.encode(), "sha256")
-    credential = f"Credential={who[0]}/{scope}, SignedHeaders={names}, Signature={key.hex()}"
-    return {**complete, "authorization": f"AWS4-HMAC-SHA256 {credential}"}
-
-
-def _encoded(query: Sequence[tuple[str, str]]) -> str:
-    return "&".join(
-        f"{quote(name, safe='-_.~')}={quote(value, safe='-_.~')}" for name, value in sorted(query)
-    )
-
-
 APPLICATION = 0x6F737477  # "ostw" in SQLite's header
 PATH = "/v1/head"
 _TABLE = "CREATE TABLE head (ledger TEXT PRIMARY KEY, kept BLOB NOT NULL) STRICT"
@@ -190,6 +41,12 @@ _REMOTE_TABLE = "CREATE TABLE IF NOT EXISTS ostraka_witness (ledger text PRIMARY
 _MAC, _MOST = 32, 2**20  # bytes
 _NEWEST_FIRST = 10**15 - 1
 _Kept = dict[str, Any]
+_FORM = "s3://BUCKET/PREFIX?region=REGION&endpoint=https://…&days=N"
+_PLACE = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._/-]*)?")
+_KEY = re.compile(rb"<Key>([^<>&]+)</Key>")  # names that this class has made need no entities
+_MOST_ANSWER = 2**16  # bytes of an answer
+_EXISTS, _ABSENT = {409, 412}, {404}  # another writer is at it, or was first; there is no such object
+_LOCK = "x-amz-object-lock-mode"
 
 
 def witness_at(where: str, secret: bytes) -> Witness:
@@ -205,42 +62,6 @@ def witness_at(where: str, secret: bytes) -> Witness:
     if where.startswith("s3://"):
         return ObjectWitness(Bucket(where, os.environ), secret)
     return FolderWitness(where, secret)
-
-
-def _sealed(secret: bytes, message: Mapping[str, Any], *before: bytes) -> bytes:
-    body = json.dumps(message, sort_keys=True).encode()
-    return hmac.digest(secret, b"ostraka/witness/1\0" + b"".join(before) + body, "sha256") + body
-
-
-def _opened(secret: bytes, sealed: bytes, *before: bytes) -> _Kept:
-    """The message under a seal; ValueError if it is not one of this secret's."""
-    mac, body = sealed[:_MAC], sealed[_MAC:]
-    expected = hmac.digest(secret, b"ostraka/witness/1\0" + b"".join(before) + body, "sha256")
-    if not hmac.compare_digest(mac, expected):
-        raise ValueError("it is not sealed with this secret")
-    message: _Kept = json.loads(body)
-    return message
-
-
-def _updated(secret: bytes, ledger: str, stored: bytes | None, head: Head, instead: Collection[str]) -> Any:
-    """What a witness keeps from now on (None: as it is), and the heads known before and after."""
-    before = None if stored is None else _head_of(ledger, _opened(secret, stored))
-    after = successor(before, head, instead)
-    record = (
-        None if after is None or after == before else _sealed(secret, {"ledger": ledger, **after._asdict()})
-    )
-    return record, _both(before, after)
-
-
-def _both(before: Head | None, after: Head | None) -> list[Head]:
-    """The heads that a witness knew and knows."""
-    return [head for head in dict.fromkeys((before, after)) if head is not None]
-
-
-def _head_of(ledger: str, record: _Kept) -> Head:
-    if record["ledger"] != ledger:
-        raise ValueError("it is of another ledger")
-    return Head(int(record["seq"]), str(record["digest"]), str(record["total"]))
 
 
 class Register:
@@ -450,15 +271,6 @@ class ObjectWitness:
         self._bucket.close()
 
 
-def _object(ledger: str, number: int) -> str:
-    """The name of an object, so that the newest is the first in the order of names."""
-    return f"{ledger}/{_NEWEST_FIRST - number:015d}"
-
-
-def _until(moment: float) -> float:
-    return max(1e-3, moment - time.monotonic())
-
-
 class FolderWitness:
     """A file for each ledger, in a folder on another machine's disk, such as a mounted store."""
 
@@ -485,3 +297,189 @@ class FolderWitness:
 
     def close(self) -> None:
         """Do nothing: no file stays open."""
+
+
+def _sealed(secret: bytes, message: Mapping[str, Any], *before: bytes) -> bytes:
+    body = json.dumps(message, sort_keys=True).encode()
+    return hmac.digest(secret, b"ostraka/witness/1\0" + b"".join(before) + body, "sha256") + body
+
+
+def _opened(secret: bytes, sealed: bytes, *before: bytes) -> _Kept:
+    """The message under a seal; ValueError if it is not one of this secret's."""
+    mac, body = sealed[:_MAC], sealed[_MAC:]
+    expected = hmac.digest(secret, b"ostraka/witness/1\0" + b"".join(before) + body, "sha256")
+    if not hmac.compare_digest(mac, expected):
+        raise ValueError("it is not sealed with this secret")
+    message: _Kept = json.loads(body)
+    return message
+
+
+def _updated(secret: bytes, ledger: str, stored: bytes | None, head: Head, instead: Collection[str]) -> Any:
+    """What a witness keeps from now on (None: as it is), and the heads known before and after."""
+    before = None if stored is None else _head_of(ledger, _opened(secret, stored))
+    after = successor(before, head, instead)
+    record = (
+        None if after is None or after == before else _sealed(secret, {"ledger": ledger, **after._asdict()})
+    )
+    return record, _both(before, after)
+
+
+def _both(before: Head | None, after: Head | None) -> list[Head]:
+    """The heads that a witness knew and knows."""
+    return [head for head in dict.fromkeys((before, after)) if head is not None]
+
+
+def _head_of(ledger: str, record: _Kept) -> Head:
+    if record["ledger"] != ledger:
+        raise ValueError("it is of another ledger")
+    return Head(int(record["seq"]), str(record["digest"]), str(record["total"]))
+
+
+def _object(ledger: str, number: int) -> str:
+    """The name of an object, so that the newest is the first in the order of names."""
+    return f"{ledger}/{_NEWEST_FIRST - number:015d}"
+
+
+def _until(moment: float) -> float:
+    return max(1e-3, moment - time.monotonic())
+
+
+class Bucket:
+    """Objects under a prefix, each written once and kept for a number of days.
+
+    Parameters
+    ----------
+    address : str
+        ``s3://BUCKET/PREFIX``, with ``region``, ``days`` (default 365) and, unless it is that of AWS,
+        ``endpoint``.
+    environment : mapping of str to str
+        Holds ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY`` and, for roles, ``AWS_SESSION_TOKEN``.
+
+    Raises
+    ------
+    ValueError
+        Another form of address, an endpoint in the clear that is not on this machine, or no credentials.
+
+    Guarantees
+    ----------
+    :meth:`put` writes with ``If-None-Match: *``: the first writer of a name wins, on a store that knows that
+    condition. Objects are locked in compliance mode until their day: on a bucket with object lock nobody can
+    delete or replace them before, the account's owner included.
+    """
+
+    def __init__(self, address: str, environment: Mapping[str, str]) -> None:
+        place, _, query = address.removeprefix("s3://").partition("?")
+        options = dict(parse_qsl(query))
+        days = options.get("days", "365")
+        plain = _PLACE.fullmatch(place) and "region" in options and days.isdecimal() and int(days) > 0
+        if not plain or not set(options) <= {"region", "endpoint", "days"}:
+            raise ValueError(f"the address of an object store must be {_FORM}")
+        region = options["region"]
+        parts = urlsplit(options.get("endpoint", f"https://s3.{region}.amazonaws.com"))
+        if parts.scheme != "https" and not is_loopback(parts.hostname or ""):
+            raise ValueError("the endpoint of an object store must be an https:// address")
+        bucket, _, prefix = place.partition("/")
+        self.name, self._root, self._prefix = f"s3://{place}", f"/{bucket}", prefix.rstrip("/")
+        self._host, self._region, self._days = parts.netloc, region, int(days)
+        self._line = Line(f"{parts.scheme}://{parts.netloc}", direct=False)
+        try:
+            self._who = environment["AWS_ACCESS_KEY_ID"], environment["AWS_SECRET_ACCESS_KEY"]
+        except KeyError as missing:
+            raise ValueError(f"{self.name} needs {missing.args[0]} in the environment") from None
+        self._session = environment.get("AWS_SESSION_TOKEN", "")
+
+    def put(self, name: str, content: bytes, *, seconds: float) -> bool:
+        """Write an object; return whether its name was free. Late: it is not known whether it was written."""
+        until = dt.datetime.now(dt.UTC) + dt.timedelta(days=self._days)
+        lock = {
+            "content-md5": base64.b64encode(hashlib.md5(content, usedforsecurity=False).digest()).decode(),
+            "if-none-match": "*",
+            _LOCK: "COMPLIANCE",
+            "x-amz-object-lock-retain-until-date": until.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        status, *_ = self._asked("PUT", self._path(name), seconds, _EXISTS, headers=lock, content=content)
+        return status == 200
+
+    def get(self, name: str, *, seconds: float) -> bytes | None:
+        """An object, or None. ValueError: it is not locked."""
+        status, headers, content = self._asked("GET", self._path(name), seconds, _ABSENT)
+        if status in _ABSENT:
+            return None
+        if headers.get(_LOCK) != "COMPLIANCE":
+            raise ValueError(f"{self.name} does not lock what is written: make a bucket with object lock")
+        return content
+
+    def first(self, folder: str, *, seconds: float) -> str | None:
+        """The name that comes first of those that begin with ``folder``, or None."""
+        start = f"{self._prefix}/" if self._prefix else ""
+        query = [("list-type", "2"), ("max-keys", "1"), ("prefix", start + folder)]
+        *_, content = self._asked("GET", self._root, seconds, query=query)
+        key = _KEY.search(content)
+        return key[1].decode("ascii").removeprefix(start) if key else None
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._line.close()
+
+    def _path(self, name: str) -> str:
+        return "/".join(part for part in (self._root, self._prefix, name) if part)
+
+    def _asked(
+        self,
+        method: str,
+        path: str,
+        seconds: float,
+        expected: Collection[int] = (),
+        *,
+        query: Sequence[tuple[str, str]] = (),
+        headers: Mapping[str, str] | None = None,
+        content: bytes = b"",
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        """Send a signed request; status (200, or an expected one), headers and content of the answer."""
+        lines = {"host": self._host, **(headers or {})}
+        if self._session:
+            lines["x-amz-security-token"] = self._session
+        who: dict[str, Any] = {"who": self._who, "region": self._region, "now": dt.datetime.now(dt.UTC)}
+        complete = signed(method, path, query, lines, content, **who)
+        target = f"{path}?{_encoded(query)}" if query else path
+        body = content if method == "PUT" else None
+        answer = self._line.ask(method, target, body, complete, seconds=seconds, most=_MOST_ANSWER, tries=2)
+        if answer.status not in {200, *expected}:
+            raise Late(f"status {answer.status}", sent=method == "PUT")
+        return answer.status, {name.lower(): value for name, value in answer.headers.items()}, answer.body
+
+
+def signed(
+    method: str,
+    path: str,
+    query: Sequence[tuple[str, str]],
+    headers: Mapping[str, str],
+    content: bytes,
+    *,
+    who: tuple[str, str],
+    region: str,
+    now: dt.datetime,
+) -> dict[str, str]:
+    """The headers of a request and its signature: AWS Signature Version 4, for the service s3.
+
+    ``headers`` have names in small letters; all of them are signed. ``path`` is encoded already.
+    """
+    day, moment = now.strftime("%Y%m%d"), now.strftime("%Y%m%dT%H%M%SZ")
+    digest = hashlib.sha256(content).hexdigest()
+    complete = {**headers, "x-amz-content-sha256": digest, "x-amz-date": moment}
+    names = ";".join(sorted(complete))
+    lines = [f"{name}:{complete[name].strip()}" for name in sorted(complete)]
+    canonical = "\n".join([method, path, _encoded(query), *lines, "", names, digest])
+    scope = f"{day}/{region}/s3/aws4_request"
+    text = "\n".join(["AWS4-HMAC-SHA256", moment, scope, hashlib.sha256(canonical.encode()).hexdigest()])
+    key = b"AWS4" + who[1].encode()
+    for part in (*scope.split("/"), text):
+        key = hmac.digest(key, part.encode(), "sha256")
+    credential = f"Credential={who[0]}/{scope}, SignedHeaders={names}, Signature={key.hex()}"
+    return {**complete, "authorization": f"AWS4-HMAC-SHA256 {credential}"}
+
+
+def _encoded(query: Sequence[tuple[str, str]]) -> str:
+    return "&".join(
+        f"{quote(name, safe='-_.~')}={quote(value, safe='-_.~')}" for name, value in sorted(query)
+    )
