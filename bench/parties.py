@@ -20,7 +20,8 @@ from sklearn.neural_network import MLPClassifier
 from ostraka.parties.models import fixed_model
 from ostraka.secure.agreement import fixed_rows, sizes_of
 from ostraka.secure.dealer import deal_model
-from ostraka.secure.two_party import AskerSide, OwnerSide, Stream, words, words_bytes
+from ostraka.secure.masks import stream
+from ostraka.secure.two_party import AskerSide, OwnerSide, words, words_bytes
 from ostraka.voters import Agreement, Dealer, Identity, Party, PartyEnsemble, PartyServer, SecretQuestions
 from ostraka.voters.voting import vote
 
@@ -147,7 +148,7 @@ def wrong_votes(units: int) -> int:
     rows = np.concatenate([X, np.random.default_rng(0).uniform(0, 16, (VOTES, 64))])[:VOTES]
     sizes, fixed = sizes_of(agreement, len(rows)), fixed_rows(rows, agreement.secret)
     key, asker, other, question = os.urandom(16), os.urandom(32), os.urandom(32), os.urandom(32)
-    pad = words(Stream(question), *fixed.shape)
+    pad = words(stream(question), *fixed.shape)
     dealt = deal_model(key, sizes, question=pad, asker=asker, owner_key=other)
     owner = OwnerSide(fixed_model(party._teacher, agreement), other, sizes)  # noqa: SLF001
     side = AskerSide(key, asker, sizes, question=pad, words=dealt.words, corrections=dealt.corrections)

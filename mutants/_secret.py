@@ -7,7 +7,7 @@ from mutants._mutant import Mutant
 __all__ = ["MUTANTS"]
 
 _ROUNDS = "secure/rounds.py"
-_PAD = "return words(Stream(key), sizes.n_rows, sizes.n_features)"
+_PAD = "return words(stream(key), sizes.n_rows, sizes.n_features)"
 _BY = "parties/test_secret_roles.py::"
 _VIEW = _BY + "test_a_party_sees_what_its_simulator_draws_whatever_the_question"
 
@@ -19,7 +19,7 @@ MUTANTS = [
         "the mask of a question is that of every other",
         _ROUNDS,
         _PAD,
-        "return words(Stream(bytes(32)), sizes.n_rows, sizes.n_features)",
+        "return words(stream(bytes(32)), sizes.n_rows, sizes.n_features)",
         _VIEW,
     ),
     Mutant("rows of a question are not masked", _ROUNDS, _PAD, f"{_PAD} * 0", _VIEW),
@@ -28,7 +28,7 @@ MUTANTS = [
         "one mask for all rows of a question",
         _ROUNDS,
         _PAD,
-        "return words(Stream(key), 1, sizes.n_features).repeat(sizes.n_rows, axis=0)",
+        "return words(stream(key), 1, sizes.n_features).repeat(sizes.n_rows, axis=0)",
         _VIEW,
     ),
     Mutant(

@@ -11,8 +11,9 @@ from ostraka.parties.parties import PartyEnsemble
 from ostraka.secure import rounds
 from ostraka.secure.agreement import Agreement, SecretQuestions
 from ostraka.secure.keys import Identity
+from ostraka.secure.masks import stream
 from ostraka.secure.rounds import DEALER, HOLDER, PartyError
-from ostraka.secure.two_party import Blank, Sent, Stream, argmax_pads, small, words
+from ostraka.secure.two_party import Sent, argmax_pads, small, words
 from tests.parties.hidden_rounds import MODELS, bad_material, data_of, fails, flipped, secret_parties, tapped
 from tests.parties.test_secret_roles import HIGH, LOW, N_ROWS, looks_drawn
 
@@ -231,7 +232,7 @@ def test_dealer_and_holder_together_learn_the_noisy_counts(monkeypatch):
         dealing = kept["dealing"]
         call, transcript = dealing.round.call, dealing.round.transcript
         keys = rounds.AskerKeys.of(dealing.secret, call.key, call)
-        pads = argmax_pads(Stream(keys.pads(transcript, HOLDER)), Blank(), len(ROWS), 3)
+        pads = argmax_pads(stream(keys.pads(transcript, HOLDER)), bytes, len(ROWS), 3)
         half = ((session.opening - pads.opened) >> np.uint64(32)).astype(np.uint32)
         counted.append((half + total).astype(np.int32))
         return answered(session, total)

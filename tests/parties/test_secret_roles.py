@@ -16,8 +16,9 @@ from ostraka.parties.asker import SecretRound
 from ostraka.secure import rounds, two_party
 from ostraka.secure.agreement import fixed_rows
 from ostraka.secure.keys import decrypt, exchange_secret
+from ostraka.secure.masks import stream
 from ostraka.secure.rounds import DEALER, AskerKeys, PartyError
-from ostraka.secure.two_party import Sent, Sizes, Stream, model_pads
+from ostraka.secure.two_party import Sent, Sizes, model_pads
 from tests.false_alarm import FALSE_ALARM
 from tests.parties.hidden_rounds import secret_parties, tapped
 
@@ -380,8 +381,8 @@ def test_dealer_and_asker_together_learn_the_models():
     parties = secret_parties()
     wire, dealing, _ = known_to_dealer(parties)
     key = rounds.owner_key(dealing.secret, dealing.round.keys["party-1"], dealing.round.call, "party-1")
-    stream = Stream(key)
-    factor = model_pads(stream, stream, Sizes(3, 2, 0, 3), question=None).first.factor
+    pads = stream(key)
+    factor = model_pads(pads, pads, Sizes(3, 2, 0, 3), question=None).first.factor
     masked = two_party.words(Sent(rounds.unpack(wire.last("join", "received"), 2)[1][64 + 32 :]), 2, 3)
     model = parties.parties["party-1"]._secret._model
     np.testing.assert_array_equal(masked + factor, model.layers[0][0])

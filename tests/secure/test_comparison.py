@@ -33,19 +33,13 @@ def test_every_point_of_a_small_domain_is_compared_rightly(monkeypatch, bits):
         np.testing.assert_array_equal((one + two) % 16, np.where(points < alphas, beta, 0))
 
 
-def test_edges_of_the_whole_domain():
+@pytest.mark.parametrize("at_once", [comparison._AT_ONCE, 7])
+def test_edges_of_the_whole_domain_however_many_are_computed_at_once(at_once, monkeypatch):
+    monkeypatch.setattr(comparison, "_AT_ONCE", at_once)
     alphas, points = np.array(list(itertools.product(EDGES, EDGES))).T
     for beta in (1, 15):
         one, two, _ = shared(alphas, np.full(len(alphas), beta), points)
         np.testing.assert_array_equal((one + two) % 16, np.where(points < alphas, beta, 0))
-
-
-def test_more_instances_than_are_computed_at_once(monkeypatch):
-    monkeypatch.setattr(comparison, "_AT_ONCE", 7)
-    rng = np.random.default_rng(0)
-    alphas, points = rng.integers(0, 2**31, (2, 50))
-    one, two, _ = shared(alphas, np.ones(50), points)
-    np.testing.assert_array_equal((one + two) % 16, points < alphas)
 
 
 def test_a_changed_word_spoils_the_answer(monkeypatch):

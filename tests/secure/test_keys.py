@@ -4,6 +4,7 @@ import ast
 import hashlib
 import hmac
 import os
+import stat
 from pathlib import Path
 
 import numpy as np
@@ -114,10 +115,16 @@ def test_low_order_and_second_spellings_of_keys_are_recognised():
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes of files are those of POSIX")
-def test_a_secret_that_others_may_read_is_refused(tmp_path):
+def test_an_identity_is_kept_in_a_file_for_its_owner_only(tmp_path):
     path = tmp_path / "the key"
     identity = keys.Identity.kept_at(path)
     assert keys.Identity.kept_at(path).public_key == identity.public_key
+    assert identity.secret.hex() not in repr(identity)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
     path.chmod(0o644)
     with pytest.raises(ValueError, match=r"others may read the secret in .*: type chmod 600 '.*the key'"):
+        keys.Identity.kept_at(path)
+    path.chmod(0o600)
+    path.write_bytes(b"short")
+    with pytest.raises(ValueError, match="32 bytes"):
         keys.Identity.kept_at(path)

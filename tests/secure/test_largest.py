@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from ostraka.secure.dealer import deal_argmax
+from ostraka.secure.masks import stream
 from ostraka.secure.two_party import (
     AskerLargest,
     OwnerLargest,
     Sent,
-    Stream,
     argmax_pads,
     comparisons,
     levels,
@@ -20,11 +20,11 @@ from ostraka.secure.two_party import (
 
 def sides(n_rows, n_classes):
     key, asker, other = os.urandom(16), os.urandom(32), os.urandom(32)
-    made, stream = deal_argmax(key, n_rows, n_classes, asker=asker, owner_key=other), Stream(other)
+    made, pads = deal_argmax(key, n_rows, n_classes, asker=asker, owner_key=other), stream(other)
     words = levels(made.words, comparisons(n_rows, n_classes))
     return (
-        AskerLargest(argmax_pads(Stream(asker), Sent(made.corrections), n_rows, n_classes), key, words),
-        OwnerLargest(argmax_pads(stream, stream, n_rows, n_classes), key, words),
+        AskerLargest(argmax_pads(stream(asker), Sent(made.corrections), n_rows, n_classes), key, words),
+        OwnerLargest(argmax_pads(pads, pads, n_rows, n_classes), key, words),
     )
 
 

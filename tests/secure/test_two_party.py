@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from ostraka.secure.dealer import deal_model
-from ostraka.secure.two_party import AskerSide, FixedModel, OwnerSide, Sizes, Stream, words
+from ostraka.secure.masks import stream
+from ostraka.secure.two_party import AskerSide, FixedModel, OwnerSide, Sizes, words
 
 
 def signed(values) -> np.ndarray:
@@ -36,7 +37,7 @@ def model_of(rng, sizes, *, layers=None):
 def computed(model, sizes, rows):
     """The votes of both sides together."""
     key, asker, other, hidden = os.urandom(16), os.urandom(32), os.urandom(32), os.urandom(32)
-    pad = words(Stream(hidden), sizes.n_rows, sizes.n_features)
+    pad = words(stream(hidden), sizes.n_rows, sizes.n_features)
     made = deal_model(key, sizes, question=pad, asker=asker, owner_key=other)
     owner = OwnerSide(model, other, sizes)
     side = AskerSide(key, asker, sizes, question=pad, words=made.words, corrections=made.corrections)

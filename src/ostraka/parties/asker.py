@@ -11,9 +11,9 @@ from ostraka.core.mechanisms.skellam import largest_draw
 from ostraka.secure import rounds, two_party
 from ostraka.secure.agreement import sizes_of
 from ostraka.secure.keys import KEY_BYTES, SIGNATURE_BYTES, decrypt, exchange_key, new_secret, unseal
-from ostraka.secure.masks import pair_mask
+from ostraka.secure.masks import pair_mask, stream
 from ostraka.secure.rounds import AGGREGATOR, DEALER, HOLDER, AskerKeys, Call, PartyError, Round, by
-from ostraka.secure.two_party import AskerLargest, AskerSide, Sent, Stream, argmax_pads, words_bytes
+from ostraka.secure.two_party import AskerLargest, AskerSide, Sent, argmax_pads, words_bytes
 from ostraka.secure.wire import ask_all
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def _side(round_: SecretRound) -> tuple[AskerLargest, bytes, bytes]:
     transcript, n_rows, n_classes = round_.round.transcript, round_.sizes.n_rows, round_.sizes.n_classes
     with by(DEALER):
         sent = Sent(corrections)
-        pads = argmax_pads(Stream(round_.keys.pads(transcript, HOLDER)), sent, n_rows, n_classes)
+        pads = argmax_pads(stream(round_.keys.pads(transcript, HOLDER)), sent, n_rows, n_classes)
         sent.end()
         levels = two_party.levels(words, two_party.comparisons(n_rows, n_classes))
         return AskerLargest(pads, rounds.cipher_key(transcript, HOLDER), levels), signed, words

@@ -25,13 +25,13 @@ from ostraka.parties.models import check_supported, fixed_model
 from ostraka.secure import rounds, two_party
 from ostraka.secure.agreement import sizes_of
 from ostraka.secure.keys import KEY_BYTES, SIGNATURE_BYTES, HoldsSecrets, exchange_key, new_secret
+from ostraka.secure.masks import stream
 from ostraka.secure.rounds import HOLDER, Call, Round, refused, refusing, unsealed
 from ostraka.secure.two_party import (
     FixedModel,
     OwnerLargest,
     OwnerSide,
     Sent,
-    Stream,
     argmax_pads,
     words_bytes,
 )
@@ -453,10 +453,10 @@ class SecretSessions:
             signed, self._agreement, transcript=transcript, name=HOLDER, words=words, sealed=None
         )
         sizes = sizes_of(self._agreement, call.n_rows)
-        stream, sent = Stream(session.holds), Sent(opening)
+        seeded, sent = stream(session.holds), Sent(opening)
         session.opening = two_party.words(sent, sizes.n_rows, sizes.n_classes)
         sent.end()
-        pads = argmax_pads(stream, stream, sizes.n_rows, sizes.n_classes)
+        pads = argmax_pads(seeded, seeded, sizes.n_rows, sizes.n_classes)
         levels = two_party.levels(words, two_party.comparisons(sizes.n_rows, sizes.n_classes))
         session.largest = OwnerLargest(pads, rounds.cipher_key(transcript, HOLDER), levels)
         total = session.side.votes(last)

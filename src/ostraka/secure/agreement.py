@@ -187,14 +187,14 @@ class Agreement:
         if len(set(values)) < len(values) or not 2 <= len(values) <= 1000:
             raise ValueError(f"classes must be 2 to 1,000 different ones, got {len(values)}")
         object.__setattr__(self, "classes", tuple(sorted(values)))
-        object.__setattr__(self, "quorum", quorum)
         check.integer(n_features=self.n_features, max_rows=self.max_rows, least=1)
         check.integer(colluding=self.colluding)
         check.positive(sigma=self.sigma)
         check.one_of(noise=self.noise, allowed=("aggregator", "parties"))
+        check.integer(quorum=quorum, least=_LEAST_PARTIES)
+        object.__setattr__(self, "quorum", int(quorum))
         for name, kind in (("n_features", int), ("max_rows", int), ("colluding", int), ("sigma", float)):
             object.__setattr__(self, name, kind(getattr(self, name)))  # one way to write each number
-        check.integer(quorum=quorum, least=_LEAST_PARTIES)
         if quorum > len(self.members):
             raise ValueError(f"quorum must be at most {len(self.members)} members, got {quorum}")
         if self.colluding and self.noise == "aggregator":

@@ -7,9 +7,8 @@ The generator is AES-128 with a public key for each computation, used as AES(x) 
 "Efficient and Secure Multiparty Computation from Fixed-Key Block Ciphers"); seeds have 120 bits, and the
 eight bits beside them say which child is asked.
 
-Compiled loops of the comparison functions: one pass over the instances for each level of the tree.
-
-A block is two uint64. Its lowest byte holds the bits that go with a seed, the other 15 bytes the seed.
+A block is two uint64. Its lowest byte holds the bits that go with a seed, the other 15 bytes the seed. The
+compiled loops pass over the instances once for each level of the tree.
 """
 
 from __future__ import annotations
@@ -109,7 +108,7 @@ def _cipher(key: bytes) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
 def advance(blocks, hashed, bits, sums, words, points, shift, sign):
     """One level of an evaluation: follow each point's bit, and prepare the blocks of the next level.
 
-    ``asked`` are the blocks that were encrypted, ``hashed`` what they became; ``asked`` is overwritten.
+    ``hashed`` is what the blocks became when they were encrypted; ``blocks`` are overwritten.
     """
     for i in range(len(bits)):
         low = hashed[i, 0] ^ blocks[i, 0]
@@ -147,8 +146,8 @@ def opened_leaf(blocks, hashed, bits, sums, words, points, sign):
 def deal_level(blocks, hashed, bits, path, words, alphas, betas, shift):
     """One level of a deal: the correction word of each instance, and both holders' next blocks.
 
-    ``asked`` is (2 holders, 2 sides, n, 2) blocks, ``bits`` (2 holders, n), ``path`` what the holders' sums
-    differ by along the secret path so far.
+    ``blocks`` has shape (2 holders, 2 sides, n, 2) and ``bits`` (2 holders, n); ``path`` is what the
+    holders' sums differ by along the secret path so far.
     """
     for i in range(len(path)):
         keep = np.int64((alphas[i] >> shift) & _ONE)

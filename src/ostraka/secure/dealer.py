@@ -15,6 +15,7 @@ import numpy as np
 from ostraka.secure import comparison, rounds, two_party
 from ostraka.secure.agreement import sizes_of
 from ostraka.secure.keys import encrypt, exchange_key, exchange_secret, new_secret
+from ostraka.secure.masks import stream
 from ostraka.secure.rounds import (
     AGGREGATOR,
     DEALER,
@@ -26,7 +27,7 @@ from ostraka.secure.rounds import (
     refusing,
     unsealed,
 )
-from ostraka.secure.two_party import Blank, Sizes, Stream, argmax_pads, model_pads
+from ostraka.secure.two_party import Sizes, argmax_pads, model_pads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -196,26 +197,25 @@ class Material(NamedTuple):
 
 def deal_model(key: bytes, sizes: Sizes, *, question: np.ndarray, asker: bytes, owner_key: bytes) -> Material:
     """Material for one model. ``question`` is the pad of the rows; the other keys are of their holders."""
-    stream = Stream(owner_key)
-    owner = model_pads(stream, stream, sizes, question=None)
-    mine = model_pads(Stream(asker), Blank(), sizes, question=question)
+    pads = stream(owner_key)
+    owner = model_pads(pads, pads, sizes, question=None)
+    mine = model_pads(stream(asker), bytes, sizes, question=question)
     words, sent = [], [_product(mine.first, owner.first)]
     if mine.relu is not None and owner.relu is not None and mine.last and owner.last:
         masks = two_party.upper(mine.relu.opened + owner.relu.opened)
         relu_words, sign = _compared(key, masks, mine.relu, owner.relu)
         table = two_party.relu_table(masks, mine.relu.bit ^ owner.relu.bit) - owner.relu.table
-        correction, corrections = relu_words, sign + table.tobytes()
-        words.append(correction)
-        sent += [corrections, _product(mine.last, owner.last)]
-    correction, corrections = _argmax(key, mine.argmax, owner.argmax)
-    return Material(b"".join([*words, correction]), b"".join([*sent, corrections]))
+        words.append(relu_words)
+        sent += [sign + table.tobytes(), _product(mine.last, owner.last)]
+    argmax_words, corrections = _argmax(key, mine.argmax, owner.argmax)
+    return Material(b"".join([*words, argmax_words]), b"".join([*sent, corrections]))
 
 
 def deal_argmax(key: bytes, n_rows: int, n_classes: int, *, asker: bytes, owner_key: bytes) -> Material:
     """Material for the largest of each row's numbers alone."""
-    stream = Stream(owner_key)
-    owner = argmax_pads(stream, stream, n_rows, n_classes)
-    return Material(*_argmax(key, argmax_pads(Stream(asker), Blank(), n_rows, n_classes), owner))
+    pads = stream(owner_key)
+    owner = argmax_pads(pads, pads, n_rows, n_classes)
+    return Material(*_argmax(key, argmax_pads(stream(asker), bytes, n_rows, n_classes), owner))
 
 
 def _product(mine: LinearPads, owner: LinearPads) -> bytes:

@@ -1,6 +1,7 @@
-"""Masks: a stream of uint32 that only the holders of a 256-bit key can compute.
+"""Masks and shares, by which values of several owners are added although nobody sees any of them.
 
-With it, Shamir's secret sharing of 256-bit secrets: enough shares give the secret, fewer give nothing.
+A mask is a stream of uint32 that only the holders of a 256-bit key can compute. Shares are Shamir's, of a
+256-bit secret: enough of them give it, fewer give nothing.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ if TYPE_CHECKING:
 
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+_BLOCK = 1 << 14  # numbers whose streams are added at once: they stay in the processor's cache
+SHARE_BYTES = KEY_BYTES + 1
+_PRIME = 2**256 + 297  # the smallest prime above every secret
+
 
 def mask(key: bytes, *, size: int) -> np.ndarray:
     """The uint32 stream of a 256-bit key: AES-256 in counter mode from zero. A key hides one array, once."""
     return np.frombuffer(stream(key)(4 * size), dtype="<u4")
-
-
-_BLOCK = 1 << 14  # numbers whose streams are added at once: they stay in the processor's cache
 
 
 def add_masks(total: np.ndarray, keys: Iterable[bytes], *, minus: Iterable[bytes] = ()) -> None:
@@ -58,10 +60,6 @@ def pair_mask(
 ) -> np.ndarray:
     """The mask that the holders of both secrets share, for this transcript and this pair of names only."""
     return mask(shared_key(secret, peer_key, transcript=transcript, pair=pair), size=size)
-
-
-SHARE_BYTES = KEY_BYTES + 1
-_PRIME = 2**256 + 297  # the smallest prime above every secret
 
 
 def split(secret: bytes, *, threshold: int, n_shares: int) -> list[bytes]:
@@ -144,7 +142,7 @@ def _value(polynomial: list[int], at: int) -> int:
 
 
 def _plus(first: list[int], second: list[int], scale: int) -> list[int]:
-    """``one + scale * two``, without leading zeros."""
+    """``first + scale * second``, without leading zeros."""
     size = max(len(first), len(second))
     padded = (values + [0] * (size - len(values)) for values in (first, second))
     total = [(a + scale * b) % _PRIME for a, b in zip(*padded, strict=True)]

@@ -29,7 +29,7 @@ from ostraka.secure.keys import (
     shared_key,
     unseal,
 )
-from ostraka.secure.masks import pair_mask
+from ostraka.secure.masks import pair_mask, stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -249,8 +249,8 @@ def total_mask(
     total = np.zeros(size, dtype=np.uint32)
     for peer, key in [*round_.keys.items(), *([(AGGREGATOR, call.key)] if aggregator else [])]:
         if peer != name:
-            stream = pair_mask(secret, key, transcript=transcript, pair=(name, peer), size=size)
-            total += stream if peer == AGGREGATOR or name < peer else -stream
+            mask = pair_mask(secret, key, transcript=transcript, pair=(name, peer), size=size)
+            total += mask if peer == AGGREGATOR or name < peer else -mask
     return total.reshape(call.n_rows, n_classes)
 
 
@@ -337,9 +337,9 @@ def cipher_key(transcript: bytes, name: str) -> bytes:
 
 def question_pad(key: bytes, sizes: Sizes) -> np.ndarray:
     """The pad of the rows, the same towards all parties."""
-    from ostraka.secure.two_party import Stream, words  # noqa: PLC0415
+    from ostraka.secure.two_party import words  # noqa: PLC0415
 
-    return words(Stream(key), sizes.n_rows, sizes.n_features)
+    return words(stream(key), sizes.n_rows, sizes.n_features)
 
 
 def salted_question(masked: np.ndarray) -> bytes:
@@ -354,7 +354,7 @@ def question_of(data: bytes, call: Call, sizes: Sizes) -> np.ndarray:
     if digest_of(data) != call.question:
         raise ValueError("the masked rows are not those of the call")
     sent = Sent(data)
-    sent.read(KEY_BYTES)  # the salt
+    sent(KEY_BYTES)  # the salt
     masked = words(sent, sizes.n_rows, sizes.n_features)
     sent.end()
     return masked

@@ -72,7 +72,7 @@ _HEAD = (
     b"%s\r\ncontent-type: %s\r\ncontent-length: %d\r\ncache-control: no-store\r\n"
     b"x-content-type-options: nosniff\r\n%s\r\n%s"
 )
-_STATUS = {each.value: b"HTTP/1.1 %d %s" % (each.value, each.phrase.encode()) for each in HTTPStatus}
+_STATUS = {status.value: b"HTTP/1.1 %d %s" % (status, status.phrase.encode()) for status in HTTPStatus}
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +210,8 @@ class Strangers:
         Addresses whose ``X-Forwarded-For`` counts.
     """
 
-    def __init__(self, *, most: int = 2_000, share: float = 0.5, proxies: Sequence[Network] = ()) -> None:
-        self._most, self._each, self._proxies = most, max(1, int(share * most)), tuple(proxies)
+    def __init__(self, *, most: int, share: float, proxies: Sequence[Network] = ()) -> None:
+        self._most, self._most_of_one, self._proxies = most, max(1, int(share * most)), tuple(proxies)
         self._waiting: OrderedDict[Any, str] = OrderedDict()
         self._answered: OrderedDict[Any, str] = OrderedDict()
         self._count: Counter[str] = Counter()
@@ -230,7 +230,7 @@ class Strangers:
         group = _grouped(peer)
         (self._answered if answered else self._waiting)[connection] = group  # it has a method drop
         self._count[group] += 1
-        if self._count[group] > self._each and not self._is_proxy(peer):
+        if self._count[group] > self._most_of_one and not self._is_proxy(peer):
             self.drop(group)
         elif len(self) > self._most:
             self.drop()
@@ -302,12 +302,18 @@ def listening(host: str, port: int) -> socket.socket:
     return sock
 
 
+def metric_lines(name: str, kind: str, meaning: str, samples: Iterable[str]) -> list[str]:
+    """A metric as lines of Prometheus text; ``samples`` are what follows its name."""
+    return [f"# HELP {name} {meaning}", f"# TYPE {name} {kind}", *(name + sample for sample in samples)]
+
+
 def gauge_lines(gauges: Iterable[tuple[str, str, float]]) -> list[str]:
     """Gauges (name, meaning, value) as lines of Prometheus text."""
-    lines = []
-    for name, meaning, value in gauges:
-        lines += [f"# HELP {name} {meaning}", f"# TYPE {name} gauge", f"{name} {value:g}"]
-    return lines
+    return [
+        line
+        for name, meaning, value in gauges
+        for line in metric_lines(name, "gauge", meaning, [f" {value:g}"])
+    ]
 
 
 def log_unexpected(error: BaseException, log: logging.Logger = _LOG) -> None:

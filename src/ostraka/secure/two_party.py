@@ -11,8 +11,9 @@ to be sent: correction words to both, and corrections to the one who asks, seale
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,6 +24,9 @@ _SHIFT, _SIGN = np.uint64(32), np.uint64(31)
 _POINT, _WORD = np.uint64(2**31 - 1), np.uint64(2**32 - 1)
 _SMALL = np.uint8(comparison.MODULUS - 1)
 _SCALE = np.uint64(32)  # bits below whole numbers: of 64, the upper 32 are compared
+
+
+Source = Callable[[int], bytes]  # the next bytes of pads: of a stream, or of a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,32 +44,13 @@ class Sizes:
         return self.hidden or self.n_classes
 
 
-class Source(Protocol):
-    """A source of the numbers of pads, read in order."""
-
-    def read(self, size: int) -> bytes | bytearray:
-        """The next bytes."""
-        ...
-
-
-class Stream:
-    """The bytes of AES-256 in counter mode from zero, under a 256-bit key that is used once."""
-
-    def __init__(self, key: bytes) -> None:
-        self._stream = stream(key)
-
-    def read(self, size: int) -> bytes:
-        """The next bytes of the stream."""
-        return self._stream(size)
-
-
 class Sent:
-    """A message as a source, read as a whole: its reader calls :meth:`end` when it is done."""
+    """A message as a source, taken as a whole: its reader calls :meth:`end` when it is done."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._place = data, 0
 
-    def read(self, size: int) -> bytes:
+    def __call__(self, size: int) -> bytes:
         """The next bytes of the message; ValueError beyond its end."""
         data = self._data[self._place : self._place + size]
         self._place += size
@@ -77,14 +62,6 @@ class Sent:
         """ValueError if something is left."""
         if self._place != len(self._data):
             raise ValueError(f"the message is too long: it has {len(self._data)} bytes")
-
-
-class Blank:
-    """Zeros, in place of corrections that the dealer has not computed yet."""
-
-    def read(self, size: int) -> bytes:
-        """Return ``size`` zeros."""
-        return bytes(size)
 
 
 class LinearPads(NamedTuple):
@@ -126,7 +103,8 @@ class ModelPads(NamedTuple):
 def model_pads(seeded: Source, sent: Source, sizes: Sizes, *, question: np.ndarray | None) -> ModelPads:
     """One holder's pads: the asker's if there is the pad of a ``question``, else the model's owner's.
 
-    ``sent`` is what the dealer sent to the asker; the owner has all from its own source.
+    ``sent`` is what the dealer sent to the asker; the owner has all from its own source. A dealer that has
+    not computed it yet reads zeros.
     """
     rows, hidden, classes = sizes.n_rows, sizes.hidden, sizes.n_classes
     factor = words(seeded, sizes.n_features, sizes.first) if question is None else question
@@ -159,17 +137,17 @@ def argmax_pads(seeded: Source, sent: Source, n_rows: int, n_classes: int) -> Ar
 
 def words(source: Source, *shape: int) -> np.ndarray:
     """The next uint64 of this shape."""
-    return np.frombuffer(source.read(8 * math.prod(shape)), dtype="<u8").reshape(shape)
+    return np.frombuffer(source(8 * math.prod(shape)), dtype="<u8").reshape(shape)
 
 
 def halves(source: Source, *shape: int) -> np.ndarray:
     """The next uint32 of this shape."""
-    return np.frombuffer(source.read(4 * math.prod(shape)), dtype="<u4").reshape(shape)
+    return np.frombuffer(source(4 * math.prod(shape)), dtype="<u4").reshape(shape)
 
 
 def small(source: Source, *shape: int) -> np.ndarray:
     """The next uint8 below 16 of this shape."""
-    data = np.frombuffer(source.read(math.prod(shape)), dtype=np.uint8).reshape(shape)
+    data = np.frombuffer(source(math.prod(shape)), dtype=np.uint8).reshape(shape)
     return data & np.uint8(comparison.MODULUS - 1)
 
 
@@ -187,8 +165,8 @@ class OwnerSide:
     """The owner's side. Each step may be taken once, in order."""
 
     def __init__(self, model: FixedModel, key: bytes, sizes: Sizes) -> None:
-        stream = Stream(key)
-        self._pads: ModelPads = model_pads(stream, stream, sizes, question=None)
+        pads = stream(key)
+        self._pads: ModelPads = model_pads(pads, pads, sizes, question=None)
         self._model, self._sizes = model, sizes
         self._key, self._words = b"", (np.empty(0), np.empty(0))
 
@@ -245,7 +223,7 @@ class AskerSide:
         self, key: bytes, seed: bytes, sizes: Sizes, *, question: np.ndarray, words: bytes, corrections: bytes
     ) -> None:
         sent = Sent(corrections)
-        self._pads = model_pads(Stream(seed), sent, sizes, question=question)
+        self._pads = model_pads(stream(seed), sent, sizes, question=question)
         sent.end()
         self._key, self._sizes, self._words = key, sizes, split_words(words, sizes)
         self._largest = AskerLargest(self._pads.argmax, key, self._words[1])

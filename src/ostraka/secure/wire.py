@@ -1,4 +1,8 @@
-"""Messages between processes over HTTP: the one client, with a total deadline, and the server of a party."""
+"""Messages between processes over HTTP: the one client, with a total deadline, and the server of a party.
+
+:class:`Line` is the client of any HTTP server. A role (a party, dealer, keeper, tally or witness) is asked
+through a :class:`Link`, in this process or elsewhere, and is served by :class:`PartyServer`.
+"""
 
 from __future__ import annotations
 
@@ -173,6 +177,7 @@ class Line:
             raise ValueError(f"the address must be http://host:port or https://…, got {url!r}")
         self._host, secure = parts.hostname, parts.scheme == "https"
         self._port = parts.port or (443 if secure else 80)
+        self._netloc = netloc(self._host, self._port)
         self._tls = _trusted() if secure else None
         self._path = parts.path.rstrip("/")
         proxies = {} if direct or urllib.request.proxy_bypass(self._host) else urllib.request.getproxies()
@@ -304,10 +309,6 @@ class Line:
                 connection.end()
         return None
 
-    @property
-    def _netloc(self) -> str:
-        return f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
-
     def _connected(self, until: float) -> _Connection:
         """Connect to the server or its proxy, and shake hands."""
         proxy = self._proxy
@@ -336,6 +337,15 @@ class Line:
         return _Connection(self._host, self._port, _Timed(sock, until))
 
 
+def netloc(host: str, port: int) -> str:
+    """Host and port as an address writes them.
+
+    >>> netloc("::1", 8000)
+    '[::1]:8000'
+    """
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def is_loopback(host: str) -> bool:
     """Whether the host is this machine, so that nobody on a network can read what is sent to it."""
     try:
@@ -355,6 +365,7 @@ def words_of(body: bytes, *, most: int = 300) -> tuple[str, str] | None:
 
 
 def _left(until: float) -> float:
+    """Seconds until a moment; TimeoutError if it has come."""
     seconds = until - time.monotonic()
     if seconds <= 0:
         raise TimeoutError
@@ -591,8 +602,7 @@ class PartyServer:
         pages: Mapping[str, tuple[str, bytes]] | None = None,
     ) -> None:
         self.server = Server(_Messages(party, pages or {}), listening(host, port))
-        name, number = self.server.socket.getsockname()[:2]
-        self.url = f"http://[{name}]:{number}" if ":" in name else f"http://{name}:{number}"
+        self.url = f"http://{netloc(*self.server.socket.getsockname()[:2])}"
 
     def serve_forever(self) -> None:
         """Answer until :meth:`close` is called in another thread, or an interrupt."""

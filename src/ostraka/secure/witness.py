@@ -2,6 +2,7 @@
 
 Each keeps what it was told under the owner's secret, so that neither a witness's operator nor the network can
 make up an entry. Whoever operates one can put it back to an older state; that is why there is more than one.
+:func:`witness_at` makes one of its address. :class:`Bucket` speaks to stores of objects, as S3 does.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ PATH = "/v1/head"
 _TABLE = "CREATE TABLE head (ledger TEXT PRIMARY KEY, kept BLOB NOT NULL) STRICT"
 _REMOTE_TABLE = "CREATE TABLE IF NOT EXISTS ostraka_witness (ledger text PRIMARY KEY, kept bytea NOT NULL)"
 _MAC, _MOST = 32, 2**20  # bytes
+_PURPOSE = b"ostraka/witness/1\0"
 _NEWEST_FIRST = 10**15 - 1
-_Kept = dict[str, Any]
+_Record = dict[str, Any]
 _FORM = "s3://BUCKET/PREFIX?region=REGION&endpoint=https://…&days=N"
 _PLACE = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._/-]*)?")
 _KEY = re.compile(rb"<Key>([^<>&]+)</Key>")  # names that this class has made need no entities
@@ -122,7 +124,7 @@ class Register:
                     self._db.execute("INSERT OR REPLACE INTO head VALUES (?, ?)", (ledger, record))
                 self._db.execute("COMMIT")
             self._trouble = ""
-        return list(heads)
+        return heads
 
     def close(self) -> None:
         """Close the file."""
@@ -199,7 +201,7 @@ class PostgresWitness:
         if self._notices:  # such as: committed here, and perhaps on no standby
             self.close()
             raise LedgerError(f"the witness {self.name} did not confirm a commit")
-        return list(heads)
+        return heads
 
     def close(self) -> None:
         """Close the connection."""
@@ -293,35 +295,36 @@ class FolderWitness:
                 files.write(path, record, private=True)
         finally:
             os.close(handle)
-        return list(heads)
+        return heads
 
     def close(self) -> None:
         """Do nothing: no file stays open."""
 
 
-def _sealed(secret: bytes, message: Mapping[str, Any], *before: bytes) -> bytes:
+def _sealed(secret: bytes, message: Mapping[str, Any], before: bytes = b"") -> bytes:
+    """A message behind its MAC, which also covers the MAC of the message ``before``."""
     body = json.dumps(message, sort_keys=True).encode()
-    return hmac.digest(secret, b"ostraka/witness/1\0" + b"".join(before) + body, "sha256") + body
+    return hmac.digest(secret, _PURPOSE + before + body, "sha256") + body
 
 
-def _opened(secret: bytes, sealed: bytes, *before: bytes) -> _Kept:
-    """The message under a seal; ValueError if it is not one of this secret's."""
+def _opened(secret: bytes, sealed: bytes, before: bytes = b"") -> _Record:
+    """The message of :func:`_sealed`; ValueError if it is not one of this secret's."""
     mac, body = sealed[:_MAC], sealed[_MAC:]
-    expected = hmac.digest(secret, b"ostraka/witness/1\0" + b"".join(before) + body, "sha256")
-    if not hmac.compare_digest(mac, expected):
+    if not hmac.compare_digest(mac, hmac.digest(secret, _PURPOSE + before + body, "sha256")):
         raise ValueError("it is not sealed with this secret")
-    message: _Kept = json.loads(body)
+    message: _Record = json.loads(body)
     return message
 
 
-def _updated(secret: bytes, ledger: str, stored: bytes | None, head: Head, instead: Collection[str]) -> Any:
+def _updated(
+    secret: bytes, ledger: str, stored: bytes | None, head: Head, instead: Collection[str]
+) -> tuple[bytes | None, list[Head]]:
     """What a witness keeps from now on (None: as it is), and the heads known before and after."""
     before = None if stored is None else _head_of(ledger, _opened(secret, stored))
     after = successor(before, head, instead)
-    record = (
-        None if after is None or after == before else _sealed(secret, {"ledger": ledger, **after._asdict()})
-    )
-    return record, _both(before, after)
+    if after is None or after == before:
+        return None, _both(before, after)
+    return _sealed(secret, {"ledger": ledger, **after._asdict()}), _both(before, after)
 
 
 def _both(before: Head | None, after: Head | None) -> list[Head]:
@@ -329,7 +332,7 @@ def _both(before: Head | None, after: Head | None) -> list[Head]:
     return [head for head in dict.fromkeys((before, after)) if head is not None]
 
 
-def _head_of(ledger: str, record: _Kept) -> Head:
+def _head_of(ledger: str, record: _Record) -> Head:
     if record["ledger"] != ledger:
         raise ValueError("it is of another ledger")
     return Head(int(record["seq"]), str(record["digest"]), str(record["total"]))
