@@ -70,6 +70,22 @@ def test_whoever_vanishes_the_sum_is_exact_or_the_round_fails_by_name(vanish, ly
         np.testing.assert_array_equal(sums, one.plain([values[k] for k in masked]))
 
 
+def test_progress_can_be_asked_while_messages_come():
+    one = Round()
+    clients = one.until("share", list(range(9)))
+
+    class Coming(dict):  # a message that is counted while others are looked through
+        def __iter__(self):
+            for key in super().__iter__():
+                yield key
+                self["share", 99] = b""
+
+    one.tally._state._digests = Coming({("share", 98): b""})
+    assert one.tally.progress == (0, 9)
+    one.tally.receive(one.answer(clients[0]))
+    assert one.tally.progress == (1, 9)
+
+
 def test_too_many_who_vanish_fail_the_round_and_are_named():
     one = Round(missing=0.0, colluding=0.3, least=9, most=20)
     one.run(list(range(14)), dict.fromkeys(range(10), "unmask"))

@@ -97,6 +97,7 @@ def test_what_dap_cannot_run_or_could_not_have_summed_is_refused():
         ([5, -1], 4, "not the sum"),
         ([2, 3], 4, "add up"),
         ([9], 9, "not"),
+        ([1.5, 2.5], 4, "whole numbers"),
     ):
         with pytest.raises(ValueError, match=why):
             sums(task, aggregate, n_clients=n)

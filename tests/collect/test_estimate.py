@@ -285,6 +285,13 @@ def test_the_spread_of_co_counts_is_found_beneath_known_noise():
         lambda: estimate.quantile([1] * 8, task(Tree(0, 8)), 0.5, confidence=1.0),
         lambda: estimate.quantile([1] * 8, task(Tree(0, 8)), 0.5, variance=math.nan),
         lambda: estimate.quantile([1] * 8, Task(Tree(0, 8), sigma=9.0, tally="ab" * 32), 0.5),
+        lambda: estimate.quantile([1] * 8, task(Tree(0, 8)), 0.5, n_clients=-8),
+        *(
+            lambda item=item: estimate.heavy_hitters(
+                [1] * 4, task(Histogram(0, 4, cells=4)), candidates=[0, item]
+            )
+            for item in (-1, 4)
+        ),
         lambda: estimate.heat_map([1] * 8, task(Tree(0, 8))),
         lambda: estimate.forecast([], alpha=0.5),
         lambda: estimate.forecast([1.0], alpha=0.0),

@@ -68,6 +68,28 @@ def test_a_late_report_is_refused_and_a_repeated_one_is_acknowledged_again(kept)
     np.testing.assert_array_equal(one.tally.close().open(), first)
 
 
+class Late:
+    """A lock before which one more report is taken, the first time."""
+
+    def __init__(self, tally, message):
+        self.lock, self.before = tally._lock, iter([lambda: tally._state.receive(message)])
+
+    def __enter__(self):
+        next(self.before, lambda: None)()
+        return self.lock.__enter__()
+
+    def __exit__(self, *error):
+        return self.lock.__exit__(*error)
+
+
+def test_a_report_that_arrives_while_its_round_is_closed_is_summed(kept):
+    one = kept()
+    one.send(1, 2, 3)
+    one.tally._lock = Late(one.tally, Client(one.task).report(4))
+    np.testing.assert_array_equal(one.tally.close().open(), one.plain([1, 2, 3, 4]))
+    assert (one.tally.n_clients, one.tally.n_refused) == (4, 0)
+
+
 def test_no_keeper_answers_for_a_second_set_of_survivors_not_after_a_restart_either(kept, tmp_path):
     one = kept(folder=tmp_path)
     one.send(1, 2, 3, 4)

@@ -11,7 +11,7 @@ import pytest
 from ostraka.collect import Keeper, Tally, Task, Tree
 from ostraka.collect.client import send
 from ostraka.collect.keeper import Enrolment, approve_roster
-from ostraka.collect.messages import certificate, neighbours
+from ostraka.collect.messages import certificate
 from ostraka.collect.tally import run_exchanges
 from ostraka.secure.keys import Identity
 from ostraka.secure.wire import PartyServer
@@ -36,15 +36,6 @@ def test_shake_256_is_that_of_hashlib():
       collect.toHex(collect.shake256(collect.fromHex(seed), size)));\n"""
     for (seed, size), found in zip(asked, node(script, asked), strict=True):
         assert found == hashlib.shake_256(bytes.fromhex(seed)).hexdigest(size)
-
-
-def test_the_ring_is_that_of_python():
-    rings = ((5, 4, 2), (12, 6, 0), (12, 6, 11), (12, 11, 3), (300, 22, 7), (300, 22, 299))
-    asked = [(n, k, place, hashlib.sha256(bytes([n % 256])).hexdigest()) for n, k, place in rings]
-    script = """const main = (all) => all.map(([n, k, place, seed]) =>
-      collect.neighboursOf(place, n, k, collect.fromHex(seed)));\n"""
-    for (n, k, place, seed), found in zip(asked, node(script, asked), strict=True):
-        assert found == neighbours(n, k, bytes.fromhex(seed))[place].tolist()
 
 
 ROUND = """

@@ -23,15 +23,18 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("encoding", "values"), REFUSED, ids=lambda one: type(one).__name__)
-def test_a_value_that_python_refuses_is_refused_by_the_page(kept, encoding, values):
-    for value in values:
-        with pytest.raises(ValueError, match=r"must|number"):
-            encoding.encode(value)
-    script = """const main = ({ task, values }) => Promise.all(values.map((value) =>
+def test_a_value_that_python_refuses_is_refused_by_the_page(kept):
+    reports = []
+    for encoding, values in REFUSED:
+        task = kept(encoding).task.to_json()
+        for value in values:
+            with pytest.raises(ValueError, match=r"must|number"):
+                encoding.encode(value)
+            reports.append({"task": task, "value": value})
+    script = """const main = (all) => Promise.all(all.map(({ task, value }) =>
       collect.report(task, value).then(() => "taken", () => "refused")));\n"""
-    asked = {"task": kept(encoding).task.to_json(), "values": values}
-    assert node(script, asked) == ["refused"] * len(values)
+    answers = zip(reports, node(script, reports), strict=True)
+    assert [report for report, answer in answers if answer != "refused"] == []
 
 
 LOST = """

@@ -271,6 +271,14 @@ def test_three_commands_lead_from_a_question_to_a_page_with_a_median(survey, tmp
     assert all((survey / "s" / name).stat().st_mode & 0o077 == 0 for name in secrets - {"task.json"})
 
 
+def test_where_the_sums_are_to_be_written_is_looked_at_before_anybody_is_asked(survey, tmp_path):
+    words = ("tally", survey / "s" / "task.json", "--identity", survey / "s" / "tally.key")
+    words += ("--folder", tmp_path / "t", "--clients", 3, "--seconds", 0, "--out", tmp_path / "none" / "out")
+    refused = collect(*words)
+    assert (refused.code, "is no folder" in refused.err) == (2, True)
+    assert not (tmp_path / "t").exists()
+
+
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
@@ -338,6 +346,9 @@ def test_each_kind_of_answer_is_shown_with_its_interval(tmp_path):
         assert "<svg" in (tmp_path / f"{kind}.html").read_text()
     assert "(x 0 to 1, y 0 to 1)" in collect("show", "map", tmp_path / "map.json").out
     assert "(x 1 to 2, y 0.5 to 1)" in collect("show", "map", other).out
+    assert (
+        "no item is left" in collect("show", "similar", tmp_path / "similar.json", "--items", "0,1,2,3").err
+    )
     for kind in ("median", "map", "similar", "answers"):
         wrong = tmp_path / ("map.json" if kind != "map" else "median.json")
         assert "need" in collect("show", kind, wrong).err
@@ -361,6 +372,8 @@ def test_a_forecast_weighs_the_rounds_of_a_series(tmp_path):
         ({"sums": [1, 2]}, "as many as the task has cells"),
         ({"variance": ...}, "lacks variance"),
         ({"task": 3}, "task"),
+        ({"n_survivors": 0}, "n_survivors"),
+        ({"variance": -1.0}, "variance"),
     ],
 )
 def test_a_file_that_is_no_record_is_refused_by_name(tmp_path, change, why):

@@ -82,7 +82,7 @@ class PlanOptions:
 
 
 @verb(app)
-def plan(wanted: PlanOptions) -> None:
+def plan(options: PlanOptions) -> None:
     """Predict noise, bytes and seconds; with --tally and --out, write the task.
 
     Example: ostraka collect plan histogram:0:100:10 --clients 1000 --epsilon 1
@@ -92,48 +92,48 @@ def plan(wanted: PlanOptions) -> None:
     from ostraka.collect.task import Task
 
     with console.usage():
-        chosen = parsed(wanted.encoding)
+        chosen = parsed(options.encoding)
         prediction = planned(
             chosen,
-            n_clients=wanted.clients,
-            epsilon=wanted.epsilon,
-            delta=wanted.delta,
-            trust=wanted.trust.value,
-            n_keepers=len(wanted.keeper) if wanted.keeper else wanted.n_keepers,
-            honest=wanted.honest,
-            colluding=wanted.colluding,
-            missing=wanted.missing,
-            items=wanted.items,
+            n_clients=options.clients,
+            epsilon=options.epsilon,
+            delta=options.delta,
+            trust=options.trust.value,
+            n_keepers=len(options.keeper) if options.keeper else options.n_keepers,
+            honest=options.honest,
+            colluding=options.colluding,
+            missing=options.missing,
+            items=options.items,
         )
-        if wanted.out is not None:
-            console.require_new(wanted.out, option="--out")
-            if wanted.trust is Trust.CLIENTS and wanted.keeper:
+        if options.out is not None:
+            console.require_new(options.out, option="--out")
+            if options.trust is Trust.CLIENTS and options.keeper:
                 raise click.UsageError(
                     "--trust clients has no keepers: leave out --keeper, or type --trust keepers"
                 )
-            if wanted.trust is Trust.KEEPERS and not wanted.keeper:
+            if options.trust is Trust.KEEPERS and not options.keeper:
                 raise click.UsageError(
                     "--trust keepers needs the public key of each: --keeper KEY, several times; or "
                     "--trust clients"
                 )
-            if wanted.tally is None:
+            if options.tally is None:
                 raise click.UsageError(
                     "--out needs --tally, the public key of the tally: ostraka collect key FILE"
                 )
             task = Task(
                 chosen,
                 sigma=prediction["sigma"],
-                tally=wanted.tally,
-                keepers=tuple(wanted.keeper or ()),
-                least=max(3, int(0.8 * wanted.clients) if wanted.least is None else wanted.least),
-                honest=wanted.honest,
-                colluding=wanted.colluding,
-                missing=wanted.missing,
-                checked=wanted.checked,
+                tally=options.tally,
+                keepers=tuple(options.keeper or ()),
+                least=max(3, int(0.8 * options.clients) if options.least is None else options.least),
+                honest=options.honest,
+                colluding=options.colluding,
+                missing=options.missing,
+                checked=options.checked,
             )
-            wanted.out.write_text(task.to_json(), encoding="utf-8")
+            options.out.write_text(task.to_json(), encoding="utf-8")
             prediction["task"] = task.sha256
-    if wanted.as_json:
+    if options.as_json:
         click.echo(json.dumps(prediction))
         return
     for name, value in prediction.items():
@@ -175,7 +175,7 @@ class NewOptions:
 
 
 @verb(app)
-def new(wanted: NewOptions) -> None:
+def new(options: NewOptions) -> None:
     """Make a task of a question: its words, its noise, its keys. All of it is in one fingerprint.
 
     Example: ostraka collect new survey --question "How do you travel?" --range 0:240 --clients 2000
@@ -187,50 +187,50 @@ def new(wanted: NewOptions) -> None:
     from ostraka.core.mechanisms.skellam import SkellamSum
     from ostraka.secure.keys import Identity
 
-    path = wanted.folder / "task.json"
+    path = options.folder / "task.json"
     console.require_new(path, option="FOLDER")
     with console.usage():
         # the texts of the question, by language
         first: dict[str, Any] = {
-            "question": wanted.question,
-            "title": wanted.title or wanted.question,
-            "purpose": wanted.purpose,
+            "question": options.question,
+            "title": options.title or options.question,
+            "purpose": options.purpose,
         }
-        first |= {name: part for name, part in (("unit", wanted.unit), ("choices", wanted.choice)) if part}
-        others = {} if wanted.translations is None else _json(wanted.translations)
+        first |= {name: part for name, part in (("unit", options.unit), ("choices", options.choice)) if part}
+        others = {} if options.translations is None else _json(options.translations)
         if not isinstance(others, dict) or not all(
             isinstance(texts, dict) and set(texts) == set(first) for texts in others.values()
         ):
-            raise ValueError(f"{wanted.translations} must give {', '.join(first)} for each language")
-        languages = {wanted.language: first, **others}
+            raise ValueError(f"{options.translations} must give {', '.join(first)} for each language")
+        languages = {options.language: first, **others}
         texts: dict[str, Any] = {
             name: {code: words[name] for code, words in languages.items()} for name in first
         }
-        encoding = parsed(_encoding_words(wanted))
+        encoding = parsed(_encoding_words(options))
         prediction = planned(
             encoding,
-            n_clients=wanted.clients,
-            epsilon=wanted.epsilon,
-            delta=wanted.delta,
-            trust=wanted.trust.value,
-            n_keepers=len(wanted.keeper or "12"),
+            n_clients=options.clients,
+            epsilon=options.epsilon,
+            delta=options.delta,
+            trust=options.trust.value,
+            n_keepers=len(options.keeper or "12"),
         )
         sigma = prediction["sigma"]
         once = SkellamSum(sigma=sigma, l1=encoding.l1, l2=encoding.l2).curve()
         question = Question(
             text=texts.pop("question"),
             **texts,
-            controller=wanted.controller,
-            contact=wanted.contact,
-            epsilon=wanted.epsilon,
-            series=max(wanted.epsilon, (wanted.rounds * once).epsilon(delta=wanted.delta)),
-            delta=wanted.delta,
-            keep_days=wanted.keep_days,
+            controller=options.controller,
+            contact=options.contact,
+            epsilon=options.epsilon,
+            series=max(options.epsilon, (options.rounds * once).epsilon(delta=options.delta)),
+            delta=options.delta,
+            keep_days=options.keep_days,
         )
-        wanted.folder.mkdir(parents=True, exist_ok=True)
-        keepers = list(wanted.keeper or ())
-        if wanted.trust is Trust.KEEPERS and not keepers:
-            files = [wanted.folder / f"keeper-{number}.key" for number in (1, 2)]
+        options.folder.mkdir(parents=True, exist_ok=True)
+        keepers = list(options.keeper or ())
+        if options.trust is Trust.KEEPERS and not keepers:
+            files = [options.folder / f"keeper-{number}.key" for number in (1, 2)]
             keepers = [Keeper.key(Identity.kept_at(file)) for file in files]
             click.echo(
                 f"made {' and '.join(map(str, files))}: whoever holds both can read every answer. Give each "
@@ -240,11 +240,11 @@ def new(wanted: NewOptions) -> None:
         task = Task(
             encoding,
             sigma=sigma,
-            tally=Identity.kept_at(wanted.folder / "tally.key").public_key,
+            tally=Identity.kept_at(options.folder / "tally.key").public_key,
             keepers=tuple(keepers),
-            least=max(3, int(0.8 * wanted.clients) if wanted.least is None else wanted.least),
-            rounds=wanted.rounds,
-            checked=wanted.checked,
+            least=max(3, int(0.8 * options.clients) if options.least is None else options.least),
+            rounds=options.rounds,
+            checked=options.checked,
             question=question,
         )
     path.write_text(task.to_json(), encoding="utf-8")
@@ -253,27 +253,27 @@ def new(wanted: NewOptions) -> None:
     click.echo(task.checks, err=True)
     made = {"task": str(path), "sha256": task.sha256, "advice": prediction.get("advice")}
     made |= {"checks": task.checks}
-    console.say(made, f"{path}: fingerprint {task.sha256}", as_json=wanted.as_json)
+    console.say(made, f"{path}: fingerprint {task.sha256}", as_json=options.as_json)
 
 
-def _encoding_words(wanted: NewOptions) -> str:
+def _encoding_words(options: NewOptions) -> str:
     """The encoding of a new question, as :func:`parsed` takes it."""
-    ways = [bool(wanted.choice), wanted.range is not None, wanted.encoding is not None]
+    ways = [bool(options.choice), options.range is not None, options.encoding is not None]
     if sum(ways) != 1:
         raise ValueError(
             "type --choice several times, or --range LOW:HIGH, or --encoding, and only one of them"
         )
-    if wanted.choice:
-        return f"histogram:0:{len(wanted.choice)}:{len(wanted.choice)}"
-    if wanted.range is not None:
-        low, _, high = wanted.range.partition(":")
+    if options.choice:
+        return f"histogram:0:{len(options.choice)}:{len(options.choice)}"
+    if options.range is not None:
+        low, _, high = options.range.partition(":")
         try:
             return f"tree:{int(low)}:{int(high) + 1}"
         except ValueError:
             raise ValueError(
-                f"--range must be two whole numbers such as 0:240, got {wanted.range!r}"
+                f"--range must be two whole numbers such as 0:240, got {options.range!r}"
             ) from None
-    return str(wanted.encoding)
+    return str(options.encoding)
 
 
 @verb(app)
@@ -349,39 +349,39 @@ class ShowOptions:
 
 
 @verb(app)
-def show(wanted: ShowOptions) -> None:
+def show(options: ShowOptions) -> None:
     """Show released sums: a sentence with an interval, a table, and with --html a page with a picture.
 
     Example: ostraka collect show median out.json --html median.html
     """
     from ostraka.collect import show as shown
 
-    if wanted.html is not None:
-        console.require_new(wanted.html, option="--html")
-    if len(wanted.files) > 1 and wanted.kind is not Kind.FORECAST:
-        raise click.UsageError(f"{wanted.kind} takes one FILE; a forecast takes several")
+    if options.html is not None:
+        console.require_new(options.html, option="--html")
+    if len(options.files) > 1 and options.kind is not Kind.FORECAST:
+        raise click.UsageError(f"{options.kind} takes one FILE; a forecast takes several")
     with console.usage():
-        rounds = [shown.Collected.of_file(path) for path in wanted.files]
+        rounds = [shown.Collected.of_file(path) for path in options.files]
         newest = rounds[-1]
-        if wanted.kind is Kind.FORECAST:
-            answer = shown.forecast(rounds, alpha=wanted.alpha)
-        elif wanted.kind is Kind.MAP:
+        if options.kind is Kind.FORECAST:
+            answer = shown.forecast(rounds, alpha=options.alpha)
+        elif options.kind is Kind.MAP:
             answer = shown.heat_map(newest)
-        elif wanted.kind is Kind.ANSWERS:
-            answer = shown.shares(newest, wanted.language)
-        elif wanted.kind in {Kind.MEAN, Kind.SUM}:
-            answer = shown.mean(newest, total=wanted.kind is Kind.SUM)
-        elif wanted.kind is Kind.SIMILAR:
+        elif options.kind is Kind.ANSWERS:
+            answer = shown.shares(newest, options.language)
+        elif options.kind in {Kind.MEAN, Kind.SUM}:
+            answer = shown.mean(newest, total=options.kind is Kind.SUM)
+        elif options.kind is Kind.SIMILAR:
             try:
-                items = [int(item) for item in wanted.items.split(",") if item]
+                items = [int(item) for item in options.items.split(",") if item]
             except ValueError:
-                raise ValueError(f"--items must be numbers such as 3,17, got {wanted.items!r}") from None
-            answer = shown.similar(newest, items, n=wanted.n)
+                raise ValueError(f"--items must be numbers such as 3,17, got {options.items!r}") from None
+            answer = shown.similar(newest, items, n=options.n)
         else:
-            answer = shown.quantile(newest, 0.5 if wanted.kind is Kind.MEDIAN else wanted.q)
-        if wanted.html is not None:
-            wanted.html.write_text(shown.page(answer, newest, language=wanted.language), encoding="utf-8")
-    if wanted.as_json:
+            answer = shown.quantile(newest, 0.5 if options.kind is Kind.MEDIAN else options.q)
+        if options.html is not None:
+            options.html.write_text(shown.page(answer, newest, language=options.language), encoding="utf-8")
+    if options.as_json:
         click.echo(json.dumps({"sentences": answer.sentences, **answer.values}))
         return
     for words in answer.sentences:
@@ -461,6 +461,8 @@ def tally(
     from ostraka.secure.keys import Identity
     from ostraka.secure.wire import PartyServer
 
+    if out is not None and not out.parent.is_dir():  # before anybody is asked, and the round is paid for
+        raise click.UsageError(f"{out.parent} is no folder: make it, or type another --out")
     with console.usage():
         role = Tally(_task(task), Identity.kept_at(identity), keepers=keeper or (), folder=folder)
     budget = Budget(epsilon=epsilon, delta=delta, adaptive=False)
@@ -512,13 +514,11 @@ def series(
     with console.usage():
         agreed = _task(task)
         question = agreed.question
-        if epsilon is None and question is None:
+        if question is not None:
+            epsilon, delta = question.series if epsilon is None else epsilon, question.delta
+        if epsilon is None:
             raise ValueError("the task has no question that states what all rounds cost: type --epsilon")
-        budget = Budget(
-            epsilon=question.series if epsilon is None and question is not None else float(epsilon or 0.0),
-            delta=delta if question is None else question.delta,
-            adaptive=False,
-        )
+        budget = Budget(epsilon=epsilon, delta=delta, adaptive=False)
         role = Series(
             agreed,
             Identity.kept_at(identity),

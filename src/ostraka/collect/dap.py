@@ -121,7 +121,10 @@ def sums(task: Task, aggregate: Any, *, n_clients: int) -> Private:
     check.integer(n_clients=n_clients, least=1)
     if not task.least <= n_clients <= task.limit:
         raise ValueError(f"a round has {task.least} to {task.limit:,} clients, got {n_clients:,}")
-    total = np.atleast_1d(np.asarray(aggregate, dtype=np.int64))
+    total = np.atleast_1d(np.asarray(aggregate))
+    if total.dtype.kind not in "iu":
+        raise ValueError("the aggregate must be whole numbers")
+    total = total.astype(np.int64)
     largest = n_clients * _exact(task).encoding.largest
     counts = not isinstance(task.encoding, Sum)
     if total.shape != (task.encoding.cells,) or total.min() < 0 or total.max() > largest:

@@ -24,6 +24,43 @@ if TYPE_CHECKING:
 KINDS: dict[str, Any] = {}  # by the name of the class
 SPELLINGS: dict[str, tuple[str, Callable[..., dict[str, Any]]]] = {}  # by the first word, as people type it
 _Kind = TypeVar("_Kind", bound=type)
+MOST_CELLS = 2**22  # 16 MiB a report
+_FURTHEST = 2.0**53
+PRIME = 2**31 - 1  # products of two residues fit into 63 bits
+_MOST_BITS = 14  # of a number of steps: l2 of SkellamSum
+_REDO = 20
+_FURTHEST_ENTRY = 1e150  # its square is a number
+_BLOCK = 1 << 13  # entries that are encoded at once: they stay in the processor's cache
+_WORD = 2.0**32
+
+
+@runtime_checkable
+class Encoding(Protocol):
+    """An encoding of values as vectors, with bounds on how two vectors differ. All of it is public."""
+
+    @property
+    def cells(self) -> int:
+        """Length of the vector."""
+        ...
+
+    @property
+    def l1(self) -> float:
+        """The largest L1 distance between two encodings."""
+        ...
+
+    @property
+    def l2(self) -> float:
+        """The largest L2 distance between two encodings."""
+        ...
+
+    @property
+    def largest(self) -> int:
+        """The largest absolute value of a cell in one encoding."""
+        ...
+
+    def encode(self, value: Any) -> np.ndarray:
+        """The vector of one value, uint32 of shape (cells,); negative numbers modulo 2^32."""
+        ...
 
 
 def registered(words: str, parse: Callable[..., dict[str, Any]]) -> Callable[[_Kind], _Kind]:
@@ -82,10 +119,6 @@ def read(record: Any) -> Encoding:
     except TypeError:
         raise ValueError(f"a field of the {record['kind']} is of the wrong kind") from None
     return encoding
-
-
-MOST_CELLS = 2**22  # 16 MiB a report
-_FURTHEST = 2.0**53
 
 
 def _grid_fields(*words: str) -> dict[str, Any]:
@@ -163,6 +196,65 @@ class Histogram(_Marks):
     def encode(self, value: float) -> np.ndarray:
         """Set one cell to 1."""
         return _vector(self.cells, [_place(value, self.low, self.high, self.cells)])
+
+
+@registered(
+    "histograms:LOW,HIGH,CELLS:LOW,HIGH,CELLS…",
+    lambda *parts: {
+        "parts": tuple(
+            (float(low), float(high), int(cells)) for low, high, cells in (part.split(",") for part in parts)
+        )
+    },
+)
+@dataclass(frozen=True, slots=True)
+class Histograms(_Marks):
+    """Several histograms side by side: one client, one number for each.
+
+    Parameters
+    ----------
+    parts : sequence of (low, high, cells)
+        One or more, as in :class:`Histogram`. Public.
+
+    Raises
+    ------
+    ValueError
+        A part that is no histogram, too many cells; when encoding, what are not as many numbers.
+
+    Examples
+    --------
+    >>> Histograms(((0, 10, 5), (0, 2, 2))).encode([4.5, 1.0]).tolist()
+    [0, 0, 1, 0, 0, 0, 1]
+    """
+
+    parts: tuple[tuple[float, float, int], ...]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.parts, tuple | list) or not self.parts:
+            raise ValueError("parts must be one or more of (low, high, cells)")
+        for part in self.parts:
+            if not isinstance(part, tuple | list) or len(part) != 3:
+                raise ValueError("each of parts must be (low, high, cells)")
+            Histogram(*part)
+        object.__setattr__(self, "parts", tuple(tuple(part) for part in self.parts))
+        _few(self.cells)
+
+    @property
+    def cells(self) -> int:
+        """Those of all parts, one behind the other."""
+        return int(sum(cells for _, _, cells in self.parts))
+
+    @property
+    def l1(self) -> float:
+        """A change of all numbers changes two cells of each part by one."""
+        return 2.0 * len(self.parts)
+
+    def encode(self, value: Any) -> np.ndarray:
+        """Set one cell of each part to 1."""
+        if not isinstance(value, list | tuple | np.ndarray) or len(value) != len(self.parts):
+            raise ValueError(f"the value must be a list of {len(self.parts)} numbers")
+        return np.concatenate(
+            [Histogram(*part).encode(number) for part, number in zip(self.parts, value, strict=True)]
+        )
 
 
 @registered(
@@ -350,69 +442,6 @@ class Visits(Grid):
 
 
 @registered(
-    "histograms:LOW,HIGH,CELLS:LOW,HIGH,CELLS…",
-    lambda *parts: {
-        "parts": tuple(
-            (float(low), float(high), int(cells)) for low, high, cells in (part.split(",") for part in parts)
-        )
-    },
-)
-@dataclass(frozen=True, slots=True)
-class Histograms(_Marks):
-    """Several histograms side by side: one client, one number for each.
-
-    Parameters
-    ----------
-    parts : sequence of (low, high, cells)
-        One or more, as in :class:`Histogram`. Public.
-
-    Raises
-    ------
-    ValueError
-        A part that is no histogram, too many cells; when encoding, what are not as many numbers.
-
-    Examples
-    --------
-    >>> Histograms(((0, 10, 5), (0, 2, 2))).encode([4.5, 1.0]).tolist()
-    [0, 0, 1, 0, 0, 0, 1]
-    """
-
-    parts: tuple[tuple[float, float, int], ...]
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.parts, tuple | list) or not self.parts:
-            raise ValueError("parts must be one or more of (low, high, cells)")
-        for part in self.parts:
-            if not isinstance(part, tuple | list) or len(part) != 3:
-                raise ValueError("each of parts must be (low, high, cells)")
-            Histogram(*part)
-        object.__setattr__(self, "parts", tuple(tuple(part) for part in self.parts))
-        _few(self.cells)
-
-    @property
-    def cells(self) -> int:
-        """Those of all parts, one behind the other."""
-        return int(sum(cells for _, _, cells in self.parts))
-
-    @property
-    def l1(self) -> float:
-        """A change of all numbers changes two cells of each part by one."""
-        return 2.0 * len(self.parts)
-
-    def encode(self, value: Any) -> np.ndarray:
-        """Set one cell of each part to 1."""
-        if not isinstance(value, list | tuple | np.ndarray) or len(value) != len(self.parts):
-            raise ValueError(f"the value must be a list of {len(self.parts)} numbers")
-        return np.concatenate(
-            [Histogram(*part).encode(number) for part, number in zip(self.parts, value, strict=True)]
-        )
-
-
-_MOST_BITS = 14  # of a number of steps: l2 of SkellamSum
-_WORD = 2.0**32
-
-
-@registered(
     "sum:LOW:HIGH[:BITS]",
     lambda low, high, bits="8": {"low": float(low), "high": float(high), "bits": int(bits)},
 )
@@ -482,11 +511,6 @@ class Sum:
     def scale(self, sums: Any, *, n_clients: int) -> np.ndarray:
         """Return what sums of steps are in the unit of the numbers."""
         return np.asarray(self.low * n_clients + np.asarray(sums) * ((self.high - self.low) / self.largest))
-
-
-_REDO = 20
-_FURTHEST_ENTRY = 1e150  # its square is a number
-_BLOCK = 1 << 13  # entries that are encoded at once: they stay in the processor's cache
 
 
 @registered(
@@ -592,13 +616,6 @@ class Vector:
         return np.asarray(np.asarray(sums) * (self.clip / self.grid))
 
 
-def _rounded(scaled: np.ndarray, take: Callable[[int], bytes]) -> np.ndarray:
-    """Round each number to one of both nearest whole numbers, up with a probability of what it is above."""
-    words = np.frombuffer(take(16 * -(-len(scaled) // 4)), dtype="<u4")[: len(scaled)]  # whole blocks of AES
-    floors = np.floor(scaled)
-    return np.asarray(floors + (words < (scaled - floors) * _WORD))
-
-
 @registered("pairs:ITEMS:AT_MOST", lambda items, at_most: {"items": int(items), "at_most": int(at_most)})
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairs(_Marks):
@@ -654,89 +671,6 @@ class Pairs(_Marks):
         return _vector(self.cells, self.place(items[rows], items[columns]))
 
 
-def added(cells: int, places: Any, signs: Any = 1) -> np.ndarray:
-    """Return a vector of zeros with ``signs`` added at ``places``, modulo 2^32."""
-    vector = np.zeros(cells, dtype=np.int64)
-    np.add.at(vector, np.asarray(places, dtype=np.int64), signs)
-    return vector.astype(np.uint32)
-
-
-def _vector(cells: int, places: Any) -> np.ndarray:
-    vector = np.zeros(cells, dtype=np.uint32)
-    vector[np.asarray(places, dtype=np.int64)] = 1
-    return vector
-
-
-def _items(value: Any, n_items: int) -> list[int]:
-    """Return different item numbers in their order. No message quotes an item: they are private."""
-    try:
-        items = np.asarray(list(value))
-    except TypeError:
-        items = np.empty((0, 0))
-    if items.ndim != 1 or (items.size and not np.issubdtype(items.dtype, np.integer)):
-        raise ValueError("the value must be a list of item numbers")
-    if items.size and (items.min() < 0 or items.max() >= n_items):
-        raise ValueError(f"item numbers must be 0 to {n_items - 1}")
-    return list(dict.fromkeys(items.tolist()))
-
-
-def _place(value: Any, low: float, high: float, cells: int) -> int:
-    """Return the cell of a number after clipping."""
-    return min(int((_clipped(value, low, high) - low) * cells / (high - low)), cells - 1)
-
-
-def _clipped(value: Any, low: float, high: float) -> float:
-    """Return a number within the range. No message quotes the number: it is private."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise ValueError("the value must be a number")  # noqa: TRY004  (house style)
-    if isinstance(value, float | np.floating) and math.isnan(value):
-        raise ValueError("the value must not be NaN")
-    return float(min(max(value, low), high))
-
-
-def _ordered(low: float, high: float) -> None:
-    check.finite(low=low, high=high)
-    if not low < high or max(abs(low), abs(high)) > _FURTHEST:
-        raise ValueError(f"low must be below high, both within 2^53, got {low!r} and {high!r}")
-
-
-def _few(cells: int) -> None:
-    if cells > MOST_CELLS:
-        raise ValueError(f"an encoding must have at most {MOST_CELLS:,} cells, got {cells:,}")
-
-
-@runtime_checkable
-class Encoding(Protocol):
-    """An encoding of values as vectors, with bounds on how two vectors differ. All of it is public."""
-
-    @property
-    def cells(self) -> int:
-        """Length of the vector."""
-        ...
-
-    @property
-    def l1(self) -> float:
-        """The largest L1 distance between two encodings."""
-        ...
-
-    @property
-    def l2(self) -> float:
-        """The largest L2 distance between two encodings."""
-        ...
-
-    @property
-    def largest(self) -> int:
-        """The largest absolute value of a cell in one encoding."""
-        ...
-
-    def encode(self, value: Any) -> np.ndarray:
-        """The vector of one value, uint32 of shape (cells,); negative numbers modulo 2^32."""
-        ...
-
-
-PRIME = 2**31 - 1  # products of two residues fit into 63 bits
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sketch:
     """A table of ``depth`` rows; in each a hash function places an item in one of ``width`` cells."""
@@ -772,6 +706,15 @@ class _Sketch:
         """Return the cell of each item in each row, shape (depth, n_items)."""
         starts = self.width * np.arange(self.depth)[:, None]
         return np.asarray(_columns(self.key, "place", self.depth, items, self.width) + starts)
+
+    def signs(self, items: Any) -> np.ndarray:
+        """Return what is added for each item in each row, shape (depth, n_items): one."""
+        return np.ones((self.depth, len(items)), dtype=np.int64)
+
+    def encode(self, value: Any) -> np.ndarray:
+        """Add the sign of each of the first ``at_most`` different items in each row."""
+        items = _items(value, PRIME)[: self.at_most]
+        return added(self.cells, self.places(items).ravel(), self.signs(items).ravel())
 
     def merge(self, sums: Any, others: Any, *, encoding: Self) -> np.ndarray:
         """Add the sums of two disjoint groups of clients; ValueError unless their sketches are equal."""
@@ -831,11 +774,6 @@ class CountMin(_Sketch):
         """Each of two clients may have all its items in one cell of each row."""
         return self.at_most * math.sqrt(2 * self.depth)
 
-    def encode(self, value: Any) -> np.ndarray:
-        """Add one in each row for each of the first ``at_most`` different items."""
-        items = _items(value, PRIME)[: self.at_most]
-        return added(self.cells, self.places(items).ravel())
-
     def estimate(self, sums: Any, items: Any) -> np.ndarray:
         """The smallest cell of each item: float64 of shape (n_items,)."""
         counts = _checked_sums(sums, self.cells)
@@ -876,11 +814,6 @@ class CountSketch(_Sketch):
         """In each row, one cell may move from ``at_most`` to ``-at_most``."""
         return 2 * self.at_most * math.sqrt(self.depth)
 
-    def encode(self, value: Any) -> np.ndarray:
-        """Add a sign in each row for each of the first ``at_most`` different items."""
-        items = _items(value, PRIME)[: self.at_most]
-        return added(self.cells, self.places(items).ravel(), self.signs(items).ravel())
-
     def signs(self, items: Any) -> np.ndarray:
         """Return the sign of each item in each row, shape (depth, n_items)."""
         return np.asarray(2 * _columns(self.key, "sign", self.depth, items, 2) - 1)
@@ -910,3 +843,61 @@ def _checked_sums(sums: Any, cells: int) -> np.ndarray:
     if counts.shape != (cells,):
         raise ValueError(f"sums must have shape ({cells},), got {counts.shape}")
     return counts
+
+
+def added(cells: int, places: Any, signs: Any = 1) -> np.ndarray:
+    """Return a vector of zeros with ``signs`` added at ``places``, modulo 2^32."""
+    vector = np.zeros(cells, dtype=np.int64)
+    np.add.at(vector, np.asarray(places, dtype=np.int64), signs)
+    return vector.astype(np.uint32)
+
+
+def _rounded(scaled: np.ndarray, take: Callable[[int], bytes]) -> np.ndarray:
+    """Round each number to one of both nearest whole numbers, up with a probability of what it is above."""
+    words = np.frombuffer(take(16 * -(-len(scaled) // 4)), dtype="<u4")[: len(scaled)]  # whole blocks of AES
+    floors = np.floor(scaled)
+    return np.asarray(floors + (words < (scaled - floors) * _WORD))
+
+
+def _vector(cells: int, places: Any) -> np.ndarray:
+    vector = np.zeros(cells, dtype=np.uint32)
+    vector[np.asarray(places, dtype=np.int64)] = 1
+    return vector
+
+
+def _items(value: Any, n_items: int) -> list[int]:
+    """Return different item numbers in their order. No message quotes an item: they are private."""
+    try:
+        items = np.asarray(list(value))
+    except TypeError:
+        items = np.empty((0, 0))
+    if items.ndim != 1 or (items.size and not np.issubdtype(items.dtype, np.integer)):
+        raise ValueError("the value must be a list of item numbers")
+    if items.size and (items.min() < 0 or items.max() >= n_items):
+        raise ValueError(f"item numbers must be 0 to {n_items - 1}")
+    return list(dict.fromkeys(items.tolist()))
+
+
+def _place(value: Any, low: float, high: float, cells: int) -> int:
+    """Return the cell of a number after clipping."""
+    return min(int((_clipped(value, low, high) - low) * cells / (high - low)), cells - 1)
+
+
+def _clipped(value: Any, low: float, high: float) -> float:
+    """Return a number within the range. No message quotes the number: it is private."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise ValueError("the value must be a number")  # noqa: TRY004  (house style)
+    if isinstance(value, float | np.floating) and math.isnan(value):
+        raise ValueError("the value must not be NaN")
+    return float(min(max(value, low), high))
+
+
+def _ordered(low: float, high: float) -> None:
+    check.finite(low=low, high=high)
+    if not low < high or max(abs(low), abs(high)) > _FURTHEST:
+        raise ValueError(f"low must be below high, both within 2^53, got {low!r} and {high!r}")
+
+
+def _few(cells: int) -> None:
+    if cells > MOST_CELLS:
+        raise ValueError(f"an encoding must have at most {MOST_CELLS:,} cells, got {cells:,}")

@@ -19,153 +19,8 @@ if TYPE_CHECKING:
     from ostraka.collect.task import Task
 
 _MOST_CHILDREN = 16
-
-
-def consistent(
-    counts: np.ndarray, sizes: tuple[int, ...], fanout: int, *, total: int | None = None
-) -> list[np.ndarray]:
-    """Adjust counts by least squares so that children add up to their parent; variances are equal.
-
-    Going up, each node averages itself with the sum of its children. Going down, what a parent differs
-    from its children is shared among them in proportion to their variances.
-    """
-    levels = [part.astype(float) for part in np.split(counts, np.cumsum(sizes)[:-1])]
-    variances = [np.ones(size) for size in sizes]
-    for level in range(len(sizes) - 2, -1, -1):
-        starts = np.arange(0, sizes[level + 1], fanout)
-        below = np.add.reduceat(levels[level + 1], starts)
-        doubt = np.add.reduceat(variances[level + 1], starts)
-        levels[level] = (levels[level] * doubt + below) / (1 + doubt)
-        variances[level] = doubt / (1 + doubt)
-    if total is not None:
-        levels[0] += (total - levels[0].sum()) * variances[0] / variances[0].sum()
-    for level in range(len(sizes) - 1):
-        starts = np.arange(0, sizes[level + 1], fanout)
-        parent = np.arange(sizes[level + 1]) // fanout
-        difference = levels[level] - np.add.reduceat(levels[level + 1], starts)
-        shares = variances[level + 1] / np.add.reduceat(variances[level + 1], starts)[parent]
-        levels[level + 1] = levels[level + 1] + difference[parent] * shares
-    return levels
-
-
-def nonnegative(levels: list[np.ndarray], fanout: int) -> list[np.ndarray]:
-    """Return the nearest counts without negative ones, from the top down: children still add up to parents.
-
-    Among the children of each node, the projection onto vectors >= 0 with the sum of the parent (Duchi et
-    al. 2008, doi:10.1145/1390156.1390191, figure 1). Each count errs no more than before, but a sum over
-    many children would be drawn towards equal counts: nodes with more than 16 children stay as they are.
-    """
-    if fanout > _MOST_CHILDREN:
-        return levels
-    nearest: list[np.ndarray] = []
-    totals = np.array([max(0.0, float(levels[0].sum()))])
-    for counts in levels:
-        width = len(counts) if not nearest else fanout
-        rows = np.full(len(totals) * width, -np.inf)  # the last parent may have fewer children
-        rows[: len(counts)] = counts
-        falling = -np.sort(-rows.reshape(-1, width), axis=1)
-        real = np.isfinite(falling)
-        sums = np.cumsum(np.where(real, falling, 0.0), axis=1)
-        excess = (sums - totals[:, None]) / np.arange(1, width + 1)
-        positive = real & (falling > excess)
-        last = np.maximum(positive.sum(axis=1), 1) - 1
-        cut = excess[np.arange(len(totals)), last]
-        totals = np.maximum(rows.reshape(-1, width) - cut[:, None], 0.0).ravel()[: len(counts)]
-        nearest.append(totals)
-    return nearest
-
-
-def descended(levels: list[np.ndarray], fanout: int, rank: float) -> int:
-    """Return the leaf in which the cumulative count reaches a rank, by descent from the top."""
-    first, last = 0, len(levels[0])
-    for level, counts in enumerate(levels):
-        reached = np.flatnonzero(np.cumsum(counts[first:last]) >= rank)
-        step = int(reached[0]) if len(reached) else last - first - 1
-        rank -= float(counts[first : first + step].sum())
-        if level + 1 < len(levels):
-            first = (first + step) * fanout
-            last = min(first + fanout, len(levels[level + 1]))
-        else:
-            return first + step
-    raise AssertionError("a tree has a level")
-
-
-def nodes_of_ranks(sizes: tuple[int, ...], fanout: int, *, known: bool) -> np.ndarray:
-    """Return, per leaf, the fewest nodes that give the count of all leaves up to it.
-
-    ``up_to`` counts nodes for what ends with a node, ``before`` for what ends in front of it.
-    """
-    up_to, before = np.array([0.0 if known else math.inf]), np.array([0.0])
-    for size in sizes:
-        parent = np.arange(size) // fanout if size != sizes[0] else np.zeros(size, dtype=int)
-        place = np.arange(size) - np.searchsorted(parent, parent)
-        siblings = np.bincount(parent)[parent]
-        up_to, before = (
-            np.minimum(before[parent] + place + 1, up_to[parent] + siblings - place - 1),
-            np.minimum(before[parent] + place, up_to[parent] + siblings - place),
-        )
-    return up_to
-
-
 _FLOOR = 1e-12
 _POWER = 1.5  # variance of co-counts grows so with what independence expects; see docs/collect.md
-
-
-def similarity(counts: np.ndarray, encoding: Pairs, n_clients: int, variance: float) -> np.ndarray:
-    """Return the likelihood of each column's item given the row's item; popularity on the diagonal.
-
-    Not the cosine: dividing by the count of a rare item raises what is mostly noise.
-    """
-    rows, columns = np.triu_indices(encoding.items)
-    full = np.zeros((encoding.items, encoding.items))
-    full[rows, columns] = full[columns, rows] = counts[encoding.place(rows, columns)]
-    least = math.sqrt(variance) + _FLOOR
-    popularity = np.maximum(np.diag(full), least)
-    popularity = np.maximum(_pooled(full, popularity, n_clients, variance), least)
-    expected = np.outer(popularity, popularity) / n_clients
-    noise = variance + expected + _FLOOR
-    signal = _signal(full, expected, noise)
-    shrunk = expected + signal / (signal + noise) * (full - expected)
-    likelihood = shrunk / popularity[:, None]
-    np.fill_diagonal(likelihood, popularity)
-    return np.asarray(likelihood)
-
-
-def _signal(full: np.ndarray, expected: np.ndarray, noise: np.ndarray) -> np.ndarray:
-    """Return the variance of co-counts about ``expected`` without noise, fitted as a power of it."""
-    shape = expected**_POWER
-    weight = _off_diagonal(shape / noise**2)
-    excess = (full - expected) ** 2 - noise
-    return np.asarray(max(float((weight * excess).sum() / (weight * shape).sum()), 0.0) * shape)
-
-
-def _pooled(full: np.ndarray, popularity: np.ndarray, n_clients: int, variance: float) -> np.ndarray:
-    """Return counts of items by generalised least squares from their own cells and their co-counts."""
-    # a co-count is about lift * own * share of the other item, with one lift for all pairs
-    share = popularity / n_clients
-    expected = np.outer(popularity, share)
-    noise = variance + expected + _FLOOR
-    inverse = _off_diagonal(expected / noise)
-    lift = max(float((inverse * full).sum() / (inverse * expected).sum()), 0.0)
-    weight = _off_diagonal(1 / (noise + _signal(full, lift * expected, noise)))
-    precision = lift**2 * (share[:, None] ** 2 * weight).sum(axis=0)
-    evidence = lift * (share[:, None] * weight * full).sum(axis=0)
-    return np.asarray((popularity + variance * evidence) / (1 + variance * precision))
-
-
-def _off_diagonal(table: np.ndarray) -> np.ndarray:
-    np.fill_diagonal(table, 0.0)
-    return table
-
-
-def ranked(likelihood: np.ndarray, basket: Any, n: int) -> np.ndarray:
-    """Return the items that are likeliest with those of a basket; ValueError if one of these is no item."""
-    chosen = np.unique(np.asarray(basket, dtype=np.int64))
-    if len(chosen) and not (chosen[0] >= 0 and chosen[-1] < len(likelihood)):
-        raise ValueError(f"items of the basket must be 0 to {len(likelihood) - 1}")
-    score = likelihood[chosen].sum(axis=0) if len(chosen) else np.diag(likelihood).copy()
-    score[chosen] = -np.inf
-    return np.argsort(-score, kind="stable")[: min(n, len(likelihood) - len(chosen))]
 
 
 class Estimates(NamedTuple):
@@ -228,6 +83,8 @@ def quantile(
     20
     """
     check.share(q=q)
+    if n_clients is not None:
+        check.integer(n_clients=n_clients, least=1)
     encoding = task.encoding
     if not isinstance(encoding, Tree | Histogram):
         raise ValueError(f"a quantile needs a Tree or a Histogram, got {type(encoding).__name__}")  # noqa: TRY004
@@ -487,10 +344,155 @@ def heavy_hitters(
         if isinstance(encoding, Tree):
             counts = counts[-encoding.sizes[-1] :]
         items = np.arange(len(counts)) if candidates is None else np.unique(np.asarray(candidates))
+        if len(items) and not 0 <= items[0] <= items[-1] < len(counts):
+            raise ValueError(f"candidates must be 0 to {len(counts) - 1}")
         value, margin = counts[items], np.full(len(items), _z(confidence) * math.sqrt(doubt))
     best = np.argsort(-value, kind="stable")[:n]
     value, margin = value[best], margin[best]
     return items[best], Estimates(value, value - margin, value + margin)
+
+
+def consistent(
+    counts: np.ndarray, sizes: tuple[int, ...], fanout: int, *, total: int | None = None
+) -> list[np.ndarray]:
+    """Adjust counts by least squares so that children add up to their parent; variances are equal.
+
+    Going up, each node averages itself with the sum of its children. Going down, what a parent differs
+    from its children is shared among them in proportion to their variances.
+    """
+    levels = [part.astype(float) for part in np.split(counts, np.cumsum(sizes)[:-1])]
+    variances = [np.ones(size) for size in sizes]
+    for level in range(len(sizes) - 2, -1, -1):
+        starts = np.arange(0, sizes[level + 1], fanout)
+        below = np.add.reduceat(levels[level + 1], starts)
+        doubt = np.add.reduceat(variances[level + 1], starts)
+        levels[level] = (levels[level] * doubt + below) / (1 + doubt)
+        variances[level] = doubt / (1 + doubt)
+    if total is not None:
+        levels[0] += (total - levels[0].sum()) * variances[0] / variances[0].sum()
+    for level in range(len(sizes) - 1):
+        starts = np.arange(0, sizes[level + 1], fanout)
+        parent = np.arange(sizes[level + 1]) // fanout
+        difference = levels[level] - np.add.reduceat(levels[level + 1], starts)
+        shares = variances[level + 1] / np.add.reduceat(variances[level + 1], starts)[parent]
+        levels[level + 1] = levels[level + 1] + difference[parent] * shares
+    return levels
+
+
+def nonnegative(levels: list[np.ndarray], fanout: int) -> list[np.ndarray]:
+    """Return the nearest counts without negative ones, from the top down: children still add up to parents.
+
+    Among the children of each node, the projection onto vectors >= 0 with the sum of the parent (Duchi et
+    al. 2008, doi:10.1145/1390156.1390191, figure 1). Each count errs no more than before, but a sum over
+    many children would be drawn towards equal counts: nodes with more than 16 children stay as they are.
+    """
+    if fanout > _MOST_CHILDREN:
+        return levels
+    nearest: list[np.ndarray] = []
+    totals = np.array([max(0.0, float(levels[0].sum()))])
+    for counts in levels:
+        width = len(counts) if not nearest else fanout
+        rows = np.full(len(totals) * width, -np.inf)  # the last parent may have fewer children
+        rows[: len(counts)] = counts
+        falling = -np.sort(-rows.reshape(-1, width), axis=1)
+        real = np.isfinite(falling)
+        sums = np.cumsum(np.where(real, falling, 0.0), axis=1)
+        excess = (sums - totals[:, None]) / np.arange(1, width + 1)
+        positive = real & (falling > excess)
+        last = np.maximum(positive.sum(axis=1), 1) - 1
+        cut = excess[np.arange(len(totals)), last]
+        totals = np.maximum(rows.reshape(-1, width) - cut[:, None], 0.0).ravel()[: len(counts)]
+        nearest.append(totals)
+    return nearest
+
+
+def descended(levels: list[np.ndarray], fanout: int, rank: float) -> int:
+    """Return the leaf in which the cumulative count reaches a rank, by descent from the top."""
+    first, last = 0, len(levels[0])
+    for level, counts in enumerate(levels):
+        reached = np.flatnonzero(np.cumsum(counts[first:last]) >= rank)
+        step = int(reached[0]) if len(reached) else last - first - 1
+        rank -= float(counts[first : first + step].sum())
+        if level + 1 < len(levels):
+            first = (first + step) * fanout
+            last = min(first + fanout, len(levels[level + 1]))
+        else:
+            return first + step
+    raise AssertionError("a tree has a level")
+
+
+def nodes_of_ranks(sizes: tuple[int, ...], fanout: int, *, known: bool) -> np.ndarray:
+    """Return, per leaf, the fewest nodes that give the count of all leaves up to it.
+
+    ``up_to`` counts nodes for what ends with a node, ``before`` for what ends in front of it.
+    """
+    up_to, before = np.array([0.0 if known else math.inf]), np.array([0.0])
+    for size in sizes:
+        parent = np.arange(size) // fanout if size != sizes[0] else np.zeros(size, dtype=int)
+        place = np.arange(size) - np.searchsorted(parent, parent)
+        siblings = np.bincount(parent)[parent]
+        up_to, before = (
+            np.minimum(before[parent] + place + 1, up_to[parent] + siblings - place - 1),
+            np.minimum(before[parent] + place, up_to[parent] + siblings - place),
+        )
+    return up_to
+
+
+def similarity(counts: np.ndarray, encoding: Pairs, n_clients: int, variance: float) -> np.ndarray:
+    """Return the likelihood of each column's item given the row's item; popularity on the diagonal.
+
+    Not the cosine: dividing by the count of a rare item raises what is mostly noise.
+    """
+    rows, columns = np.triu_indices(encoding.items)
+    full = np.zeros((encoding.items, encoding.items))
+    full[rows, columns] = full[columns, rows] = counts[encoding.place(rows, columns)]
+    least = math.sqrt(variance) + _FLOOR
+    popularity = np.maximum(np.diag(full), least)
+    popularity = np.maximum(_pooled(full, popularity, n_clients, variance), least)
+    expected = np.outer(popularity, popularity) / n_clients
+    noise = variance + expected + _FLOOR
+    signal = _signal(full, expected, noise)
+    shrunk = expected + signal / (signal + noise) * (full - expected)
+    likelihood = shrunk / popularity[:, None]
+    np.fill_diagonal(likelihood, popularity)
+    return np.asarray(likelihood)
+
+
+def _signal(full: np.ndarray, expected: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """Return the variance of co-counts about ``expected`` without noise, fitted as a power of it."""
+    shape = expected**_POWER
+    weight = _off_diagonal(shape / noise**2)
+    excess = (full - expected) ** 2 - noise
+    return np.asarray(max(float((weight * excess).sum() / (weight * shape).sum()), 0.0) * shape)
+
+
+def _pooled(full: np.ndarray, popularity: np.ndarray, n_clients: int, variance: float) -> np.ndarray:
+    """Return counts of items by generalised least squares from their own cells and their co-counts."""
+    # a co-count is about lift * own * share of the other item, with one lift for all pairs
+    share = popularity / n_clients
+    expected = np.outer(popularity, share)
+    noise = variance + expected + _FLOOR
+    inverse = _off_diagonal(expected / noise)
+    lift = max(float((inverse * full).sum() / (inverse * expected).sum()), 0.0)
+    weight = _off_diagonal(1 / (noise + _signal(full, lift * expected, noise)))
+    precision = lift**2 * (share[:, None] ** 2 * weight).sum(axis=0)
+    evidence = lift * (share[:, None] * weight * full).sum(axis=0)
+    return np.asarray((popularity + variance * evidence) / (1 + variance * precision))
+
+
+def _off_diagonal(table: np.ndarray) -> np.ndarray:
+    np.fill_diagonal(table, 0.0)
+    return table
+
+
+def ranked(likelihood: np.ndarray, basket: Any, n: int) -> np.ndarray:
+    """Return the items that are likeliest with those of a basket; ValueError if one of these is no item."""
+    chosen = np.unique(np.asarray(basket, dtype=np.int64))
+    if len(chosen) and not (chosen[0] >= 0 and chosen[-1] < len(likelihood)):
+        raise ValueError(f"items of the basket must be 0 to {len(likelihood) - 1}")
+    score = likelihood[chosen].sum(axis=0) if len(chosen) else np.diag(likelihood).copy()
+    score[chosen] = -np.inf
+    return np.argsort(-score, kind="stable")[: min(n, len(likelihood) - len(chosen))]
 
 
 def _variance(task: Task, variance: float | None) -> float:

@@ -263,10 +263,11 @@ class MaskedFedAvg:
         for reply in replies:
             if reply.has_error() or _RECORD not in reply.content:
                 continue
-            body = reply.content[_RECORD]["message"]
+            body = reply.content[_RECORD].get("message")
             with contextlib.suppress(PartyError):
-                tally.receive(body)
-                counted[reply.metadata.src_node_id] = body
+                if isinstance(body, bytes):
+                    tally.receive(body)
+                    counted[reply.metadata.src_node_id] = body
         return counted
 
 

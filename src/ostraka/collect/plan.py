@@ -58,6 +58,7 @@ _FANOUTS = (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 20, 24, 32)
 _WIDE = 2**16
 _USELESS = 0.25  # of a rank: from the median to a quartile
 _AS_GOOD = 1.05  # how far above the least variance a tree may lie that has fewer cells
+_EPSILON, _DELTA = 1.0, 1e-6  # of each round of the demonstration
 
 
 def sigma_for(encoding: Encoding, *, epsilon: float, delta: float) -> float:
@@ -231,9 +232,6 @@ def among_clients(
         if stage == "unmask":
             return masked
         tally.advance()
-
-
-_EPSILON, _DELTA = 1.0, 1e-6  # of each round of the demonstration
 
 
 def demonstrate(out: Path, *, n_clients: int) -> dict[str, Any]:

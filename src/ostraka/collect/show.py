@@ -17,6 +17,7 @@ import numpy as np
 from ostraka.collect import estimate
 from ostraka.collect.encodings import Grid, Histogram, Histograms, Pairs, Sum, Tree
 from ostraka.collect.task import Task
+from ostraka.core import check
 from ostraka.core.axes import BLUE, RED
 from ostraka.core.files import environment
 from ostraka.report.figures import svg
@@ -65,6 +66,8 @@ class Collected:
         sums = np.asarray(self.record["sums"], np.float64)
         if sums.shape != (task.encoding.cells,) or not np.isfinite(sums).all():
             raise ValueError(f"its sums must be {task.encoding.cells} numbers, as many as the task has cells")
+        check.integer(n_survivors=self.record["n_survivors"], least=1)
+        check.nonnegative(variance=self.record["variance"])
         object.__setattr__(self, "task", task)
         object.__setattr__(self, "sums", sums)
 
@@ -90,6 +93,11 @@ class Collected:
         """Clients that are summed."""
         return int(self.record["n_survivors"])
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """What an estimate takes beside the sums and the task."""
+        return {"n_clients": self.n, "variance": self.variance}
+
     def words(self, name: str, language: str = "en") -> str:
         """A text of the question in a language, or in its first one; empty without a question."""
         texts = getattr(self.task.question, name, {})
@@ -111,8 +119,7 @@ class Answer:
 
 def quantile(collected: Collected, q: float = 0.5) -> Answer:
     """A quantile of numbers, with its interval; a Tree or a Histogram."""
-    options: dict[str, Any] = {"n_clients": collected.n, "variance": collected.variance}
-    value, low, high = estimate.quantile(collected.sums, collected.task, q, **options)
+    value, low, high = estimate.quantile(collected.sums, collected.task, q, **collected.options)
     unit = collected.words("unit")
     name = "median" if q == 0.5 else f"{100 * q:g} % quantile"
     unit_behind = f" {unit}" if unit else ""
@@ -142,15 +149,15 @@ def quantile(collected: Collected, q: float = 0.5) -> Answer:
 def mean(collected: Collected, *, total: bool = False) -> Answer:
     """The mean of numbers or of vectors, or their sum, with intervals; a Sum or a Vector."""
     name = "sum" if total else "mean"
-    options: dict[str, Any] = {"n_clients": collected.n, "variance": collected.variance}
-    estimates = (estimate.total if total else estimate.mean)(collected.sums, collected.task, **options)
+    estimator = estimate.total if total else estimate.mean
+    estimates = estimator(collected.sums, collected.task, **collected.options)
     value, low, high = (np.asarray(part) for part in estimates)
     unit = collected.words("unit")
     unit_behind = f" {unit}" if unit else ""
     encoding = collected.task.encoding
-    range_ = f"with 95 % probability it lies between {low[0]:.6g} and {high[0]:.6g}"
-    sentences = [f"The {name} is {value[0]:.6g}{unit_behind}; {range_}."]
-    if isinstance(encoding, Sum):
+    if is_number := isinstance(encoding, Sum):
+        range_ = f"with 95 % probability it lies between {low[0]:.6g} and {high[0]:.6g}"
+        sentences = [f"The {name} is {value[0]:.6g}{unit_behind}; {range_}."]
         span = (encoding.high - encoding.low) * (collected.n if total else 1)
         if high[0] - low[0] > _VAGUE * span:
             sentences.append(_USELESS.format(name))
@@ -167,7 +174,6 @@ def mean(collected: Collected, *, total: bool = False) -> Answer:
         axes.errorbar(places, value[first], (high - low)[first] / 2, fmt="o", color=BLUE, ecolor="#868c95")
         axes.set(xlabel="entry", ylabel=unit or name)
 
-    is_number = isinstance(encoding, Sum)
     parts = {"value": value, "low": low, "high": high}
     return Answer(
         title=f"The {name}",
@@ -264,8 +270,9 @@ def similar(collected: Collected, items: Sequence[int], *, n: int = 10) -> Answe
     task, encoding = collected.task, collected.task.encoding
     if not isinstance(encoding, Pairs):
         raise ValueError(f"similar items need Pairs, got {type(encoding).__name__}")  # noqa: TRY004
-    options: dict[str, Any] = {"n_clients": collected.n, "variance": collected.variance}
-    best = estimate.similar_items(collected.sums, task, list(items), n=n, **options)
+    best = estimate.similar_items(collected.sums, task, list(items), n=n, **collected.options)
+    if not len(best):
+        raise ValueError("no item is left to recommend: all of them are there already")
     likelihood = estimate.similarity(collected.sums, encoding, collected.n, collected.variance)
     score = likelihood[list(items)].sum(axis=0)[best] if len(items) else np.diag(likelihood)[best]
 
@@ -323,7 +330,7 @@ def summary(collected: Collected) -> dict[str, Any] | None:
         return dict(mean(collected).values)
     if isinstance(encoding, Pairs):  # pages compute what is similar themselves, from items that stay there
         counts = np.rint(collected.sums).astype(int).tolist()
-        return {"sums": counts, "n_clients": collected.n, "variance": collected.variance}
+        return {"sums": counts, **collected.options}
     return None
 
 

@@ -729,15 +729,15 @@ class Gathering:
     @property
     def progress(self) -> tuple[int, int]:
         """Clients that have answered in this exchange, and those that could have."""
-        if self.stage == "join":
-            return len(self._entries), self.task.limit
-        expected = {
-            "share": self.n_clients,
-            "mask": len(self._sealed),
-            "confirm": len(self.masked),
-            "unmask": len(self._confirmations) if self.task.lying else len(self.masked),
+        n_masked, n_confirmed = len(self.masked), len(self._confirmations)
+        counts = {
+            "join": (len(self._entries), self.task.limit),
+            "share": (len(self._sealed), self.n_clients),
+            "mask": (n_masked, len(self._sealed)),
+            "confirm": (n_confirmed, n_masked),
+            "unmask": (len(self._answers), n_confirmed if self.task.lying else n_masked),
         }
-        return sum(kind == self.stage for kind, _ in self._digests), expected[self.stage]
+        return counts[self.stage]
 
     def receive(self, message: bytes, *, record: Callable[[], object] = lambda: None) -> None:
         """Take one message of the current exchange; PartyError for anything else, which is not counted.

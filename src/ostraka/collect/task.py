@@ -25,6 +25,14 @@ _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Z]{2})?")
 _LONGEST = 2_000  # letters of one text
 _MOST_CHOICES = 1_000
 _TEXTS = ("text", "title", "purpose", "unit")
+_VERSION = 1
+_WITH_QUESTION = 2  # the version of tasks that have one; others keep the form, and the fingerprint, of before
+_CHECKED = 3  # the version of tasks whose reports are checked
+_LEAST = 3  # of two, each would know the other's vector from the sum
+_MOST_KEEPERS = 100
+_MOST_CLIENTS = 100_000_000
+_MOST_OPENED = 2**28
+_MOST_MASKING_CLIENTS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,21 +162,6 @@ class Question:
             return cls(**record)
         except TypeError:
             raise ValueError("a field of the question is of the wrong kind") from None
-
-
-def _is_text(name: str, text: Any) -> None:
-    if not isinstance(text, str) or not text.strip() or len(text) > _LONGEST or not text.isprintable():
-        raise ValueError(f"{name} must be a text of one line and at most {_LONGEST:,} letters")
-
-
-_VERSION = 1
-_WITH_QUESTION = 2  # the version of tasks that have one; others keep the form, and the fingerprint, of before
-_CHECKED = 3  # the version of tasks whose reports are checked
-_LEAST = 3  # of two, each would know the other's vector from the sum
-_MOST_KEEPERS = 100
-_MOST_CLIENTS = 100_000_000
-_MOST_OPENED = 2**28
-_MOST_MASKING_CLIENTS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -460,6 +453,11 @@ class Task:
             return cls(**{**record, "encoding": read(record["encoding"]), "question": question})
         except TypeError:
             raise ValueError("a field of the task is of the wrong kind") from None
+
+
+def _is_text(name: str, text: Any) -> None:
+    if not isinstance(text, str) or not text.strip() or len(text) > _LONGEST or not text.isprintable():
+        raise ValueError(f"{name} must be a text of one line and at most {_LONGEST:,} letters")
 
 
 def _one_spelling(value: Any) -> Any:
