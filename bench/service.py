@@ -61,7 +61,7 @@ from ostraka.serve.app import Application
 from ostraka.voters import SavedTeachers
 run, port, db = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 saved = SavedTeachers.load(run / "teachers")
-there = Deployment.open(
+there = Deployment(
     saved=saved, folder=run / "service", db=db,
     budget=Budget(epsilon=1.0, delta=1e-3, adaptive=bool(saved.screen)),
     settings=Settings(rate=1e9, burst=10**9), environment={}, pepper=bytes.fromhex("ab" * 32),

@@ -243,8 +243,8 @@ MUTANTS = [
     Mutant(
         "keys that change while no service runs leave no note",
         "serve/deployment.py",
-        "        self._grant()\n        self._note_keys()\n        self._left =",
-        "        self._grant()\n        self._left =",
+        "            self._grant()\n            self._note_keys()\n            self._left =",
+        "            self._grant()\n            self._left =",
         "serve/test_semantics.py::test_keys_that_change_while_no_service_runs_are_in_the_chain_before_the_next"
         "_one_answers",
     ),

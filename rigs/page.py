@@ -26,8 +26,8 @@ import httpx
 from bench.service import cpu
 from ostraka import GNMax, Ledger
 from ostraka.ledger import ChargeRequest
+from ostraka.serve.counts import Checkpoint
 from ostraka.serve.deployment import secret_of
-from ostraka.serve.owner import Checkpoint
 from rigs import serving
 from rigs.finding import Finding, apart
 

@@ -72,7 +72,7 @@ def serve(folder: Path, port: int) -> None:
     """
     if most := int(os.environ.get(DESCRIPTORS, "0")):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    there = Deployment.open(
+    there = Deployment(
         saved=SavedTeachers.load(folder / "teachers"),
         folder=folder / "service",
         db=os.environ.get(DATABASE, f"sqlite:///{folder / 'service' / 'ledger.sqlite'}"),

@@ -125,7 +125,7 @@ def deploy(
     for name, cap in (clients or {"alice": 20.0, "bob": 20.0}).items():
         keys[name] = ring.rotate(name) if name in ring.kept else ring.add(name, role="client", epsilon=cap)
     keys["olga"] = ring.rotate("olga") if "olga" in ring.kept else ring.add("olga", role="owner")
-    there = Deployment.open(
+    there = Deployment(
         saved=saved,
         folder=place,
         db=f"sqlite:///{place / 'ledger.sqlite'}",

@@ -1,13 +1,12 @@
 """Example pages of the owner: one of a busy service, and those that are hard to draw."""
 
 from ostraka import GNMax
+from ostraka.serve.counts import AnswerView, QuestionView
 from ostraka.serve.owner import (
-    AnswerView,
     ClientView,
     CostView,
     LedgerView,
     Overview,
-    QuestionView,
     RefusalView,
 )
 

@@ -45,6 +45,7 @@ def test_a_budget_that_does_not_pay_for_one_answer_or_for_a_screen_is_refused_at
     price = saved.mechanism.curve().epsilon(1e-6)
     with pytest.raises(BudgetExceeded, match="does not pay for one answer of GNMax"):
         deploy(tmp_path, saved, budget=Budget(epsilon=0.99 * price, delta=1e-6, adaptive=False))
+    deploy(tmp_path, saved, epsilon=50.0).there.ledger.close()  # no ledger was begun with the small one
     (tmp_path / "other").mkdir()
     screened = dataclasses.replace(saved, screen=Threshold(at=20.0, sigma=30.0))
     with pytest.raises(LedgerError, match="begun for a service without a screen"):

@@ -2,6 +2,7 @@
 
 import contextlib
 import sqlite3
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -103,6 +104,21 @@ def test_answers_given_while_a_count_is_worked_out_are_not_missed():
 
     left = AnswersLeft(Slow(), PRICE, rate=lambda _: 0.0)
     assert left.work_out("ann") == 35
+    assert left.of("ann") == 35
+
+
+def test_answers_given_just_before_a_count_is_kept_are_not_missed():
+    late = threading.Thread(target=lambda: left.given("ann", 5))
+
+    def clock():
+        if not late.ident:
+            late.start()
+            late.join(0.05)
+        return 0.0
+
+    left = AnswersLeft(Paying(), PRICE, rate=lambda _: 0.0, clock=clock)
+    left.work_out("ann")
+    late.join()
     assert left.of("ann") == 35
 
 

@@ -7,9 +7,10 @@ import pytest
 from ostraka import Budget, GNMax, Ledger
 from ostraka.core.mechanisms.law import ABSTAIN
 from ostraka.ledger import ChargeRequest
-from ostraka.serve import owner as _counts
+from ostraka.serve import counts as _counts
 from ostraka.serve.answering import Reserved
-from ostraka.serve.owner import Checkpoint, RunningCounts, overview
+from ostraka.serve.counts import Checkpoint, RunningCounts
+from ostraka.serve.owner import overview
 from tests.serve.conftest import PATIENCE, deploy, serving
 
 NOISE = GNMax(sigma=40.0)
@@ -137,7 +138,7 @@ def test_a_look_ends_in_time_and_the_next_one_goes_on(ledger, monkeypatch):
 
 
 def test_the_history_is_thinned_but_begins_and_ends_where_the_ledger_does(ledger, monkeypatch):
-    monkeypatch.setattr(_counts, "_COUNTS_POINTS", 2)
+    monkeypatch.setattr(_counts, "_POINTS", 2)
     counts, rising = RunningCounts(), {1: 0.0, 2: 0.0}
     for n in range(60):
         ask(ledger, ("alice", n, 0), start=n)
@@ -192,7 +193,7 @@ def test_a_checkpoint_that_does_not_fit_is_not_used(ledger, tmp_path, wrong):
     if wrong == "nothing":
         path.unlink()
     if wrong == "garbage":
-        path.write_bytes(b"\n{}")
+        path.write_bytes(b"0\n" + b"[" * 100_000)
     secret = b"t" * 32 if wrong == "secret" else b"s" * 32
     with Ledger(":memory:", budget=Budget(epsilon=50.0, delta=1e-6)) as other:
         other.grant("alice", budget_epsilon=1.0)

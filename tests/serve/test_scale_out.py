@@ -32,7 +32,7 @@ NUMBERS = {"columns": COLUMNS, "numeric": (True,) * 3, "grid": Consistent.grid_o
 
 
 def opened(folder, saved, address, *, shared=True, budget=None) -> Deployment:
-    return Deployment.open(
+    return Deployment(
         saved=saved,
         folder=folder / "service",
         db=address,

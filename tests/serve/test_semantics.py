@@ -250,13 +250,12 @@ def test_clients_who_collude_share_one_budget(tmp_path, saved):
 
 
 def test_no_module_of_the_service_reads_the_wall_clock_but_for_the_owners_page():
-    shown = {"clock.py", "metrics.py", "owner.py", "deployment.py"}
+    shown = {"counts.py", "metrics.py", "owner.py", "deployment.py"}
     for path in SOURCES:
         text = path.read_text()
-        assert path.name == "clock.py" or not re.search(r"\btime\.time\(|datetime|localtime|gmtime", text), (
-            path.name
-        )
-        assert path.name in shown or "import clock" not in text, path.name
+        assert path.name == "counts.py" or not re.search(r"\btime\.time\(|localtime|gmtime", text), path.name
+        assert path.name == "owner.py" or "datetime" not in text, path.name  # which formats what is recorded
+        assert path.name in shown or not re.search(r"serve\.counts import .*\bnow\b", text), path.name
 
 
 # 9. An unknown outcome of a commit stops the process

@@ -190,6 +190,23 @@ def test_two_tabs_that_spend_at_once_spend_once(bench):
     assert kept["content-disposition"] == 'attachment; filename="student.skops"'
 
 
+def test_what_the_system_refuses_holds_up_no_later_plan(bench, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    ticket = bench.planned()
+    with monkeypatch.context() as patched:
+        patched.setattr("ostraka.core.files.write", full)
+        assert bench.ask("POST", "/spend", {"ticket": ticket})[0] == 500
+    assert bench.planned()
+    with monkeypatch.context() as patched:
+        patched.setattr("asyncio.create_subprocess_exec", full)
+        bench.say("/plan", {"way": "counts", "epsilon": 1.0})
+        state = bench.wait(lambda state: state["release"]["status"] == "refused")
+        assert "No space left" in state["release"]["lines"][-1]
+    assert bench.planned()
+
+
 def test_what_is_typed_is_what_the_check_ends_with_at_the_chosen_price(bench):
     ticket = bench.planned(way="argmax", epsilon=2)
     asked = bench.commands()[-1]

@@ -1,6 +1,7 @@
 """Answers over HTTP: charged to the client before a document is read, once, at a pace that is public."""
 
 import asyncio
+import gc
 import json
 import time
 
@@ -135,6 +136,17 @@ def test_a_key_is_for_one_question_and_a_failure_tells_nothing(service, caplog):
     app, *_ = service()
     good, conflict = replies(app, sent(keys["alice"]), sent(keys["alice"], "another"))
     assert (good[0], conflict[0], conflict[1]["code"]) == (200, 409, "key_conflict")
+
+
+def test_a_failure_that_nobody_waits_for_is_logged_by_nobody(service, caplog, monkeypatch):
+    monkeypatch.setattr("ostraka.serve.writing._WAIT", 0.0)
+    app, model, _, keys = service()
+    model.next_tokens = lambda *_, **__: (_ for _ in ()).throw(ValueError("canary the plot is warm"))
+    [unfinished] = replies(app, sent(keys["alice"]))
+    assert (unfinished[0], unfinished[1]["code"]) == (503, "unfinished")
+    app._written.clear()
+    gc.collect()  # of tasks whose exception nobody asked for
+    assert "canary" not in caplog.text
 
 
 @pytest.mark.parametrize("fails", [False, True])

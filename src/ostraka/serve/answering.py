@@ -48,6 +48,12 @@ if TYPE_CHECKING:
     from ostraka.voters.saved import SavedTeachers
 
 _FURTHEST = 2.0**22 - 1  # grid steps from zero, the range of `Consistent` less one
+_LOG = logging.getLogger("ostraka.serve")
+_MOST_ROWS = 512  # of one micro-batch
+# A request is read in one turn of the event loop and asked in the next one.
+_QUIET_TURNS = 2
+PATIENCE = 1.0  # seconds that requests wait for a ledger that does not answer
+LOOK = PATIENCE / 4  # seconds between two looks at whether it does
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,14 +160,6 @@ def require_servable(saved: SavedTeachers, price: BallotMechanism, budget: Budge
             asked=price.curve().epsilon(budget.delta),
             left=budget.epsilon,
         )
-
-
-_LOG = logging.getLogger("ostraka.serve")
-_MOST_ROWS = 512  # of one micro-batch
-# A request is read in one turn of the event loop and asked in the next one.
-_QUIET_TURNS = 2
-PATIENCE = 1.0  # seconds that requests wait for a ledger that does not answer
-LOOK = PATIENCE / 4  # seconds between two looks at whether it does
 
 
 @dataclass(slots=True, eq=False)

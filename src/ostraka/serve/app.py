@@ -93,8 +93,7 @@ class Keyed:
                 if self.server is not None:
                     forwarded = request.headers.get(b"x-forwarded-for", b"")
                     address = self.server.strangers.address(address, forwarded)
-                if wait := self.strangers.take(address, 1):
-                    raise Refused(429, "too_many", more=((b"retry-after", b"%d" % wait),))
+                self.strangers.pace(address, 1, code="too_many")
             methods, path = self._paths.get(request.path), request.path
             if methods is None:
                 start, _, request.last = path.rpartition("/")
@@ -236,10 +235,11 @@ async def label(app: Application, request: Request) -> Reply:
     """Label one row or a batch."""
     start = time.perf_counter()
     deployment, who = app.deployment, request.who
-    _pace(deployment, who, 1)  # before its body is read: a malformed body counts as well
+    deployment.buckets.pace(who.name, 1)  # before its body is read: a malformed body counts as well
     key = idempotency_key(request.headers)
     rows, single = deployment.rows.read(request.body)
-    _pace(deployment, who, len(rows) - 1)
+    if len(rows) > 1:
+        deployment.buckets.pace(who.name, len(rows) - 1)
     try:
         receipts = await deployment.batcher.ask(who.name, key, rows)
     except Refused as refused:
@@ -250,12 +250,6 @@ async def label(app: Application, request: Request) -> Reply:
     deployment.metrics.answered(who.name, rows=len(rows), seconds=time.perf_counter() - start)
     body = results[0] if single else f'{{"results": [{", ".join(results)}]}}'
     return Reply(200, body.encode(), more=await deployment.left_after(who.name, receipts))
-
-
-def _pace(deployment: Deployment, who: Holder, rows: int) -> None:
-    wait = deployment.buckets.take(who.name, rows) if rows else 0
-    if wait:
-        raise Refused(429, "too_fast", more=((b"retry-after", b"%d" % wait),))
 
 
 async def in_time(app: Keyed, work: Callable[..., _Value], *arguments: object) -> _Value:

@@ -31,6 +31,7 @@ from ostraka.console import JSON, Group, argument, option, verb
 
 if TYPE_CHECKING:
     from ostraka.core.ledger.budget import Budget
+    from ostraka.core.ledger.ledger import Ledger
     from ostraka.core.mechanisms.law import BallotMechanism
     from ostraka.serve.keys import Keyring
     from ostraka.serve.writing import WritingApplication
@@ -137,7 +138,7 @@ class PageOptions:
 
 
 @verb()
-def ui(given: PageOptions) -> None:
+def ui(options: PageOptions) -> None:
     """Check, plan and learn on a page of this machine. Prints its link, which works once.
 
     Example: ostraka ui --port 8080
@@ -148,20 +149,20 @@ def ui(given: PageOptions) -> None:
     from ostraka.serve import server
     from ostraka.serve.ui import Workbench
 
-    for path in (given.private, given.public):
+    for path in (options.private, options.public):
         if path is not None:
             path.open("rb").close()
-    private, public = (path and path.resolve() for path in (given.private, given.public))
-    bench = Workbench(given.folder.resolve(), private=private, public=public, ledger=given.ledger)
-    sock = listening("127.0.0.1", given.port)
+    private, public = (path and path.resolve() for path in (options.private, options.public))
+    bench = Workbench(options.folder.resolve(), private=private, public=public, ledger=options.ledger)
+    sock = listening("127.0.0.1", options.port)
     link = bench.opened(sock.getsockname()[1])
     click.echo("open this link; it works once, and on this machine only. Ctrl-C ends it.", err=True)
-    console.say({"url": link}, link, as_json=given.as_json)
+    console.say({"url": link}, link, as_json=options.as_json)
     asyncio.run(Server(bench, sock).serve(server.take_signals))
 
 
 @verb()
-def serve(wanted: ServeOptions) -> None:
+def serve(options: ServeOptions) -> None:
     """Serve the voter of a run, or answers from its documents, over HTTP. Each is charged before it leaves.
 
     Example: ostraka serve run --epsilon 2 --delta 1e-6
@@ -177,101 +178,81 @@ def serve(wanted: ServeOptions) -> None:
     from ostraka.serve.oidc import Tokens
     from ostraka.voters.saved import SavedTeachers
 
-    if wanted.systemd or wanted.nginx or wanted.alerts:
-        if wanted.systemd:
-            click.echo(systemd(wanted.folder), nl=False)
-        if wanted.nginx:
-            limits = {"port": wanted.port, "most_bytes": wanted.most_bytes}
-            click.echo(nginx(wanted.nginx, host=wanted.host, **limits), nl=False)
-        if wanted.alerts:
+    if options.systemd or options.nginx or options.alerts:
+        if options.systemd:
+            click.echo(systemd(options.folder), nl=False)
+        if options.nginx:
+            limits = {"port": options.port, "most_bytes": options.most_bytes}
+            click.echo(nginx(options.nginx, host=options.host, **limits), nl=False)
+        if options.alerts:
             click.echo(alerts(), nl=False)
         return
     with console.usage():
-        settings = Settings(
-            most_bytes=wanted.most_bytes,
-            most_rows=wanted.most_rows,
-            rate=wanted.rate,
-            burst=wanted.burst,
-            answer_seconds=wanted.answer_seconds,
-            two_owners=wanted.two_owners,
-        )
-        pepper_, proxies, tokens = pepper(os.environ), networks(wanted.proxy or ()), None
-        if wanted.oidc is not None:  # asked once: what can fail does so before a ledger is made
-            audience, provided = wanted.oidc_audience or "", wanted.oidc_keys or ""
-            tokens = Tokens(issuer=wanted.oidc, audience=audience, keys=provided)
-    place, teachers = wanted.folder / _folder.SERVICE, wanted.folder / _folder.TEACHERS
-    where = f"{'https' if wanted.tls_cert else 'http'}://{wanted.host}:{wanted.port}"
+        names = [field.name for field in dataclasses.fields(Settings)]
+        settings = Settings(**{name: getattr(options, name) for name in names})
+        pepper_, proxies, tokens = pepper(os.environ), networks(options.proxy or ()), None
+        if options.oidc is not None:  # asked once: what can fail does so before a ledger is made
+            audience, provided = options.oidc_audience or "", options.oidc_keys or ""
+            tokens = Tokens(issuer=options.oidc, audience=audience, keys=provided)
+    place, teachers = options.folder / _folder.SERVICE, options.folder / _folder.TEACHERS
     process: dict[str, Any] = {
-        "host": wanted.host,
-        "port": wanted.port,
-        "certificate": wanted.tls_cert,
-        "key": wanted.tls_key,
-        "authority": wanted.owner_ca,
+        "host": options.host,
+        "port": options.port,
+        "certificate": options.tls_cert,
+        "key": options.tls_key,
+        "authority": options.owner_ca,
         "proxies": proxies,
-        "log_json": wanted.log_json,
+        "log_json": options.log_json,
     }
-    if (wanted.folder / _folder.DOCUMENTS).is_dir():
-        if answers := _answers(wanted, place, pepper_, where):
+    if (options.folder / _folder.DOCUMENTS).is_dir():
+        if answers := _answers(options, place, pepper_):
             server.run(answers, **process)
         return
     if teachers.is_dir():
         recognise(SavedTeachers.name(teachers), place, os.environ)
-    saved = SavedTeachers.load(teachers, trusted=wanted.trust or (), processes=wanted.processes)
-    if saved.kind == "parties" and not (wanted.sigma is None and wanted.screen is None):
+    saved = SavedTeachers.load(teachers, trusted=options.trust or (), processes=options.processes)
+    if saved.kind == "parties" and not (options.sigma is None and options.screen is None):
         raise click.UsageError("--sigma and --screen are not for parties: they agreed on the noise")
     with console.usage():  # the same voter with other noise
-        if wanted.sigma is not None:
-            saved = dataclasses.replace(saved, mechanism=_sampled(saved, GNMax(sigma=wanted.sigma)))
-        if wanted.screen is not None:
-            at, sigma = wanted.screen
+        if options.sigma is not None:
+            saved = dataclasses.replace(saved, mechanism=_sampled(saved, GNMax(sigma=options.sigma)))
+        if options.screen is not None:
+            at, sigma = options.screen
             saved = dataclasses.replace(saved, screen=_sampled(saved, Threshold(at=at, sigma=sigma)))
-    label = wanted.folder / _folder.LABEL
-    deployment = Deployment.open(
+    label = options.folder / _folder.LABEL
+    deployment = Deployment(
         saved=saved,
         folder=place,
-        db=wanted.db or f"sqlite:///{place.resolve() / 'ledger.sqlite'}",
-        budget=_budget(wanted.folder, wanted.epsilon, wanted.delta, adaptive=saved.screen is not None),
+        db=options.db or f"sqlite:///{place.resolve() / 'ledger.sqlite'}",
+        budget=_budget(options.folder, options.epsilon, options.delta, adaptive=saved.screen is not None),
         settings=settings,
         environment=os.environ,
         pepper=pepper_,
         label=json.loads(label.read_text()) if label.is_file() else None,
-        shared=wanted.shared,
-        witnesses=wanted.witness or (),
-        anchor=wanted.anchor,
+        shared=options.shared,
+        witnesses=options.witness or (),
+        anchor=options.anchor,
     )
-    ledger = deployment.ledger
-    facts: dict[str, Any] = {
+    facts = {
         saved.kind: saved.n_ballots,
         "mechanism": repr(saved.mechanism),
         "screen": None if saved.screen is None else repr(saved.screen),
-        "epsilon": ledger.budget.epsilon,
-        "delta": ledger.budget.delta,
-        "left": ledger.left(),
-        "unit": deployment.unit,
-        "head": ledger.head,
     }
-    if wanted.check:
-        _say(facts, as_json=wanted.as_json)
-        ledger.close()
+    what, cost = f"serving {saved.n_ballots} {saved.kind}", "what the run itself spent comes on top"
+    unit, keys = deployment.unit, deployment.keys
+    if not _announced(options, deployment.ledger, keys, facts, unit=unit, what=what, cost=cost):
+        deployment.ledger.close()
         return
-    left = f"epsilon {facts['left']:.4g} of {facts['epsilon']:g} is left at delta {facts['delta']:g}"
-    click.echo(
-        f"serving {saved.n_ballots} {saved.kind} at {where} (interface: {where}/docs)\n"
-        f"{left}, for one {deployment.unit}; what the run itself spent comes on top",
-        err=True,
-    )
-    if not deployment.keys.kept:
-        click.echo(_NO_KEY, err=True)
     app = Application(
         deployment,
-        log_requests=wanted.log_requests,
-        owner_certificates=wanted.owner_ca is not None,
+        log_requests=options.log_requests,
+        owner_certificates=options.owner_ca is not None,
         tokens=tokens,
     )
     server.run(app, **process)
 
 
-def _answers(wanted: ServeOptions, place: Path, pepper: bytes, where: str) -> WritingApplication | None:
+def _answers(options: ServeOptions, place: Path, pepper: bytes) -> WritingApplication | None:
     """Open documents, a ledger and keys, and say so; None where everything was only to be checked."""
     from ostraka.core.ledger.ledger import Ledger
     from ostraka.report import folder as _folder
@@ -281,67 +262,78 @@ def _answers(wanted: ServeOptions, place: Path, pepper: bytes, where: str) -> Wr
     from ostraka.text.writer import STORE, SavedDocuments
 
     for name, is_typed in (
-        ("--sigma", wanted.sigma is not None),
-        ("--screen", wanted.screen is not None),
-        ("--processes", wanted.processes is not None),
-        ("--trust", bool(wanted.trust)),
-        ("--shared", wanted.shared),
-        ("--owner-ca", wanted.owner_ca is not None),
-        ("--two-owners", wanted.two_owners),
-        ("--oidc", wanted.oidc is not None),
+        ("--sigma", options.sigma is not None),
+        ("--screen", options.screen is not None),
+        ("--processes", options.processes is not None),
+        ("--trust", bool(options.trust)),
+        ("--shared", options.shared),
+        ("--owner-ca", options.owner_ca is not None),
+        ("--two-owners", options.two_owners),
+        ("--oidc", options.oidc is not None),
     ):
         if is_typed:
-            raise click.UsageError(f"{name} is for teachers, but {wanted.folder} holds documents")
+            raise click.UsageError(f"{name} is for teachers, but {options.folder} holds documents")
     place.mkdir(mode=0o700, exist_ok=True)
     with console.usage():
-        saved = SavedDocuments.load(wanted.folder / _folder.DOCUMENTS)
+        saved = SavedDocuments.load(options.folder / _folder.DOCUMENTS)
         writer = saved.writer(place / STORE)
-        budget = _budget(wanted.folder, wanted.epsilon, wanted.delta, adaptive=False)
+        budget = _budget(options.folder, options.epsilon, options.delta, adaptive=False)
     keys = Keyring(place / "keys.json", pepper)
     ledger = Ledger(
-        wanted.db or f"sqlite:///{place.resolve() / 'ledger.sqlite'}",
+        options.db or f"sqlite:///{place.resolve() / 'ledger.sqlite'}",
         budget=budget,
         secret=secret_of("ledger", place, os.environ),
-        anchor=wanted.anchor or place / "ledger.anchor",
-        witnesses=witnesses_at(wanted.witness or (), place, os.environ),
+        anchor=options.anchor or place / "ledger.anchor",
+        witnesses=witnesses_at(options.witness or (), place, os.environ),
     )
-    facts: dict[str, Any] = {
-        "documents": len(saved.documents),
-        "answer": saved.epsilon,
-        "epsilon": ledger.budget.epsilon,
-        "delta": ledger.budget.delta,
-        "left": ledger.left(),
-        "unit": saved.unit,
-        "head": ledger.head,
-    }
-    if wanted.check:
-        _say(facts, as_json=wanted.as_json)
+    facts = {"documents": len(saved.documents), "answer": saved.epsilon}
+    what = f"answering from {len(saved.documents)} documents"
+    cost = f"an answer costs at most {saved.epsilon:g}"
+    if not _announced(options, ledger, keys, facts, unit=saved.unit, what=what, cost=cost):
         ledger.close()
         writer.close()
         return None
-    left = f"epsilon {facts['left']:.4g} of {facts['epsilon']:g} is left at delta {facts['delta']:g}"
-    click.echo(
-        f"answering from {facts['documents']} documents at {where} (interface: {where}/docs)\n"
-        f"{left}, for one {saved.unit}; an answer costs at most {saved.epsilon:g}",
-        err=True,
-    )
-    if not keys.kept:
-        click.echo(_NO_KEY, err=True)
     return WritingApplication(
         writer,
         ledger,
         keys,
         retrieve=saved.retrieve,
         at=saved.near,
-        pace=wanted.pace,
-        rate=wanted.rate,
-        log_requests=wanted.log_requests,
+        pace=options.pace,
+        rate=options.rate,
+        log_requests=options.log_requests,
     )
 
 
-def _say(facts: dict[str, Any], *, as_json: bool) -> None:
-    """Print what a check saw."""
-    console.say(facts, "\n".join(f"{name}: {value}" for name, value in facts.items()), as_json=as_json)
+def _announced(
+    options: ServeOptions,
+    ledger: Ledger,
+    keys: Keyring,
+    facts: dict[str, Any],
+    *,
+    unit: str,
+    what: str,
+    cost: str,
+) -> bool:
+    """Say what was opened; return whether it is to be served, or was only to be checked."""
+    from ostraka.secure.wire import netloc
+
+    budget, left = ledger.budget, ledger.left()
+    if options.check:
+        state = {"epsilon": budget.epsilon, "delta": budget.delta, "left": left, "unit": unit}
+        facts = {**facts, **state, "head": ledger.head}
+        lines = "\n".join(f"{name}: {value}" for name, value in facts.items())
+        console.say(facts, lines, as_json=options.as_json)
+        return False
+    where = f"{'https' if options.tls_cert else 'http'}://{netloc(options.host, options.port)}"
+    click.echo(
+        f"{what} at {where} (interface: {where}/docs)\n"
+        f"epsilon {left:.4g} of {budget.epsilon:g} is left at delta {budget.delta:g}, for one {unit}; {cost}",
+        err=True,
+    )
+    if not keys.kept:
+        click.echo(_NO_KEY, err=True)
+    return True
 
 
 def _sampled(saved: SavedTeachers, mechanism: BallotMechanism) -> BallotMechanism:
@@ -568,7 +560,7 @@ class DrillOptions:
 
 
 @verb()
-def drill(wanted: DrillOptions) -> None:
+def drill(options: DrillOptions) -> None:
     """Back a service up, restore it elsewhere, start it there, and say what was lost and how long it took.
 
     The copy has no keys, so it answers nobody; it listens on this machine alone, and is removed. Exit code 1
@@ -582,7 +574,7 @@ def drill(wanted: DrillOptions) -> None:
     from ostraka.secure.wire import Late, Line
     from ostraka.serve.keys import secret_in
 
-    place = wanted.folder / folder.SERVICE
+    place = options.folder / folder.SERVICE
     file = place / "ledger.sqlite"
     if not file.is_file():
         raise LedgerError(
@@ -594,7 +586,7 @@ def drill(wanted: DrillOptions) -> None:
     with Ledger(file, secret=secret, read_only=True) as ledger:
         charged = ledger.count()
     with (
-        tempfile.TemporaryDirectory(dir=wanted.scratch, prefix="ostraka-drill-") as scratch,
+        tempfile.TemporaryDirectory(dir=options.scratch, prefix="ostraka-drill-") as scratch,
         console.Stages(_STAGES) as tell,
     ):
         copy, run = Path(scratch) / "backup.sqlite", Path(scratch) / "run"
@@ -603,16 +595,16 @@ def drill(wanted: DrillOptions) -> None:
         clock.append(time.perf_counter())
         tell("backup", 1, 1)
         unwanted = shutil.ignore_patterns("ledger.sqlite*", "ledger.anchor", "keys.json", "*.lock")
-        shutil.copytree(wanted.folder, run, ignore=unwanted)
+        shutil.copytree(options.folder, run, ignore=unwanted)
         service = run / folder.SERVICE
         restored = restore(copy, service / "ledger.sqlite", secret=secret, anchor=f"{copy}.anchor")
         shutil.copyfile(f"{copy}.anchor", service / "ledger.anchor")
         clock.append(time.perf_counter())
         tell("restore", 1, 1)
         typed = [
-            *(() if wanted.sigma is None else ("--sigma", str(wanted.sigma))),
-            *(() if wanted.screen is None else ("--screen", *map(str, wanted.screen))),
-            *(word for name in wanted.trust or () for word in ("--trust", name)),
+            *(() if options.sigma is None else ("--sigma", str(options.sigma))),
+            *(() if options.screen is None else ("--screen", *map(str, options.screen))),
+            *(word for name in options.trust or () for word in ("--trust", name)),
         ]
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -647,7 +639,7 @@ def drill(wanted: DrillOptions) -> None:
         "seconds_start": seconds[2],
         "seconds_recovery": round(clock[3] - clock[1], 2),
     }
-    if wanted.as_json:
+    if options.as_json:
         click.echo(json.dumps(record, indent=2))
     else:
         click.echo(

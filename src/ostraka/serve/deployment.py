@@ -15,21 +15,27 @@ import math
 import os
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from ostraka.core import check, files
 from ostraka.core.consistent import Consistent
-from ostraka.core.ledger.budget import Budget, KeyConflict, LedgerError, LedgerMoved, LedgerUnavailable
+from ostraka.core.ledger.budget import (
+    DAY,
+    Budget,
+    KeyConflict,
+    LedgerError,
+    LedgerMoved,
+    LedgerUnavailable,
+)
 from ostraka.core.ledger.chain import ChargeRequest
 from ostraka.core.ledger.ledger import Ledger
 from ostraka.core.mechanisms.law import ABSTAIN
 from ostraka.secure.witness import witness_at
-from ostraka.serve import clock
 from ostraka.serve.answering import PATIENCE, Answerer, Batcher, Reserved, require_servable
-from ostraka.serve.keys import CLIENT, Holder, Keyring, secret_in
+from ostraka.serve.counts import Checkpoint, now
+from ostraka.serve.keys import CLIENT, ITSELF, Keyring, secret_in
 from ostraka.serve.metrics import AnswersLeft, Metrics, Readiness
-from ostraka.serve.owner import Checkpoint, RunningCounts
-from ostraka.serve.requests import Buckets, Refused, Rows, entry_at, known_texts, strict
+from ostraka.serve.requests import Buckets, Refused, Rows, entry_at, known_texts, left_header, strict
 from ostraka.serve.server import keep_alive
 
 if TYPE_CHECKING:
@@ -44,55 +50,12 @@ if TYPE_CHECKING:
     from ostraka.voters.saved import SavedTeachers
 
 _KNOWN = "teachers.mac"
-
-
-def secret_of(name: str, folder: Path, environment: Mapping[str, str]) -> bytes:
-    """Return a secret from OSTRAKA_…_SECRET, or from a private file, which is created if missing."""
-    secret = secret_in(environment, f"OSTRAKA_{name.upper()}_SECRET")
-    return secret if secret is not None else files.create(folder / f"{name}.secret", os.urandom(32))
-
-
-def witnesses_at(addresses: Sequence[str], folder: Path, environment: Mapping[str, str]) -> list[Witness]:
-    """The witnesses at these addresses, under the secret of OSTRAKA_WITNESS_SECRET or of the folder."""
-    if not addresses:
-        return []
-    secret = secret_of("witness", folder, environment)
-    return [witness_at(address, secret) for address in addresses]
-
-
-def recognise(teachers: str, folder: Path, environment: Mapping[str, str]) -> None:
-    """Refuse other teachers than this service began with, by their hash, before they are parsed.
-
-    Raises
-    ------
-    LedgerError
-        The hash differs.
-    """
-    folder.mkdir(mode=0o700, exist_ok=True)
-    path, seal = folder / _KNOWN, _sealed(teachers, folder, environment)
-    if path.is_file() and not hmac.compare_digest(path.read_bytes(), seal):
-        raise LedgerError(
-            "the teachers are not those that this service began with: put these back, or serve a copy of the "
-            "run without its service folder"
-        )
-
-
-def remember(teachers: str, folder: Path, environment: Mapping[str, str]) -> None:
-    """Store the teachers' hash for an early check at later starts; the ledger's own check decides."""
-    files.create(folder / _KNOWN, _sealed(teachers, folder, environment))
-
-
-def _sealed(teachers: str, folder: Path, environment: Mapping[str, str]) -> bytes:
-    secret = secret_of("ledger", folder, environment)
-    return hmac.digest(secret, f"ostraka/teachers/1\x00{teachers}".encode(), "sha256")
-
-
-ITSELF = "service"  # the account of free entries, which bind the ledger to its teachers
-LEFT, ANSWERS_LEFT = b"ostraka-left", b"ostraka-answers-left"
-SECONDS_TO_EMPTY = b"ostraka-seconds-to-empty"
+ANSWERS_LEFT, SECONDS_TO_EMPTY = b"ostraka-answers-left", b"ostraka-seconds-to-empty"
 _LOG = logging.getLogger("ostraka.serve")
 _LOOK = 1.0  # seconds between checks of the file of keys
 _CREDENTIAL = re.compile(r"\d+: ((?:key|subject) \S+) of (\S+) (added|revoked) by .+")
+_PROPOSAL = re.compile(r"\d+: epsilon (\S+) for (\S+) proposed by (\S+)")
+_SHAPE = 'the body must be an object with the members "client", a name, and "epsilon", a positive number'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,69 +78,45 @@ class Settings:
 
 
 class Deployment:
-    """Teachers, an owned ledger, keys and limits. Built first, then started in the event loop."""
+    """A service folder, opened: teachers, a ledger, keys and limits. It is started in the event loop.
+
+    Parameters
+    ----------
+    saved : SavedTeachers
+    folder : path
+        Of the service. Secrets that are missing are made in it.
+    db : str
+        Where the ledger is.
+    budget : Budget, optional
+        Of the ledger, if it is new.
+    settings : Settings
+    environment : mapping of str to str
+        May hold secrets, which are then not kept in the folder.
+    pepper : bytes
+        Of the keys.
+    label : dict, optional
+        The privacy label of the run that trained the teachers.
+    stop : function, optional
+        Called when it is unknown what was charged; it must not return. None: end this process.
+    shared : bool, default False
+        Other processes charge the same ledger.
+    witnesses : sequence of str
+        Addresses of the ledger's witnesses.
+    anchor : path, optional
+        A file on another disk than the folder.
+
+    Raises
+    ------
+    LedgerError
+        The ledger counts for other teachers, noise or secrets, or cannot be used.
+    BudgetExceeded
+        The budget does not pay for one answer; no ledger is made.
+    ValueError
+        The pepper is another one, or votes of these teachers are not to be served.
+    """
 
     def __init__(
         self,
-        *,
-        saved: SavedTeachers,
-        ledger: Ledger,
-        keys: Keyring,
-        consistent: Consistent,
-        settings: Settings,
-        label: dict[str, Any] | None = None,
-        checkpoint: Checkpoint | None = None,
-        stop: Callable[[BaseException], object] | None = None,
-    ) -> None:
-        self.saved, self.ledger, self.keys, self.settings, self.label = saved, ledger, keys, settings, label
-        self.classes: list[Any] = saved.classes
-        self._said = {ABSTAIN: _said(None)} | {code: _said(label) for code, label in enumerate(self.classes)}
-        self.rows = Rows(saved.columns, saved.numeric, most=settings.most_rows, categories=known_texts(saved))
-        self.buckets = Buckets(rate=settings.rate, burst=settings.burst)
-        self.metrics, self.since = Metrics(), clock.now()
-        self._checkpoint = checkpoint
-        self.counts = checkpoint.read(ledger) if checkpoint else RunningCounts()
-        self.verified = True  # opening has verified it
-        answerer, self.unit = Answerer(saved, consistent), saved.adjacency.unit
-        require_servable(saved, answerer.reserve, ledger.budget)
-        # the ledger is bound to these teachers, this noise and this secret; one bound to others is refused
-        if saved.screen is not None and not ledger.budget.adaptive:
-            raise LedgerError(
-                "this ledger was begun for a service without a screen: leave --screen out, or serve a copy "
-                "of the run without its service folder"
-            )
-        if ITSELF not in {account.name for account in ledger.accounts()}:
-            ledger.grant(ITSELF, budget_epsilon=ledger.budget.epsilon)
-        free = Reserved(each=answerer.reserve, uses=0)
-        binding = ChargeRequest(
-            account=ITSELF, key="teachers", digest=consistent.name, cost=free, reserve=free, answer=0
-        )
-        (outcome,) = ledger.charge_each([binding], unit=self.unit)
-        if isinstance(outcome, KeyConflict):
-            raise LedgerError(
-                "this ledger counts for other teachers, other noise or another secret, and there is one "
-                "ledger for each: type the --sigma and --screen with which it was begun and go back to its "
-                "teachers and secrets, or serve a copy of the run without its service folder, whose budget "
-                "then comes on top"
-            )
-        if isinstance(outcome, Exception):
-            raise outcome
-        self.grants = Grants(ledger, keys, account=ITSELF, unit=self.unit, reserve=answerer.reserve)
-        self._grant()
-        self._note_keys()
-        self._left = {account.name: account.left for account in ledger.accounts()}
-        self._stop = stop or _stop
-        self.batcher = Batcher(answerer, ledger, stop=self._stop)
-        self.answers_left = AnswersLeft(
-            ledger, answerer.reserve, rate=lambda name: self.counts.per_second(clock.now(), name)
-        )
-        self.readiness = Readiness(ledger, keys, self.batcher)
-        self._background: list[asyncio.Task[None]] = []
-        self._working_out: dict[str, asyncio.Task[None]] = {}
-
-    @classmethod
-    def open(
-        cls,
         *,
         saved: SavedTeachers,
         folder: Path,
@@ -191,11 +130,14 @@ class Deployment:
         shared: bool = False,
         witnesses: Sequence[str] = (),
         anchor: Path | None = None,
-    ) -> Self:
-        """Open a service folder. Missing secrets are created. ``shared``: other processes charge, too.
+    ) -> None:
+        self.saved, self.settings, self.label, self.unit = saved, settings, label, saved.adjacency.unit
+        self.classes: list[Any] = saved.classes
+        self._said = {ABSTAIN: _said(None)} | {code: _said(label) for code, label in enumerate(self.classes)}
+        self.rows = Rows(saved.columns, saved.numeric, most=settings.most_rows, categories=known_texts(saved))
+        self.buckets = Buckets(rate=settings.rate, burst=settings.burst)
+        self.metrics, self.since = Metrics(), now()
 
-        ``witnesses`` are their addresses. ``anchor``: a file on another disk than the folder.
-        """
         recognise(saved.sha256, folder, environment)
         consistent = Consistent(
             secret=secret_of("answers", folder, environment),
@@ -205,9 +147,13 @@ class Deployment:
             teachers=f"{saved.sha256} {saved.mechanism!r} {saved.screen!r}",
             grid_in_teachers=True,
         )
-        keys = Keyring(folder / "keys.json", pepper)  # before a ledger is made: the pepper may be wrong
+        answerer = Answerer(saved, consistent)
+        # what can fail does so before a ledger is made: the pepper may be wrong, the budget too small
+        self.keys = Keyring(folder / "keys.json", pepper)
+        if budget is not None:
+            require_servable(saved, answerer.reserve, budget)
         secret = secret_of("ledger", folder, environment)
-        ledger = Ledger(
+        self.ledger = Ledger(
             db,
             budget=budget,
             secret=secret,
@@ -215,22 +161,54 @@ class Deployment:
             owner=not shared,
             witnesses=witnesses_at(witnesses, folder, environment),
         )
+        self.verified = True  # opening has verified it
         try:
-            deployment = cls(
-                saved=saved,
-                ledger=ledger,
-                keys=keys,
-                consistent=consistent,
-                settings=settings,
-                label=label,
-                checkpoint=Checkpoint(folder / "counts.json", secret),
-                stop=stop,
-            )
+            require_servable(saved, answerer.reserve, self.ledger.budget)
+            self._checkpoint = Checkpoint(folder / "counts.json", secret)
+            self.counts = self._checkpoint.read(self.ledger)
+            self._bind(answerer.reserve, consistent.name)
+            self._grant()
+            self._note_keys()
+            self._left = {account.name: account.left for account in self.ledger.accounts()}
             remember(saved.sha256, folder, environment)
         except BaseException:
-            ledger.close()
+            self.ledger.close()
             raise
-        return deployment
+
+        self.grants = Grants(self.ledger, self.keys, account=ITSELF, unit=self.unit, reserve=answerer.reserve)
+        self._stop = stop or _stop
+        self.batcher = Batcher(answerer, self.ledger, stop=self._stop)
+        self.answers_left = AnswersLeft(
+            self.ledger, answerer.reserve, rate=lambda name: self.counts.per_second(now(), name)
+        )
+        self.readiness = Readiness(self.ledger, self.keys, self.batcher)
+        self._background: list[asyncio.Task[None]] = []
+        self._working_out: dict[str, asyncio.Task[None]] = {}
+
+    def _bind(self, reserve: BallotMechanism, name: str) -> None:
+        """Bind the ledger to these teachers, noise and secret; refuse one that is bound to others."""
+        ledger = self.ledger
+        if self.saved.screen is not None and not ledger.budget.adaptive:
+            raise LedgerError(
+                "this ledger was begun for a service without a screen: leave --screen out, or serve a copy "
+                "of the run without its service folder"
+            )
+        if ITSELF not in {account.name for account in ledger.accounts()}:
+            ledger.grant(ITSELF, budget_epsilon=ledger.budget.epsilon)
+        free = Reserved(each=reserve, uses=0)
+        binding = ChargeRequest(
+            account=ITSELF, key="teachers", digest=name, cost=free, reserve=free, answer=0
+        )
+        (outcome,) = ledger.charge_each([binding], unit=self.unit)
+        if isinstance(outcome, KeyConflict):
+            raise LedgerError(
+                "this ledger counts for other teachers, other noise or another secret, and there is one "
+                "ledger for each: type the --sigma and --screen with which it was begun and go back to its "
+                "teachers and secrets, or serve a copy of the run without its service folder, whose budget "
+                "then comes on top"
+            )
+        if isinstance(outcome, Exception):
+            raise outcome
 
     def start(self) -> None:
         """Start in the running event loop."""
@@ -246,10 +224,9 @@ class Deployment:
         for task in self._background:
             task.cancel()
         await self.batcher.close()
-        if self._checkpoint is not None:
-            with contextlib.suppress(LedgerError):
-                await asyncio.to_thread(self.counts.catch_up, self.ledger)
-                await asyncio.to_thread(self._checkpoint.write, self.counts, self.ledger)
+        with contextlib.suppress(LedgerError):
+            await asyncio.to_thread(self.counts.catch_up, self.ledger)
+            await asyncio.to_thread(self._checkpoint.write, self.counts, self.ledger)
         self.ledger.close()
 
     def shown(self, receipt: Receipt) -> str:
@@ -268,7 +245,7 @@ class Deployment:
                 await asyncio.wait({task}, timeout=PATIENCE / 2)
         n = min(self.answers_left.of(), self.answers_left.of(name))
         lasts = self.answers_left.seconds_to_empty(name)  # at the client's own rate: others' is not told
-        lasts = clock.DAY * n if lasts is None else lasts  # it asked one today
+        lasts = DAY * n if lasts is None else lasts  # it asked one today
         return (self.left(name), (ANSWERS_LEFT, b"%d" % n), (SECONDS_TO_EMPTY, b"%d" % lasts))
 
     def _try_to_work_out(self, account: str) -> None:
@@ -280,7 +257,7 @@ class Deployment:
 
     def left(self, name: str) -> tuple[bytes, bytes]:
         """The header with the last known remaining budget, rounded down."""
-        return LEFT, b"%.6f" % (math.floor(self._left.get(name, 0.0) * 1e6) / 1e6)
+        return left_header(self._left.get(name, 0.0))
 
     def accounts(self) -> tuple[Account, ...]:
         """The accounts of clients."""
@@ -354,10 +331,7 @@ class Deployment:
 
     def _grant(self) -> None:
         """Write the caps of the file of keys into the ledger, as grants of its chain."""
-        caps = {account.name: account.cap for account in self.ledger.accounts()}
-        for name, record in self.keys.kept.items():
-            if record.epsilon is None or caps.get(name) == record.epsilon:
-                continue
+        for name, epsilon, by in self.keys.grants(self.ledger):
             if self.settings.two_owners:
                 _LOG.warning(
                     "the cap of %s in the file of keys does not count: with --two-owners, one owner sends "
@@ -366,7 +340,7 @@ class Deployment:
                     extra={"event": "grant.refused"},
                 )
             else:
-                self.ledger.grant(name, budget_epsilon=record.epsilon, by=record.by)
+                self.ledger.grant(name, budget_epsilon=epsilon, by=by)
 
     def approve(self, who: Holder, number: str) -> dict[str, Any]:
         """Approve another owner's proposal of a cap, which holds at once."""
@@ -427,6 +401,47 @@ def _said(label: Any) -> str:
     return f'{{"label": {json.dumps(label)}, "abstained": {abstained}, "receipt": {{"seq": '
 
 
+def secret_of(name: str, folder: Path, environment: Mapping[str, str]) -> bytes:
+    """Return a secret from OSTRAKA_…_SECRET, or from a private file, which is created if missing."""
+    secret = secret_in(environment, f"OSTRAKA_{name.upper()}_SECRET")
+    return secret if secret is not None else files.create(folder / f"{name}.secret", os.urandom(32))
+
+
+def witnesses_at(addresses: Sequence[str], folder: Path, environment: Mapping[str, str]) -> list[Witness]:
+    """The witnesses at these addresses, under the secret of OSTRAKA_WITNESS_SECRET or of the folder."""
+    if not addresses:
+        return []
+    secret = secret_of("witness", folder, environment)
+    return [witness_at(address, secret) for address in addresses]
+
+
+def recognise(teachers: str, folder: Path, environment: Mapping[str, str]) -> None:
+    """Refuse other teachers than this service began with, by their hash, before they are parsed.
+
+    Raises
+    ------
+    LedgerError
+        The hash differs.
+    """
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path, seal = folder / _KNOWN, _sealed(teachers, folder, environment)
+    if path.is_file() and not hmac.compare_digest(path.read_bytes(), seal):
+        raise LedgerError(
+            "the teachers are not those that this service began with: put these back, or serve a copy of the "
+            "run without its service folder"
+        )
+
+
+def remember(teachers: str, folder: Path, environment: Mapping[str, str]) -> None:
+    """Store the teachers' hash for an early check at later starts; the ledger's own check decides."""
+    files.create(folder / _KNOWN, _sealed(teachers, folder, environment))
+
+
+def _sealed(teachers: str, folder: Path, environment: Mapping[str, str]) -> bytes:
+    secret = secret_of("ledger", folder, environment)
+    return hmac.digest(secret, f"ostraka/teachers/1\x00{teachers}".encode(), "sha256")
+
+
 def _stop(error: BaseException) -> None:
     """End the process: nobody is answered after a charge of unknown outcome, or beside a moved ledger."""
     if isinstance(error, LedgerMoved):
@@ -439,10 +454,6 @@ def _stop(error: BaseException) -> None:
     _LOG.critical(words, type(error).__name__, extra={"event": event})
     logging.shutdown()
     os._exit(1)
-
-
-_PROPOSAL = re.compile(r"\d+: epsilon (\S+) for (\S+) proposed by (\S+)")
-_SHAPE = 'the body must be an object with the members "client", a name, and "epsilon", a positive number'
 
 
 class Grants:

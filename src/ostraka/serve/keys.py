@@ -27,6 +27,8 @@ from ostraka.core.randomness import Keyed
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from ostraka.core.ledger.ledger import Ledger
+
 PEPPER = "OSTRAKA_PEPPER"
 CHECK = "pepper.check"  # beside the keys
 CLIENT, OWNER = "client", "owner"
@@ -35,7 +37,11 @@ _SUBJECT = re.compile(r"[!-~]{0,255}")  # one word, as it stands in the ledger's
 _KEY = re.compile(rb"ostraka_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
 _NOBODY = bytes(32)
 _COMMAND_SECONDS = 30.0
-_RESERVED = "service"  # the account of the service's own entries
+ITSELF = "service"  # the account of the service's own entries, which no holder may have
+SCHEME = "pkcs11:"
+_PURPOSE = b"ostraka/secret/1\0"
+_NAMES = {"token", "object", "module-path", "pin-source"}
+_FORM = "pkcs11:token=TOKEN;object=KEY?module-path=/usr/lib/….so&pin-source=/path/of/the/pin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,66 +82,6 @@ class KeyRecord:
             raise ValueError("subject must be an owner's: clients have keys")
         if not _SUBJECT.fullmatch(self.subject):
             raise ValueError("subject must be at most 255 letters, digits and signs of ASCII, without spaces")
-
-
-def secret_in(environment: Mapping[str, str], variable: str) -> bytes | None:
-    """The secret of a variable: 64 or more hexadecimal digits, or ``exec:COMMAND`` that prints them.
-
-    The command is run without a shell and without secrets of ostraka in its environment. It may ask a key
-    management service: any that has a command line. ``pkcs11:…`` makes the secret in a hardware module, see
-    :func:`derived`.
-
-    Returns
-    -------
-    bytes, 32 or more, or None
-        None: there is no such variable.
-
-    Raises
-    ------
-    ValueError
-        The command fails or takes longer than half a minute, the module has no such key, or it is no
-        such secret.
-    """
-    written = environment.get(variable)
-    if written is None:
-        return None
-    if written.startswith(SCHEME):
-        try:
-            return derived(written, variable)
-        except ValueError as error:
-            raise ValueError(f"{variable}: {error}") from None
-    command = written.removeprefix("exec:")
-    if command != written:
-        plain = {name: value for name, value in environment.items() if not name.startswith("OSTRAKA_")}
-        try:
-            done = subprocess.run(  # noqa: S603  (the owner's own command)
-                shlex.split(command), env=plain, capture_output=True, check=True, timeout=_COMMAND_SECONDS
-            )
-        except (IndexError, OSError, subprocess.SubprocessError, ValueError) as error:
-            raise ValueError(f"the command of {variable} failed ({type(error).__name__})") from None
-        written = done.stdout.decode("ascii", "replace").strip()
-    try:
-        secret = bytes.fromhex(written)
-    except ValueError:
-        secret = b""
-    if len(secret) < 32:
-        raise ValueError(
-            f"{variable} must be 64 or more hexadecimal digits, as openssl rand -hex 32 prints them, "
-            "exec: and a command that prints them, or pkcs11: and the address of a key"
-        )
-    return secret
-
-
-def pepper(environment: Mapping[str, str]) -> bytes:
-    """The pepper of the environment, see :func:`secret_in`."""
-    secret = secret_in(environment, PEPPER)
-    if secret is None:
-        raise ValueError(
-            f"{PEPPER} must be 64 or more hexadecimal digits in the environment: make it once with "
-            "openssl rand -hex 32, keep it in a file, and load it wherever keys are made and where the "
-            "service starts (docs/operations.md)"
-        )
-    return secret
 
 
 class Keyring:
@@ -205,14 +151,23 @@ class Keyring:
         """The owner whom a provider's tokens call so, or None."""
         return self._owners.get(subject or "")
 
+    def grants(self, ledger: Ledger) -> list[tuple[str, float, str]]:
+        """The caps of clients that a ledger does not have: name, epsilon, and who decided it."""
+        caps = {account.name: account.cap for account in ledger.accounts()}
+        return [
+            (name, record.epsilon, record.by)
+            for name, record in self.kept.items()
+            if record.epsilon is not None and record.epsilon != caps.get(name)
+        ]
+
     def add(
         self, name: str, *, role: str, epsilon: float | None = None, by: str = "", subject: str = ""
     ) -> str:
         """Add a holder; return its first key, which is stored nowhere. An owner with a subject has none."""
         check.one_of(role=role, allowed=(CLIENT, OWNER))
-        if not _NAME.fullmatch(name) or name == _RESERVED:
+        if not _NAME.fullmatch(name) or name == ITSELF:
             raise ValueError(
-                f"name must be 1 to 64 letters, digits, '.', '_' or '-', and not {_RESERVED!r}, got {name!r}"
+                f"name must be 1 to 64 letters, digits, '.', '_' or '-', and not {ITSELF!r}, got {name!r}"
             )
         if epsilon is not None:
             check.positive(epsilon=epsilon)
@@ -280,9 +235,7 @@ class Keyring:
             yield records
             listed = {name: asdict(record) for name, record in records.items()}
             files.write(self._path, json.dumps(listed, indent=2), private=True)
-            if (
-                os.geteuid() == 0
-            ):  # what root has written belongs to the owner of the folder, the service's user
+            if os.geteuid() == 0:  # what root writes belongs to the folder's owner, who runs the service
                 owner = self._path.parent.stat()
                 for path in (self._path, self._check, self._path.with_suffix(".lock")):
                     with contextlib.suppress(FileNotFoundError):
@@ -290,17 +243,6 @@ class Keyring:
         finally:
             os.close(lock)
         self.refresh()
-
-
-def bearer(headers: dict[bytes, bytes]) -> bytes:
-    """The key of a request: a bearer token, or the password of basic authentication (a browser's)."""
-    scheme, _, credentials = headers.get(b"authorization", b"").partition(b" ")
-    if scheme.lower() == b"bearer":
-        return credentials.strip()
-    if scheme.lower() == b"basic":
-        with contextlib.suppress(ValueError):
-            return base64.b64decode(credentials, validate=True).partition(b":")[2]
-    return b""
 
 
 def _read(path: Path) -> dict[str, KeyRecord]:
@@ -316,13 +258,78 @@ def _require(records: dict[str, KeyRecord], name: str) -> None:
         raise ValueError(f"there is no holder {name!r}: type 'keys list', or 'keys add {name}'")
 
 
-SCHEME = "pkcs11:"
-_PURPOSE = b"ostraka/secret/1\0"
-_NAMES = {"token", "object", "module-path", "pin-source"}
-_FORM = "pkcs11:token=TOKEN;object=KEY?module-path=/usr/lib/….so&pin-source=/path/of/the/pin"
+def bearer(headers: dict[bytes, bytes]) -> bytes:
+    """The key of a request: a bearer token, or the password of basic authentication (a browser's)."""
+    scheme, _, credentials = headers.get(b"authorization", b"").partition(b" ")
+    if scheme.lower() == b"bearer":
+        return credentials.strip()
+    if scheme.lower() == b"basic":
+        with contextlib.suppress(ValueError):
+            return base64.b64decode(credentials, validate=True).partition(b":")[2]
+    return b""
 
 
-def derived(uri: str, purpose: str) -> bytes:
+def secret_in(environment: Mapping[str, str], variable: str) -> bytes | None:
+    """The secret of a variable: 64 or more hexadecimal digits, or ``exec:COMMAND`` that prints them.
+
+    The command is run without a shell and without secrets of ostraka in its environment. It may ask a key
+    management service: any that has a command line. ``pkcs11:…`` makes the secret in a hardware module, see
+    :func:`secret_of_module`.
+
+    Returns
+    -------
+    bytes, 32 or more, or None
+        None: there is no such variable.
+
+    Raises
+    ------
+    ValueError
+        The command fails or takes longer than half a minute, the module has no such key, or it is no
+        such secret.
+    """
+    written = environment.get(variable)
+    if written is None:
+        return None
+    if written.startswith(SCHEME):
+        try:
+            return secret_of_module(written, variable)
+        except ValueError as error:
+            raise ValueError(f"{variable}: {error}") from None
+    command = written.removeprefix("exec:")
+    if command != written:
+        plain = {name: value for name, value in environment.items() if not name.startswith("OSTRAKA_")}
+        try:
+            done = subprocess.run(  # noqa: S603  (the owner's own command)
+                shlex.split(command), env=plain, capture_output=True, check=True, timeout=_COMMAND_SECONDS
+            )
+        except (IndexError, OSError, subprocess.SubprocessError, ValueError) as error:
+            raise ValueError(f"the command of {variable} failed ({type(error).__name__})") from None
+        written = done.stdout.decode("ascii", "replace").strip()
+    try:
+        secret = bytes.fromhex(written)
+    except ValueError:
+        secret = b""
+    if len(secret) < 32:
+        raise ValueError(
+            f"{variable} must be 64 or more hexadecimal digits, as openssl rand -hex 32 prints them, "
+            "exec: and a command that prints them, or pkcs11: and the address of a key"
+        )
+    return secret
+
+
+def pepper(environment: Mapping[str, str]) -> bytes:
+    """The pepper of the environment, see :func:`secret_in`."""
+    secret = secret_in(environment, PEPPER)
+    if secret is None:
+        raise ValueError(
+            f"{PEPPER} must be 64 or more hexadecimal digits in the environment: make it once with "
+            "openssl rand -hex 32, keep it in a file, and load it wherever keys are made and where the "
+            "service starts (docs/operations.md)"
+        )
+    return secret
+
+
+def secret_of_module(uri: str, purpose: str) -> bytes:
     """A 256-bit secret for one purpose: HMAC-SHA256 of its name under a key of the module.
 
     Parameters

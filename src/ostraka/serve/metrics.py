@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ostraka.core.ledger.budget import LedgerError
-from ostraka.secure.server import gauge_lines
-from ostraka.serve import clock
+from ostraka.secure.server import gauge_lines, metric_lines
+from ostraka.serve.counts import now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from ostraka.serve.keys import Keyring
 
 _EDGES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+_STALE = 60.0  # seconds after which a count is worked out again
+_FRESH, _TOO_OLD = 1.0, 3.0  # seconds for which a look counts, and after which its age is a problem
+_LEAST_SPACE = 16 * 2**20  # bytes free on the ledger's disk
 
 
 class Metrics:
@@ -49,44 +52,31 @@ class Metrics:
 
     def refused(self, client: str, code: str) -> None:
         """Count one request that was refused."""
+        self.last_refused[client, code] = now()  # first: another thread looks it up for each that is counted
         self.refusals[client, code] += 1
-        self.last_refused[client, code] = clock.now()
 
     def text(self, gauges: Iterable[tuple[str, str, float]]) -> str:
         """All counts and the given gauges (name, meaning, value)."""
-        lines = [
-            "# HELP ostraka_answers_total Rows answered, by client.",
-            "# TYPE ostraka_answers_total counter",
-        ]
-        lines += [f'ostraka_answers_total{{client="{who}"}} {n}' for who, n in sorted(self.answers.items())]
-        lines += [
-            "# HELP ostraka_refusals_total Requests refused, by client and code.",
-            "# TYPE ostraka_refusals_total counter",
-        ]
-        lines += [
-            f'ostraka_refusals_total{{client="{who}",code="{code}"}} {n}'
-            for (who, code), n in sorted(self.refusals.items())
-        ]
-        lines += [
-            "# HELP ostraka_answer_seconds From the whole body read to the reply, of answered requests.",
-            "# TYPE ostraka_answer_seconds histogram",
-        ]
         totals = list(itertools.accumulate(self._slower))
-        lines += [
-            f'ostraka_answer_seconds_bucket{{le="{edge:g}"}} {n}'
-            for edge, n in zip((*_EDGES, float("inf")), totals, strict=True)
+        answers = (f'{{client="{who}"}} {n}' for who, n in sorted(self.answers.items()))
+        refusals = (
+            f'{{client="{who}",code="{code}"}} {n}' for (who, code), n in sorted(self.refusals.items())
+        )
+        seconds = [
+            f'_bucket{{le="{edge}"}} {n}'
+            for edge, n in zip((*map("{:g}".format, _EDGES), "+Inf"), totals, strict=True)
         ]
-        lines += [
-            f"ostraka_answer_seconds_sum {self._seconds:.6f}",
-            f"ostraka_answer_seconds_count {totals[-1]}",
+        seconds += [f"_sum {self._seconds:.6f}", f"_count {totals[-1]}"]
+        meaning = "From the whole body read to the reply, of answered requests."
+        lines = [
+            *metric_lines("ostraka_answers_total", "counter", "Rows answered, by client.", answers),
+            *metric_lines(
+                "ostraka_refusals_total", "counter", "Requests refused, by client and code.", refusals
+            ),
+            *metric_lines("ostraka_answer_seconds", "histogram", meaning, seconds),
+            *gauge_lines(gauges),
         ]
-        lines += gauge_lines(gauges)
-        return "\n".join(lines).replace('le="inf"', 'le="+Inf"') + "\n"
-
-
-_STALE = 60.0  # seconds after which a count is worked out again
-_FRESH, _TOO_OLD = 1.0, 3.0  # seconds for which a look counts, and after which its age is a problem
-_LEAST_SPACE = 16 * 2**20  # bytes free on the ledger's disk
+        return "\n".join(lines) + "\n"
 
 
 class AnswersLeft:
@@ -109,6 +99,7 @@ class AnswersLeft:
         self._left: dict[str, tuple[float, int]] = {}  # by account; "" is the ledger's own
         self._rates: dict[str, float] = {}
         self._given: dict[str, int] = {}
+        self._lock = threading.Lock()  # of the counts: answers are given in one thread, and counted in others
 
     def stale(self, account: str = "") -> bool:
         """Return whether a count should be worked out again."""
@@ -119,8 +110,9 @@ class AnswersLeft:
         """Work a count out now. It takes some milliseconds, so do not call it in an event loop."""
         before = self._given.get(account, 0)
         n = self._ledger.uses_left(self._price, account=account or None)
-        n = max(0, n - (self._given.get(account, 0) - before))  # some may be counted twice, none missed
-        self._left[account] = self._clock(), n
+        with self._lock:
+            n = max(0, n - (self._given.get(account, 0) - before))  # some may be counted twice, none missed
+            self._left[account] = self._clock(), n
         self._rates[account] = self.rate(account)
         return n
 
@@ -141,11 +133,12 @@ class AnswersLeft:
 
     def given(self, account: str, answers: int) -> list[str]:
         """Subtract answers that were given; return the accounts whose counts should be worked out again."""
-        for name in ("", account):
-            self._given[name] = self._given.get(name, 0) + answers
-            if name in self._left:
-                when, n = self._left[name]
-                self._left[name] = when, max(0, n - answers)
+        with self._lock:
+            for name in ("", account):
+                self._given[name] = self._given.get(name, 0) + answers
+                if name in self._left:
+                    when, n = self._left[name]
+                    self._left[name] = when, max(0, n - answers)
         return [name for name in ("", account) if self.stale(name)]
 
     def seconds_to_empty(self, account: str = "") -> float | None:

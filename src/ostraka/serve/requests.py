@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from ostraka.secure.server import Headers
     from ostraka.voters.saved import SavedTeachers
 
+MOST_TEXT = 1_000  # characters of one cell
+KEY = r"[A-Za-z0-9._:-]{1,100}"
+_KEY = re.compile(KEY)
+_NUMBERS = frozenset({int, float})
+_SHAPE = 'the body must be an object with one member: "row", a list of cells, or "rows", a list of such lists'
+_REMEMBERED = 20_000
 # Codes of refusals, with the default message of each.
 WORDS = {
     **server.WORDS,
@@ -81,11 +87,9 @@ def unavailable() -> Refused:
     return Refused(503, "unavailable", more=((b"retry-after", b"2"),))
 
 
-MOST_TEXT = 1_000  # characters of one cell
-KEY = r"[A-Za-z0-9._:-]{1,100}"
-_KEY = re.compile(KEY)
-_NUMBERS = frozenset({int, float})
-_SHAPE = 'the body must be an object with one member: "row", a list of cells, or "rows", a list of such lists'
+def left_header(epsilon: float) -> tuple[bytes, bytes]:
+    """The header that says what a client has left, rounded down."""
+    return b"ostraka-left", b"%.6f" % (math.floor(epsilon * 1e6) / 1e6)
 
 
 class Rows:
@@ -153,6 +157,35 @@ def known_texts(saved: SavedTeachers) -> dict[str, frozenset[str]]:
     return by_column
 
 
+class Buckets:
+    """One token bucket per client, on a monotonic clock; those of the latest clients are remembered."""
+
+    def __init__(self, *, rate: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
+        check.positive(rate=rate)
+        check.integer(burst=burst, least=1)
+        self._rate, self._burst, self._clock = rate, float(burst), clock
+        self._level: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, client: str, rows: int) -> int:
+        """Return 0 if this many rows may be asked about now, else the whole seconds to wait."""
+        now = self._clock()
+        level, then = self._level.pop(client, (self._burst, now))
+        level = min(self._burst, level + (now - then) * self._rate)
+        wanted = min(float(rows), self._burst)  # a batch larger than the burst needs a full bucket
+        if level < wanted:
+            self._level[client] = level, now
+            return math.ceil((wanted - level) / self._rate)
+        self._level[client] = level - rows, now
+        if len(self._level) > _REMEMBERED:
+            self._level.popitem(last=False)
+        return 0
+
+    def pace(self, client: str, rows: int, *, code: str = "too_fast") -> None:
+        """Take this many rows, or refuse with the seconds to wait."""
+        if wait := self.take(client, rows):
+            raise Refused(429, code, more=((b"retry-after", b"%d" % wait),))
+
+
 def idempotency_key(headers: dict[bytes, bytes]) -> str:
     """Return the Idempotency-Key, by which a retry is recognised as the same request."""
     key = headers.get(b"idempotency-key", b"").decode("latin-1")
@@ -207,30 +240,3 @@ def strict(body: bytes) -> Any:
         raise Refused(400, "bad_json", "the body must not be nested more than two deep") from None
     except ValueError:  # whose message may quote a cell
         raise Refused(400, "bad_json", "the body must be JSON in UTF-8") from None
-
-
-_REMEMBERED = 20_000
-
-
-class Buckets:
-    """One token bucket per client, on a monotonic clock; those of the latest clients are remembered."""
-
-    def __init__(self, *, rate: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
-        check.positive(rate=rate)
-        check.integer(burst=burst, least=1)
-        self._rate, self._burst, self._clock = rate, float(burst), clock
-        self._level: OrderedDict[str, tuple[float, float]] = OrderedDict()
-
-    def take(self, client: str, rows: int) -> int:
-        """Return 0 if this many rows may be asked about now, else the whole seconds to wait."""
-        now = self._clock()
-        level, then = self._level.pop(client, (self._burst, now))
-        level = min(self._burst, level + (now - then) * self._rate)
-        wanted = min(float(rows), self._burst)  # a batch larger than the burst needs a full bucket
-        if level < wanted:
-            self._level[client] = level, now
-            return math.ceil((wanted - level) / self._rate)
-        self._level[client] = level - rows, now
-        if len(self._level) > _REMEMBERED:
-            self._level.popitem(last=False)
-        return 0

@@ -52,9 +52,7 @@ _SUFFIXES = (".csv", ".tsv", ".txt", ".xlsx", ".parquet", ".pq")
 _NAME = re.compile(r"\w[\w .()+-]{0,120}")  # of a file, without any path
 _RUN = re.compile(r"\d{3}")
 _HOLDOUT = 0.2
-_MOST_BYTES = (
-    2**28
-)  # of a dropped file, which is held in memory; larger ones are named when the page is started
+_MOST_BYTES = 2**28  # of a dropped file, which memory holds; larger ones are named when the page is started
 _MOST_JSON = 2**16
 _MOST_LINES = 400  # of what a run says
 _PATIENCE = 20.0  # seconds for a run to stop
@@ -81,6 +79,14 @@ _FILES = {  # of a run, in the order in which they are offered, and what they ar
     run_folder.RESULT: "the record, with the owner's part",
 }
 _PAGES = (run_folder.REPORT, run_folder.PUBLIC_REPORT)
+EPSILONS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+_FEWEST = 120  # public rows with true labels that stand for the private ones
+_HALF = 0.5
+_TRUE = "public rows with their true labels stand for the private rows"
+_MADE_UP = (
+    "public rows with made-up labels stand for the private rows, so that ways can be compared: how hard your "
+    "task is, nobody knows before the model is measured"
+)
 
 
 @dataclass(slots=True)
@@ -175,11 +181,11 @@ class Workbench:
         page = (
             files.environment().get_template("ui.html.j2").render(most=_MOST_BYTES >> 20, suffixes=_SUFFIXES)
         )
-        there = resources.files("ostraka") / "templates"
+        templates = resources.files("ostraka") / "templates"
         self._served = {
             "/": (b"text/html", page.encode()),
-            "/ui.js": (b"text/javascript", (there / "ui.js").read_bytes()),
-            "/ui.css": (b"text/css", (there / "ui.css").read_bytes()),
+            "/ui.js": (b"text/javascript", (templates / "ui.js").read_bytes()),
+            "/ui.css": (b"text/css", (templates / "ui.css").read_bytes()),
         }
 
     def opened(self, port: int) -> str:
@@ -218,8 +224,8 @@ class Workbench:
             for cookie in headers.get(b"cookie", b"").decode("latin-1").split(";"):
                 name, _, value = cookie.strip().partition("=")
                 if name == self._cookie and self._session:
-                    same = hmac.compare_digest(value.encode(), self._session.encode())
-                    request.who = request.who or same or None
+                    is_session = hmac.compare_digest(value.encode(), self._session.encode())
+                    request.who = request.who or is_session or None
             if request.who is None and not start:
                 request.refused = Refused(403, "forbidden", _LINK)
             elif not served:
@@ -246,8 +252,8 @@ class Workbench:
                     raise Refused(404, "not_found")  # noqa: TRY301
                 if wanted in _PAGES:
                     return Reply.html(file.read_text(encoding="utf-8"), more=_SAFE[1:])
-                kept = (b"content-disposition", f'attachment; filename="{wanted}"'.encode())
-                return Reply(200, file.read_bytes(), b"application/octet-stream", (*_SAFE, kept))
+                attached = (b"content-disposition", f'attachment; filename="{wanted}"'.encode())
+                return Reply(200, file.read_bytes(), b"application/octet-stream", (*_SAFE, attached))
             more: Headers = _SAFE
             if request.who is None:  # the first to bring the key gets the cookie
                 key = parse_qs(request.query.decode("latin-1")).get("key", [""])[0]
@@ -266,7 +272,7 @@ class Workbench:
 
     def state(self) -> dict[str, Any]:
         """Everything that the page shows. For the owner alone."""
-        found, declared = self._check, self._declared
+        report, declared = self._check, self._declared
         state: dict[str, Any] = {
             "tables": {role: None if path is None else path.name for role, path in self.tables.items()},
             "busy": self._busy,
@@ -277,19 +283,23 @@ class Workbench:
             "release": None if self._release is None else self._release.to_dict(),
             "runs": [],
         }
-        if found is not None:
-            state["check"] = found.to_dict() | {
+        if report is not None:
+            state["check"] = report.to_dict() | {
                 "groups": [
                     {
                         "heading": heading,
                         "findings": [
-                            {"weight": each.weight, "text": each.sentence(cells=True), "hint": each.hint}
-                            for each in some
+                            {
+                                "weight": finding.weight,
+                                "text": finding.sentence(cells=True),
+                                "hint": finding.hint,
+                            }
+                            for finding in findings
                         ],
                     }
-                    for heading, some in found.groups()
+                    for heading, findings in report.groups()
                 ],
-                "candidates": list(candidates(found)),
+                "candidates": list(candidates(report)),
                 "label": "" if declared is None else declared.label,
                 "person": None if declared is None else declared.person,
                 "rows_are_people": declared is not None and declared.rows_are_people,
@@ -297,12 +307,12 @@ class Workbench:
                 "ready": not self._open_question(),
             }
             # what each price on the slider means, in words and as an attacker's success
-            delta = min(1e-5, 0.1 / max(found.n_units, 1))
+            delta = min(1e-5, 0.1 / max(report.n_units, 1))
             state["steps"] = [
                 {
                     "epsilon": epsilon,
                     "delta": delta,
-                    "words": sentence(epsilon=epsilon, delta=delta, unit=found.unit),
+                    "words": sentence(epsilon=epsilon, delta=delta, unit=report.unit),
                     "detected": most_detected({"epsilon": epsilon, "delta": delta}),
                 }
                 for epsilon in EPSILONS
@@ -313,7 +323,7 @@ class Workbench:
             finished = (place / run_folder.RESULT).is_file()
             names = [name for name in _FILES if finished and (place / name).is_file()]
             claim = ""
-            if names:
+            if run_folder.LABEL in names:
                 label = json.loads((place / run_folder.LABEL).read_text(encoding="utf-8"))
                 claim = f"ε ≤ {at_most(label['epsilon'])}. {label['claim']}"
             listed = [
@@ -333,8 +343,8 @@ class Workbench:
 
     def _open_question(self) -> str:
         """What must be said before a plan can be made; empty: nothing."""
-        found, declared = self._check, self._declared
-        if found is None or declared is None:
+        report, declared = self._check, self._declared
+        if report is None or declared is None:
             return "drop a table of private rows first"
         if not declared.label:
             return "say which column is to be learned"
@@ -342,12 +352,12 @@ class Workbench:
             return "say who is protected"
         if self.tables["public"] is None and not self._holdout:
             return "drop public rows, or give up the privacy of a fifth of the private ones"
-        return "" if found.command else "mend the file as the findings say"
+        return "" if report.command else "mend the file as the findings say"
 
     async def _table(self, request: Request) -> Reply:
         """A dropped file: a copy in the folder, in a place of its own."""
-        asked = {name: values[0] for name, values in parse_qs(request.query.decode("latin-1")).items()}
-        role, name = asked.get("role", ""), asked.get("name", "")
+        parameters = {name: values[0] for name, values in parse_qs(request.query.decode("latin-1")).items()}
+        role, name = parameters.get("role", ""), parameters.get("name", "")
         if role not in ROLES:
             raise Refused(400, "bad_role", "a table is private or public")
         if not _NAME.fullmatch(name):
@@ -368,27 +378,27 @@ class Workbench:
 
     async def _checked(self, request: Request) -> Reply:
         """Look again, with what was said about the columns."""
-        said = _object(request, label=str, person=str, rows_are_people=bool, holdout=bool, epsilon=float)
+        fields = _object(request, label=str, person=str, rows_are_people=bool, holdout=bool, epsilon=float)
         await self._rest()
-        self._look(said)
+        self._look(fields)
         return Reply.json(self.state())
 
-    def _look(self, said: dict[str, Any]) -> None:
+    def _look(self, fields: dict[str, Any]) -> None:
         """Check the tables in a thread; then forecast, if enough is known."""
         private = self.tables["private"]
         if private is None:
             return
         before = self._declared
-        label = said.get("label", "" if before is None else before.label)
-        person = said.get("person", (before and before.person) or "") or None
+        label = fields.get("label", "" if before is None else before.label)
+        person = fields.get("person", (before and before.person) or "") or None
         declared = tasks.Columns(
             label=label,
             person=person,
             rows_are_people=person is None
-            and said.get("rows_are_people", before is not None and before.rows_are_people),
+            and fields.get("rows_are_people", before is not None and before.rows_are_people),
         )
-        self._holdout = bool(said.get("holdout", self._holdout)) and self.tables["public"] is None
-        epsilon = said.get("epsilon", 1.0)
+        self._holdout = bool(fields.get("holdout", self._holdout)) and self.tables["public"] is None
+        epsilon = fields.get("epsilon", 1.0)
         self._busy, self._error = "checking", ""
         if self._outlook is not None:
             self._outlook.stop()
@@ -420,10 +430,10 @@ class Workbench:
 
     async def _planned(self, request: Request) -> Reply:
         """Have ``ostraka learn`` show its plan. It ends without spending, as nobody typed ``--yes``."""
-        said = _object(request, way=str, epsilon=float, run=str)
+        fields = _object(request, way=str, epsilon=float, run=str)
         await self._rest()
         runs = self.folder / "runs"
-        if run := said.get("run"):  # one that did not end
+        if run := fields.get("run"):  # one that did not end
             path = runs / f"{run}.json"
             if not _RUN.fullmatch(run) or not path.is_file():
                 raise Refused(404, "not_found", "there is no such run")
@@ -432,7 +442,7 @@ class Workbench:
             question, private = self._open_question(), self.tables["private"]
             if question or self._check is None:
                 raise Refused(409, "not_ready", question)
-            way, epsilon = said.get("way", ""), said.get("epsilon", 0.0)
+            way, epsilon = fields.get("way", ""), fields.get("epsilon", 0.0)
             if epsilon not in EPSILONS:
                 prices = ", ".join(f"{price:g}" for price in EPSILONS)
                 raise Refused(400, "bad_epsilon", f"epsilon is one of {prices}")
@@ -471,9 +481,8 @@ class Workbench:
         ):
             raise Refused(409, "spent_or_old", "this plan was spent already, or another one was made since")
         release.ticket = ""  # before anything is waited for: another tab comes too late
-        release.status, release.lines = "running", []
-        release.began = time.monotonic()
         files.write(self.folder / "runs" / f"{release.name}.json", json.dumps(release.words), private=True)
+        release.status, release.lines, release.began = "running", [], time.monotonic()
         self._do(self._spend(release))
         return Reply.json(self.state())
 
@@ -489,15 +498,19 @@ class Workbench:
 
     async def _type(self, release: Release, words: tuple[str, ...]) -> int:
         """Run the command; keep what it says on stderr as it comes, and what it prints when it ends."""
-        release.process = process = await asyncio.create_subprocess_exec(
-            *self._learn,
-            *words,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=os.environ | {"PYTHONUNBUFFERED": "1"},
-            start_new_session=True,
-        )
+        try:
+            release.process = process = await asyncio.create_subprocess_exec(
+                *self._learn,
+                *words,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env=os.environ | {"PYTHONUNBUFFERED": "1"},
+                start_new_session=True,
+            )
+        except OSError as error:  # the system has no room for another process
+            release.lines.append(console.failure(error)[1])
+            return console.FAILED
 
         async def read(stream: asyncio.StreamReader, lines: list[str]) -> None:
             with contextlib.suppress(ValueError):  # a line too long for a page
@@ -553,6 +566,22 @@ class Workbench:
             self._error = console.failure(error)[1]
 
 
+def _object(request: Request, **kinds: type) -> dict[str, Any]:
+    """The fields of a JSON object that are known, each of its type."""
+    try:
+        fields = json.loads(request.body or b"{}")
+    except ValueError:
+        raise Refused(400, "bad_request") from None
+    if not isinstance(fields, dict):
+        raise Refused(400, "bad_request")
+    for name, value in fields.items():
+        kind = kinds.get(name)
+        number = kind is float and isinstance(value, int) and not isinstance(value, bool)
+        if kind is None or not (number or isinstance(value, kind)):
+            raise Refused(400, "bad_request", "a field is unknown, or of another type")
+    return fields
+
+
 ROUTES: dict[tuple[str, str], Callable[[Workbench, Request], Awaitable[Reply]]] = {
     ("GET", "/state"): Workbench._state,  # noqa: SLF001  (its own table)
     ("POST", "/table"): Workbench._table,  # noqa: SLF001
@@ -561,32 +590,6 @@ ROUTES: dict[tuple[str, str], Callable[[Workbench, Request], Awaitable[Reply]]] 
     ("POST", "/spend"): Workbench._spent,  # noqa: SLF001
     ("POST", "/stop"): Workbench._stopped,  # noqa: SLF001
 }
-
-
-def _object(request: Request, **kinds: type) -> dict[str, Any]:
-    """The fields of a JSON object that are known, each of its type."""
-    try:
-        said = json.loads(request.body or b"{}")
-    except ValueError:
-        raise Refused(400, "bad_request") from None
-    if not isinstance(said, dict):
-        raise Refused(400, "bad_request")
-    for name, value in said.items():
-        kind = kinds.get(name)
-        number = kind is float and isinstance(value, int) and not isinstance(value, bool)
-        if kind is None or not (number or isinstance(value, kind)):
-            raise Refused(400, "bad_request", "a field is unknown, or of another type")
-    return said
-
-
-EPSILONS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-_FEWEST = 120  # public rows with true labels that stand for the private ones
-_HALF = 0.5
-_TRUE = "public rows with their true labels stand for the private rows"
-_MADE_UP = (
-    "public rows with made-up labels stand for the private rows, so that ways can be compared: how hard your "
-    "task is, nobody knows before the model is measured"
-)
 
 
 class Outlook:
@@ -638,7 +641,7 @@ class Outlook:
                         basis, rows = _TRUE, np.concatenate([known.X_private, known.X_test])
                         labels = codes
         self._basis = basis
-        for epsilon in sorted(EPSILONS, key=lambda each: abs(math.log(each))):
+        for epsilon in sorted(EPSILONS, key=lambda price: abs(math.log(price))):
             facts = Facts(
                 n_units=task.n_units,
                 n_classes=task.n_classes,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import hashlib
 import logging
 import math
@@ -21,7 +22,7 @@ from ostraka.serve.answering import Reserved
 from ostraka.serve.app import Keyed, Route, docs, health, in_time, schema
 from ostraka.serve.keys import CLIENT, Holder, Keyring
 from ostraka.serve.openapi import answering
-from ostraka.serve.requests import Buckets, Refused, idempotency_key, strict
+from ostraka.serve.requests import Buckets, Refused, idempotency_key, left_header, strict
 
 if TYPE_CHECKING:
     from ostraka.core.ledger.ledger import Ledger
@@ -121,18 +122,22 @@ class WritingApplication(Keyed):
             raise Refused(
                 400, "bad_schema", f'the body must be {{"question": text}} with 1 to {_LONGEST} characters'
             )
-        if wait := self._buckets.take(who, 1):
-            raise Refused(429, "too_fast", more=((b"retry-after", b"%d" % wait),))
+        self._buckets.pace(who, 1)
         name = who, key, hashlib.sha256(question.encode()).hexdigest()
         task = self._written.get(name)
         if task is None:
             task = self._written[name] = asyncio.create_task(self._paced(who, key, question))
-            later = asyncio.get_running_loop().call_later
-            task.add_done_callback(lambda _: later(_KEPT, self._written.pop, name, None))
+            task.add_done_callback(functools.partial(self._keep, name))
         if not (await asyncio.wait({task}, timeout=_WAIT))[0]:
             raise Refused(503, "unfinished", more=((b"retry-after", b"2"),))
         self._written.pop(name, None)
         return task.result()
+
+    def _keep(self, name: tuple[str, str, str], task: asyncio.Task[Reply]) -> None:
+        """Forget an answer after a while; of a failure that nobody asks for, asyncio must log no message."""
+        asyncio.get_running_loop().call_later(_KEPT, self._written.pop, name, None)
+        if not task.cancelled():
+            task.exception()
 
     async def _paced(self, who: str, key: str, question: str) -> Reply:
         start, loop = time.monotonic(), asyncio.get_running_loop()
@@ -160,19 +165,17 @@ class WritingApplication(Keyed):
         if isinstance(outcome, KeyConflict):
             raise Refused(409, "key_conflict")
         if isinstance(outcome, BudgetExceeded):
-            raise Refused(402, "budget_exceeded", more=(_left(self._account(who)["left"]),))
+            raise Refused(402, "budget_exceeded", more=(left_header(self._account(who)["left"]),))
         text = asked.text(os_keyed())
         receipt = {"seq": outcome.seq, "head": outcome.head}
-        return Reply.json({"text": text, "receipt": receipt}, more=(_left(outcome.left),))
+        return Reply.json({"text": text, "receipt": receipt}, more=(left_header(outcome.left),))
 
     def _grant(self) -> None:
         """Write the caps of the file of keys into the ledger, where they changed."""
         if self._granted:
             return
-        caps = {account.name: account.cap for account in self._ledger.accounts()}
-        for name, record in self.keys.kept.items():
-            if record.epsilon is not None and caps.get(name) != record.epsilon:
-                self._ledger.grant(name, budget_epsilon=record.epsilon, by=record.by)
+        for name, epsilon, by in self.keys.grants(self._ledger):
+            self._ledger.grant(name, budget_epsilon=epsilon, by=by)
         self._granted = True
 
     async def budget(self, request: Request) -> Reply:
@@ -190,11 +193,6 @@ class WritingApplication(Keyed):
         if mine is None:
             return {"client": who, "epsilon": 0, "spent": 0, "left": 0}
         return {"client": who, "epsilon": mine.cap, "spent": mine.spent, "left": mine.left}
-
-
-def _left(left: float) -> tuple[bytes, bytes]:
-    """What a client has left, as a header."""
-    return b"ostraka-left", b"%.6f" % (math.floor(left * 1e6) / 1e6)
 
 
 ROUTES = (
