@@ -14,7 +14,8 @@ from pathlib import Path
 
 from bench._apart import apart
 from ostraka import Budget, GNMax, Ledger
-from ostraka.core.ledger.chain import CHARGE, Anchor, Row, Seal
+from ostraka.core.ledger.chain import CHARGE, Row, Seal
+from ostraka.core.ledger.witness import Anchor
 from ostraka.mechanisms import Subsampled
 
 __all__ = ["main"]

@@ -235,7 +235,7 @@ MUTANTS = [
     ),
     Mutant(
         "an anchor grows with its first write",
-        "core/ledger/chain.py",
+        "core/ledger/witness.py",
         "                    os.ftruncate(self._handle, 2 * _SLOT)\n",
         "                    os.ftruncate(self._handle, 0)\n",
         "core/ledger/test_anchor.py::test_no_write_grows_the_file_which_could_leave_rubbish_there_after_a_power_cut",

@@ -41,7 +41,7 @@ MUTANTS = [
     Mutant(
         "a ledger adds prices of two relations",
         "core/ledger/chain.py",
-        'return f"{protects} (add-or-remove)"',
+        "return protects + _RELATION",
         "return protects",
         "core/ledger/test_relations.py::test_prices_of_two_relations_do_not_add",
     ),

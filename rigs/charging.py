@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 from ostraka import Budget, BudgetExceeded, GNMax, Ledger
-from ostraka.core.ledger import store
+from ostraka.core.ledger import sqlite
 from ostraka.ledger import ChargeRequest, LedgerError
 from ostraka.secure import log
 from ostraka.secure.log import Log, LogError
@@ -264,9 +264,9 @@ def careless() -> None:
 def checkpoint_every(commits: int) -> None:
     """Move the log into the file so often that a short run sees it many times."""
     log.CHECKPOINT_BYTES = 4096 * commits
-    if not hasattr(store, "CHECKPOINT_EVERY"):
+    if not hasattr(sqlite, "CHECKPOINT_EVERY"):
         raise AttributeError("the ledger's checkpoint interval has another name by now")
-    store.CHECKPOINT_EVERY = commits
+    sqlite.CHECKPOINT_EVERY = commits
 
 
 def open_marks(folder: Path) -> int:

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 
 from ostraka.core.ledger import sqlite
 from ostraka.core.ledger.budget import LedgerError, OstrakaError
-from ostraka.core.ledger.chain import Anchor, Seal
+from ostraka.core.ledger.chain import Seal
 from ostraka.core.ledger.sqlite import OPENING, FileLock
+from ostraka.core.ledger.witness import Anchor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

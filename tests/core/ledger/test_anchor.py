@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from ostraka.core.ledger import history
-from ostraka.core.ledger.chain import Anchor, Row, Seal
+from ostraka.core.ledger.chain import Row, Seal
+from ostraka.core.ledger.witness import Anchor
 from ostraka.ledger import Budget, Ledger, LedgerError
 from tests.core.ledger.conftest import beneath, tamper
 
@@ -163,7 +164,7 @@ def test_a_quick_start_reads_from_the_last_record_of_totals_on(charged, path, an
     read = []
     blocks = type(Ledger(path)._store).blocks
     monkeypatch.setattr(
-        "ostraka.core.ledger.store.SQLiteStore.blocks",
+        "ostraka.core.ledger.sqlite.SQLiteStore.blocks",
         lambda self, after, limit=None: (read.append(after), blocks(self, after, limit))[1],
     )
     assert charged(0) == head

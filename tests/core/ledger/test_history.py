@@ -5,7 +5,7 @@ import pytest
 from ostraka.core.curve import Curve
 from ostraka.core.ledger.chain import Row, Seal, price
 from ostraka.core.ledger.history import History, Total
-from ostraka.core.ledger.store import SQLiteStore
+from ostraka.core.ledger.sqlite import SQLiteStore
 from ostraka.ledger import Budget, LedgerError
 
 SEAL = Seal(b"known to the forger" * 2)

@@ -93,7 +93,7 @@ class TestWhatPasses:
         owned.verify()
 
     def test_what_changes_nothing_stops_nothing(self, owned, folder, ask, monkeypatch):
-        monkeypatch.setattr("ostraka.core.ledger.store.CHECKPOINT_EVERY", 2)
+        monkeypatch.setattr("ostraka.core.ledger.sqlite.CHECKPOINT_EVERY", 2)
         path = folder / "ledger.sqlite"
 
         def back_up():

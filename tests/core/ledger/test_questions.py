@@ -7,7 +7,7 @@ import pytest
 from ostraka import Curve
 from ostraka.core.ledger.budget import KeyConflict
 from ostraka.core.ledger.chain import Receipt
-from ostraka.core.ledger.store import SQLiteStore
+from ostraka.core.ledger.sqlite import SQLiteStore
 from ostraka.ledger import BudgetExceeded, Ledger, LedgerError
 from tests.core.ledger.conftest import race
 

@@ -1,6 +1,4 @@
-"""Budget filters: spending limits that hold where earlier answers choose the next mechanism.
-
-Budgets, and the exceptions that a ledger raises.
+"""Budgets: the rules by which a total cost fits, the errors of a ledger, and how long what is left lasts.
 
 ::
 
@@ -12,8 +10,6 @@ Budgets, and the exceptions that a ledger raises.
         └── LedgerUnavailable   the ledger cannot be reached now: try again with the same key
 
 BudgetExceeded is not a LedgerError, so code that handles damage does not hide a spent budget.
-
-The rate at which a budget is used, by the times of entries, and the time until it is spent.
 """
 
 from __future__ import annotations
@@ -32,6 +28,11 @@ from ostraka.core.laws.law import begins
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+UNITS_PER_NAT = 2.0**50
+DAMAGED = (
+    "is damaged, so what was charged is not known: keep the file, count its whole budget as spent, "
+    "and answer no more from this data"
+)
 # Shares of delta, fixed before anything is asked: of noise in floating point, of Gaussian DP, of the orders.
 _FOR_SLACK, _FOR_GAUSSIANS, _FOR_ORDERS = 0.10, 0.15, 0.75
 # Weight falls by this power of how far an order is from the one that is best for a linear curve.
@@ -40,6 +41,133 @@ _OUTWARD = 1e-9
 # Shares of delta in a run that begins with argmaxes, screens or Gaussians: of their exact composition, of the
 # orders; and of noise in floating point, in the first of these shares.
 _EXACTLY, _OTHERWISE, _OF_EXACT_FOR_SLACK = 0.9, 0.1, 1e-3
+DAY = 86_400  # seconds
+_STEP = 600  # seconds that are counted together
+_LEAST = 3_600.0  # seconds that a rate is taken over, at least: the first questions are no rate
+
+
+class OstrakaError(Exception):
+    """Base of the errors that a caller can act on. Other exceptions are wrong arguments or defects."""
+
+
+class BudgetExceeded(OstrakaError):  # noqa: N818  (a refusal, not an error)
+    """The charge does not fit into the budget. Nothing was recorded, nothing may be answered.
+
+    Attributes
+    ----------
+    asked, left : float, nats
+        Epsilon the charge would have added, and the epsilon that is left, at the budget's delta.
+    """
+
+    def __init__(self, message: str, *, asked: float = math.inf, left: float = 0.0) -> None:
+        super().__init__(message)
+        self.asked = asked
+        self.left = left
+
+
+class LedgerError(OstrakaError):
+    """The ledger cannot be used, or not for this. Nothing may be answered.
+
+    Attributes
+    ----------
+    seq : int or None
+        The first bad entry, where the entries do not hold together.
+    """
+
+    def __init__(self, message: str, *, seq: int | None = None) -> None:
+        super().__init__(message)
+        self.seq = seq
+
+
+class LedgerUnavailable(LedgerError):  # noqa: N818  (a condition that passes)
+    """The ledger is locked, out of disk space or out of reach. Nothing was answered; it stays usable.
+
+    The same call can be tried again. With the same key it is charged once, even where a database
+    lost the connection during the commit of the first try.
+    """
+
+
+class LedgerMoved(LedgerError):  # noqa: N818  (the state of the file)
+    """The ledger or its anchor was removed, replaced or rolled back while it was open.
+
+    What was charged is not on record there. Nothing more may be answered by this process.
+    """
+
+
+class KeyConflict(LedgerError):  # noqa: N818  (a refusal, not an error)
+    """A key of one question was used for another question. Nothing was charged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """Upper limit of all spending: (epsilon, delta)-differential privacy.
+
+    Attributes
+    ----------
+    epsilon : float > 0, nats
+    delta : float in (0, 1)
+    adaptive : bool
+        True, the default: earlier answers may decide anything about what is asked next, at about 1 % of
+        the answers of one mechanism and 6 % of those of several (docs/composition.md); other costs than
+        argmaxes, screens and Gaussians fit if :class:`RenyiFilter` says so. False: for plans whose
+        mechanisms are fixed in advance, or where earlier answers decide only how often one of them is
+        used; the total at the best order counts. A ledger of before keeps its rule.
+
+    Raises
+    ------
+    ValueError
+        epsilon or delta is out of range or not a number.
+
+    Examples
+    --------
+    >>> Budget(epsilon=2.0, delta=1e-5)
+    Budget(epsilon=2.0, delta=1e-05, adaptive=True)
+    """
+
+    epsilon: float
+    delta: float
+    adaptive: bool = None  # type: ignore[assignment]  # None: True, but a ledger keeps the rule it began with
+    _any_rule: bool = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check.positive(epsilon=self.epsilon)
+        check.delta(self.delta)
+        object.__setattr__(self, "epsilon", float(self.epsilon))
+        object.__setattr__(self, "delta", float(self.delta))
+        object.__setattr__(self, "_any_rule", self.adaptive is None)
+        if self.adaptive is None:
+            object.__setattr__(self, "adaptive", True)
+        if not isinstance(self.adaptive, bool):
+            raise ValueError(f"adaptive must be True or False, got {self.adaptive!r}")  # noqa: TRY004
+
+    def agrees_with(self, stored: Budget) -> bool:
+        """Whether a ledger has this budget. Where no rule is asked for, it keeps the one it began with."""
+        return self == stored or (self._any_rule and self == replace(stored, adaptive=True))
+
+    def allows(self, total: Curve, *, first: Curve | None = None) -> bool:
+        """Whether a total cost is within the budget. NaN is not.
+
+        Parameters
+        ----------
+        total : Curve
+        first : Curve, optional
+            What was charged first. It decides by which rule an adaptive budget allows totals, from then on.
+            None: something like ``total``.
+
+        Examples
+        --------
+        >>> from ostraka import GNMax
+        >>> total = 260 * GNMax(sigma=40.0).curve()
+        >>> [Budget(epsilon=2.0, delta=1e-5, adaptive=adaptive).allows(total) for adaptive in (False, True)]
+        [True, True]
+        """
+        if self.adaptive:
+            return allows_adaptively(total, total if first is None else first, self.epsilon, self.delta)
+        # the cap is rounded up to whole units, as totals are: a cost of exactly epsilon fits
+        cap = math.ceil(self.epsilon * UNITS_PER_NAT) / UNITS_PER_NAT
+        if total.laws is not None and replace(total, laws=None).epsilon(self.delta) <= cap:
+            return True  # by the bounds that need no table, which often suffice
+        return total.epsilon(self.delta) <= cap
 
 
 def allows_adaptively(total: Curve, first: Curve, epsilon: float, delta: float) -> bool:
@@ -195,142 +323,6 @@ def _stays_above(slopes: np.ndarray, heights: np.ndarray) -> bool:
         if high / low < 1 + 1e-12:
             break
     return False
-
-
-UNITS_PER_NAT = 2.0**50
-DAMAGED = (
-    "is damaged, so what was charged is not known: keep the file, count its whole budget as spent, "
-    "and answer no more from this data"
-)
-
-
-class OstrakaError(Exception):
-    """Base of the errors that a caller can act on. Other exceptions are wrong arguments or defects."""
-
-
-class BudgetExceeded(OstrakaError):  # noqa: N818  (a refusal, not an error)
-    """The charge does not fit into the budget. Nothing was recorded, nothing may be answered.
-
-    Attributes
-    ----------
-    asked, left : float, nats
-        Epsilon the charge would have added, and the epsilon that is left, at the budget's delta.
-    """
-
-    def __init__(self, message: str, *, asked: float = math.inf, left: float = 0.0) -> None:
-        super().__init__(message)
-        self.asked = asked
-        self.left = left
-
-
-class LedgerError(OstrakaError):
-    """The ledger cannot be used, or not for this. Nothing may be answered.
-
-    Attributes
-    ----------
-    seq : int or None
-        The first bad entry, where the entries do not hold together.
-    """
-
-    def __init__(self, message: str, *, seq: int | None = None) -> None:
-        super().__init__(message)
-        self.seq = seq
-
-
-class LedgerUnavailable(LedgerError):  # noqa: N818  (a condition that passes)
-    """The ledger is locked, out of disk space or out of reach. Nothing was answered; it stays usable.
-
-    The same call can be tried again. With the same key it is charged once, even where a database
-    lost the connection during the commit of the first try.
-    """
-
-
-class LedgerMoved(LedgerError):  # noqa: N818  (the state of the file)
-    """The ledger or its anchor was removed, replaced or rolled back while it was open.
-
-    What was charged is not on record there. Nothing more may be answered by this process.
-    """
-
-
-class KeyConflict(LedgerError):  # noqa: N818  (a refusal, not an error)
-    """A key of one question was used for another question. Nothing was charged."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
-    """Upper limit of all spending: (epsilon, delta)-differential privacy.
-
-    Attributes
-    ----------
-    epsilon : float > 0, nats
-    delta : float in (0, 1)
-    adaptive : bool
-        True, the default: earlier answers may decide anything about what is asked next, at about 1 % of
-        the answers of one mechanism and 6 % of those of several (docs/composition.md); other costs than
-        argmaxes, screens and Gaussians fit if :class:`RenyiFilter` says so. False: for plans whose
-        mechanisms are fixed in advance, or where earlier answers decide only how often one of them is
-        used; the total at the best order counts. A ledger of before keeps its rule.
-
-    Raises
-    ------
-    ValueError
-        epsilon or delta is out of range or not a number.
-
-    Examples
-    --------
-    >>> Budget(epsilon=2.0, delta=1e-5)
-    Budget(epsilon=2.0, delta=1e-05, adaptive=True)
-    """
-
-    epsilon: float
-    delta: float
-    adaptive: bool = None  # type: ignore[assignment]  # None: True, but a ledger keeps the rule it began with
-    _any_rule: bool = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        check.positive(epsilon=self.epsilon)
-        check.delta(self.delta)
-        object.__setattr__(self, "epsilon", float(self.epsilon))
-        object.__setattr__(self, "delta", float(self.delta))
-        object.__setattr__(self, "_any_rule", self.adaptive is None)
-        if self.adaptive is None:
-            object.__setattr__(self, "adaptive", True)
-        if not isinstance(self.adaptive, bool):
-            raise ValueError(f"adaptive must be True or False, got {self.adaptive!r}")  # noqa: TRY004
-
-    def agrees_with(self, stored: Budget) -> bool:
-        """Whether a ledger has this budget. Where no rule is asked for, it keeps the one it began with."""
-        return self == stored or (self._any_rule and self == replace(stored, adaptive=True))
-
-    def allows(self, total: Curve, *, first: Curve | None = None) -> bool:
-        """Whether a total cost is within the budget. NaN is not.
-
-        Parameters
-        ----------
-        total : Curve
-        first : Curve, optional
-            What was charged first. It decides by which rule an adaptive budget allows totals, from then on.
-            None: something like ``total``.
-
-        Examples
-        --------
-        >>> from ostraka import GNMax
-        >>> total = 260 * GNMax(sigma=40.0).curve()
-        >>> [Budget(epsilon=2.0, delta=1e-5, adaptive=adaptive).allows(total) for adaptive in (False, True)]
-        [True, True]
-        """
-        if self.adaptive:
-            return allows_adaptively(total, total if first is None else first, self.epsilon, self.delta)
-        # the cap is rounded up to whole units, as totals are: a cost of exactly epsilon fits
-        cap = math.ceil(self.epsilon * UNITS_PER_NAT) / UNITS_PER_NAT
-        if total.laws is not None and replace(total, laws=None).epsilon(self.delta) <= cap:
-            return True  # by the bounds that need no table, which often suffice
-        return total.epsilon(self.delta) <= cap
-
-
-DAY = 86_400  # seconds
-_STEP = 600  # seconds that are counted together
-_LEAST = 3_600.0  # seconds that a rate is taken over, at least: the first questions are no rate
 
 
 class Pace:

@@ -1,45 +1,31 @@
-"""Entries of a ledger: costs as whole numbers, and a digest that chains each entry to the one before.
+"""Entries of a ledger: what is asked and shown, the digests that chain them, and costs as whole numbers.
 
 A cost is an array of whole numbers, one for each order, then mu_squared, then slack, in units of
 2**-50 nats (slack: 2**-62). It is rounded up once, when a mechanism's price is computed. Sums and
 multiples after that are exact, on every machine and in any order. They saturate at ``INFINITE``
 (4096 nats, or a slack of 1), where the guarantee is void.
-
-Values that callers exchange with a ledger: charge requests, receipts and accounts.
-
-The anchor: a second file with the number and digest of the newest entry, which reveals an older copy.
-
-The file has two slots of one block each, written alternately, so that an interrupted write leaves the
-other slot intact. A slot is a line ``ostraka-anchor <seq> <head> <seal>``; the larger number counts.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import math
-import os
-import weakref
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ostraka.core import files
 from ostraka.core.curve import Curve
 from ostraka.core.laws.law import Law, added, begins
-from ostraka.core.ledger.budget import UNITS_PER_NAT, LedgerError, LedgerMoved
+from ostraka.core.ledger.budget import UNITS_PER_NAT
 from ostraka.core.randomness import Keyed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ostraka.core.curve import Priced
-    from ostraka.core.ledger.history import History
-    from ostraka.core.ledger.store import Store
 
 CHARGE, GRANT, NOTE = "charge", "grant", "note"
 INFINITE = 2**62
@@ -52,6 +38,7 @@ Fields = tuple[
 ]  # fmt: skip
 _SEPARATOR = "\x1f"
 _SECRET_BYTES = 32
+_RELATION = " (add-or-remove)"
 # of mechanisms, by their ``repr``, whose promise is for one unit added or removed
 _ADDED_OR_REMOVED = (
     "relation='add-or-remove'",
@@ -62,312 +49,6 @@ _ADDED_OR_REMOVED = (
     "NearestVotes(",
     "PrivateSGD(",
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """One entry, as recorded. All fields are public.
-
-    Attributes
-    ----------
-    seq : int
-        1, 2, 3, … without gaps.
-    kind : str
-        ``"charge"``, ``"grant"`` (which sets the cap of a client's account), or ``"note"``: what an owner
-        did.
-    account : str or None
-        The client's account; None for a charge of the ledger's budget alone.
-    key : str or None
-        Public name of the release, or of the decision of a grant, unique within its account; of a note, its
-        text.
-    mechanism : str
-        Its ``repr``; empty for a grant and for a note.
-    uses : int
-        How many of them the ledger's budget was charged for; 0 where a client repeated a question.
-    unit : str
-        The protected unit: ``"row"``, ``"person"``, …
-    simulation : bool
-        The noise came from a reproducible generator.
-    curve : Curve
-        Cost of all uses together.
-    epsilon_after : float, nats
-        Epsilon of all entries up to this one, at the budget's delta. For charges of clients, and where one
-        price is charged often in a row, it is an upper bound within a hundredth of the budget.
-    digest : str or None
-        Digest of the question, in hexadecimal. Equal digests are the same question.
-    answer : int or None
-        The label stored with the charge of one question.
-    cap : float or None, nats
-        For a grant: the account's cap.
-    at : int or None, seconds since 1970 in UTC
-        When it was written, by this machine's clock; nothing is decided by it. None in entries written
-        before format 3.
-    head : str
-        Digest over the budget and every entry up to this one, in hexadecimal.
-    """
-
-    seq: int
-    kind: str
-    account: str | None
-    key: str | None
-    mechanism: str
-    uses: int
-    unit: str
-    simulation: bool
-    curve: Curve
-    epsilon_after: float
-    digest: str | None
-    answer: int | None
-    cap: float | None
-    at: int | None
-    head: str
-
-
-def _plain(message: bytes) -> bytes:
-    return hashlib.sha256(message).digest()
-
-
-class Seal:
-    """Digest function: SHA-256, or HMAC-SHA256 where there is a secret."""
-
-    def __init__(self, secret: bytes | None) -> None:
-        if secret is not None and not (isinstance(secret, bytes) and len(secret) >= _SECRET_BYTES):
-            raise ValueError(f"secret must be {_SECRET_BYTES} bytes or more from the operating system")
-        self._digest = _plain if secret is None else Keyed(secret)
-        self.name = "" if secret is None else self(b"ostraka ledger: name of the secret").hex()[:16]
-
-    def __call__(self, message: bytes) -> bytes:
-        """The digest of a message."""
-        return self._digest(message)
-
-    def link(self, previous: bytes, plain: list[int | str | None], *blobs: bytes) -> bytes:
-        """The digest over the previous digest, the fields and the lengths: an injective encoding."""
-        head = json.dumps([*plain, [len(blob) for blob in blobs]]).encode()  # ASCII, and free of NUL
-        return self(b"\0".join([previous, head, *blobs]))
-
-    def entry(self, fields: Fields, previous: bytes, priced: bytes) -> bytes | None:
-        """The digest over every field, price and previous digest; None if a field has a separator."""
-        (
-            seq, kind, account, key, _, uses, protects, simulation, epsilon,
-            asked, answer, cap, state, at, _,
-        ) = fields  # fmt: skip
-        name = "" if key is None else f"={key}"
-        text = (
-            f"{seq}\x1f{kind}\x1f{account}\x1f{name}\x1f{uses}\x1f{protects}\x1f{simulation}"
-            f"\x1f{epsilon!r}\x1f{asked.hex() if asked is not None else ''}\x1f{answer}\x1f{cap!r}"
-            f"\x1f{state.hex() if state is not None else ''}"
-        )
-        if text.count(_SEPARATOR) != 11:  # inside a name: only an edit of the file produces that
-            return None
-        if at is not None:
-            text = f"{text}\x1f{at}"
-        return self._digest(previous + priced + text.encode())
-
-    def entries(
-        self, rows: Sequence[Fields], previous: Sequence[bytes], priced: Sequence[bytes]
-    ) -> list[bytes | None]:
-        """The same of many entries: the digests before them, and those of their prices, beside them."""
-        return [self.entry(*each) for each in zip(rows, previous, priced, strict=True)]
-
-    def price(self, number: int, mechanism: str, unit: str, orders: bytes, cost: bytes) -> Price:
-        """A price with its digest, which every entry of this price includes."""
-        digest = self.link(b"price", [mechanism, unit], orders, cost)
-        return Price(number, mechanism, unit, orders, cost, digest)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Price:
-    """Cost of one use of a mechanism in whole units. Entries refer to it by number."""
-
-    id: int
-    mechanism: str
-    unit: str
-    orders: bytes
-    cost: bytes
-    digest: bytes
-
-
-class Row(NamedTuple):
-    """One entry as it is stored, in the order of the columns."""
-
-    seq: int
-    kind: str
-    account: str
-    key: str | None
-    price: int | None
-    uses: int
-    protects: str
-    simulation: int
-    epsilon: float
-    asked: bytes | None = None
-    answer: int | None = None
-    cap: float | None = None
-    state: bytes | None = None
-    at: int | None = None
-    digest: bytes = b""
-
-    def sealed(self, seal: Seal, previous: bytes, priced: bytes, *, at: int | None) -> Row:
-        """The entry with its time and its digest, as it is written at the end of the chain."""
-        fields = self[:-2]
-        digest = seal.entry((*fields, at, b""), previous, priced)
-        if digest is None:
-            raise ValueError("names must not contain the byte 1F")
-        return Row(*fields, at, digest)
-
-    def entry(self, priced: Price | None) -> Entry:
-        """The entry as it is shown."""
-        return Entry(
-            seq=self.seq,
-            kind=self.kind,
-            account=self.account or None,
-            key=self.key,
-            mechanism=priced.mechanism if priced else "",
-            uses=self.uses,
-            unit=self.protects,
-            simulation=bool(self.simulation),
-            curve=to_curve(fold(None, priced.cost, uses=self.uses), priced.unit, priced.orders)
-            if priced
-            else Curve.zero(),
-            epsilon_after=self.epsilon,
-            digest=self.asked.hex() if self.asked is not None else None,
-            answer=self.answer,
-            cap=self.cap,
-            at=self.at,
-            head=self.digest.hex(),
-        )
-
-
-@lru_cache(maxsize=1024)  # asked twice for each charge
-def protection(protects: str, mechanism: str) -> str:
-    """Whom a charge protects, and under which relation: ``"row (add-or-remove)"``; replace-one goes unsaid.
-
-    Entries from before ledgers knew relations name the unit alone. What they paid for says the relation.
-    """
-    if protects.endswith(")") or not any(name in mechanism for name in _ADDED_OR_REMOVED):
-        return protects
-    return f"{protects} (add-or-remove)"
-
-
-def price(curve: Curve) -> tuple[bytes, bytes]:
-    """The orders, and the cost of one use in whole units, rounded up."""
-    values = np.array([*curve.rdp, curve.mu_squared, curve.slack])
-    if not (values >= 0).all():
-        raise ValueError("a cost must be >= 0 and not NaN")
-    units = _units(values.size)
-    cost = np.ceil(np.minimum(values, INFINITE / units) * units)  # powers of two: only ceil rounds
-    numbers = cost.astype("<u8").tobytes()
-    return np.array(curve.orders, dtype="<f8").tobytes(), _joined(numbers, curve.laws)
-
-
-def fold(total: bytes | None, cost: bytes, *, uses: int) -> bytes:
-    """The exact total after ``uses`` more uses, saturating at ``INFINITE``. A total of None is zero."""
-    numbers, laws = _parted(cost)
-    unit_cost = np.frombuffer(numbers, dtype="<u8")
-    after = np.where(unit_cost > INFINITE // max(uses, 1), INFINITE, unit_cost * min(uses, INFINITE))
-    if laws is not None:
-        laws = tuple(law._replace(uses=law.uses * uses) for law in laws if uses)
-    if total is not None:
-        before, laws_before = _parted(total)
-        after = np.minimum(after + np.frombuffer(before, dtype="<u8"), INFINITE)
-        laws = added(laws_before, laws)
-    return _joined(after.astype("<u8").tobytes(), laws)
-
-
-def beyond(later: bytes, earlier: bytes | None) -> bytes:
-    """The exact cost that a later total of one ledger has and an earlier one lacks.
-
-    Raises
-    ------
-    ValueError
-        The first is not a total of the same ledger at a later time.
-    """
-    (numbers, laws), (before, laws_before) = _parted(later), _parted(earlier or later)
-    high = np.frombuffer(numbers, dtype="<u8")
-    low = np.frombuffer(before, dtype="<u8") if earlier is not None else np.zeros_like(high)
-    if low.shape != high.shape or (low > high).any():
-        raise ValueError("the totals are not of one ledger")
-    # what is at its limit stays there: its true value is not known
-    cost = np.where(high == INFINITE, high, high - low).astype("<u8").tobytes()
-    if earlier is None:
-        return later
-    if laws is None or laws_before is None:
-        return cost
-    less = added(laws, tuple(law._replace(uses=-law.uses) for law in laws_before))
-    return _joined(cost, None if any(law.uses < 0 for law in less or ()) else less)
-
-
-def to_curve(cost: bytes, unit: str, orders: bytes) -> Curve:
-    """The curve of a cost, rounded up to floats; ``INFINITE`` becomes infinity (slack: 1)."""
-    numbers, laws = _parted(cost)
-    integers = np.frombuffer(numbers, dtype="<u8")
-    near = integers.astype(np.float64)
-    units = _units(integers.size)
-    values = np.where(near.astype(np.uint64) < integers, np.nextafter(near, math.inf), near) / units
-    values[:-1][integers[:-1] == INFINITE] = math.inf
-    *rdp, mu_squared, slack = values.tolist()
-    return Curve(
-        tuple(np.frombuffer(orders, dtype="<f8").tolist()),
-        tuple(rdp),
-        unit,
-        mu_squared=mu_squared,
-        slack=slack,
-        laws=laws,
-    )
-
-
-def covers(reserve: bytes, cost: bytes) -> bool:
-    """Return whether a cost is at most a reserve at every order."""
-    low, high = (np.frombuffer(_parted(encoded)[0], dtype="<u8") for encoded in (cost, reserve))
-    return bool((low <= high).all())
-
-
-def comparable(reserve: bytes, cost: bytes) -> bytes:
-    """Return the reserve; drop its laws unless they contain the cost's laws, as its bound could be lower."""
-    numbers, reserved = _parted(reserve)
-    laws = _parted(cost)[1]
-    if reserved is None:
-        return reserve
-    uses = {(law.kind, law.size): law.uses for law in reserved}
-    contained = laws is not None and all(law.uses <= uses.get((law.kind, law.size), 0) for law in laws)
-    return reserve if contained else numbers
-
-
-def is_free(cost: bytes) -> bool:
-    """Return whether a cost is zero at every order."""
-    return not any(_parted(cost)[0])
-
-
-def without_laws(priced: Price) -> Price:
-    """Return the price by its bounds alone."""
-    return replace(priced, cost=_parted(priced.cost)[0])
-
-
-def alike(first: bytes, second: bytes) -> tuple[bytes, bytes]:
-    """Return two costs of which an adaptive budget follows both or neither, without laws if need be."""
-    (numbers, laws), (others, theirs) = _parted(first), _parted(second)
-    return (first, second) if is_free(first) or begins(laws) == begins(theirs) else (numbers, others)
-
-
-def _joined(numbers: bytes, laws: tuple[Law, ...] | None) -> bytes:
-    if laws is None:
-        return numbers
-    text = json.dumps([[law.kind, law.size.hex(), law.uses] for law in laws]).encode()
-    return numbers + text + len(text).to_bytes(4, "little") + _LAWS
-
-
-def _parted(cost: bytes) -> tuple[bytes, tuple[Law, ...] | None]:
-    if not cost.endswith(_LAWS):
-        return cost, None
-    size = int.from_bytes(cost[-8:-4], "little")
-    text = cost[-8 - size : -8]
-    laws = tuple(Law(str(kind), float.fromhex(size), int(uses)) for kind, size, uses in json.loads(text))
-    return cost[: -8 - len(text)], laws
-
-
-def _units(size: int) -> np.ndarray:
-    units = np.full(size, UNITS_PER_NAT)
-    units[-1] = _UNITS_PER_SLACK
-    return units
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -449,6 +130,65 @@ class Account:
     left: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One entry, as recorded. All fields are public.
+
+    Attributes
+    ----------
+    seq : int
+        1, 2, 3, … without gaps.
+    kind : str
+        ``"charge"``, ``"grant"`` (which sets the cap of a client's account), or ``"note"``: what an owner
+        did.
+    account : str or None
+        The client's account; None for a charge of the ledger's budget alone.
+    key : str or None
+        Public name of the release, or of the decision of a grant, unique within its account; of a note, its
+        text.
+    mechanism : str
+        Its ``repr``; empty for a grant and for a note.
+    uses : int
+        How many of them the ledger's budget was charged for; 0 where a client repeated a question.
+    unit : str
+        The protected unit: ``"row"``, ``"person"``, …
+    simulation : bool
+        The noise came from a reproducible generator.
+    curve : Curve
+        Cost of all uses together.
+    epsilon_after : float, nats
+        Epsilon of all entries up to this one, at the budget's delta. For charges of clients, and where one
+        price is charged often in a row, it is an upper bound within a hundredth of the budget.
+    digest : str or None
+        Digest of the question, in hexadecimal. Equal digests are the same question.
+    answer : int or None
+        The label stored with the charge of one question.
+    cap : float or None, nats
+        For a grant: the account's cap.
+    at : int or None, seconds since 1970 in UTC
+        When it was written, by this machine's clock; nothing is decided by it. None in entries written
+        before format 3.
+    head : str
+        Digest over the budget and every entry up to this one, in hexadecimal.
+    """
+
+    seq: int
+    kind: str
+    account: str | None
+    key: str | None
+    mechanism: str
+    uses: int
+    unit: str
+    simulation: bool
+    curve: Curve
+    epsilon_after: float
+    digest: str | None
+    answer: int | None
+    cap: float | None
+    at: int | None
+    head: str
+
+
 class Brief(NamedTuple):
     """One entry without its curve and its head: enough to count many of them quickly. All fields are public.
 
@@ -470,110 +210,252 @@ class Brief(NamedTuple):
     at: int | None
 
 
-try:
-    import fcntl as _fcntl
-except ImportError:  # pragma: no cover  (not a POSIX system: one process at a time)
-    _fcntl = None  # type: ignore[assignment]
+@dataclass(frozen=True, slots=True, eq=False)
+class Price:
+    """Cost of one use of a mechanism in whole units. Entries refer to it by number."""
+
+    id: int
+    mechanism: str
+    unit: str
+    orders: bytes
+    cost: bytes
+    digest: bytes
 
 
-_MARK, _SLOT = b"ostraka-anchor", 4096
-_locks: Any = _fcntl
+class Row(NamedTuple):
+    """One entry as it is stored, in the order of the columns."""
 
+    seq: int
+    kind: str
+    account: str
+    key: str | None
+    price: int | None
+    uses: int
+    protects: str
+    simulation: int
+    epsilon: float
+    asked: bytes | None = None
+    answer: int | None = None
+    cap: float | None = None
+    state: bytes | None = None
+    at: int | None = None
+    digest: bytes = b""
 
-class Anchor:
-    """The anchor file: number and head of the newest entry whose answer may have been released."""
+    def sealed(self, seal: Seal, previous: bytes, priced: bytes, *, at: int | None) -> Row:
+        """The entry with its time and its digest, as it is written at the end of the chain."""
+        fields = self[:-2]
+        digest = seal.entry((*fields, at, b""), previous, priced)
+        if digest is None:
+            raise ValueError("names must not contain the byte 1F")
+        return Row(*fields, at, digest)
 
-    def __init__(self, path: str | os.PathLike[str], seal: Seal, *, read_only: bool = False) -> None:
-        self.path, self._seal, self._handle, self._at, self._seq = Path(path), seal, -1, -1, 0
-        how = os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT
-        try:
-            self._handle = os.open(self.path, how | os.O_CLOEXEC, 0o600)
-            self._close_handle = weakref.finalize(self, os.close, self._handle)
-            if not read_only:
-                if not os.fstat(self._handle).st_size:  # a write that grows a file may leave rubbish in it
-                    os.ftruncate(self._handle, 2 * _SLOT)
-                    os.fsync(self._handle)
-                files.sync_folder(self.path.parent)
-        except OSError as error:
-            raise LedgerError(
-                f"anchor {path} cannot be used ({error.strerror}): choose another path"
-            ) from error
-
-    def read(self) -> tuple[int, bytes] | None:
-        """Read number and head; None for a file that was never written.
-
-        Raises
-        ------
-        LedgerError
-            The file is not empty and holds no anchor made with this ledger's secret.
-        """
-        written = os.pread(self._handle, 2 * _SLOT, 0)
-        valid = []
-        for at in (0, 1):
-            line, _, padding = written[at * _SLOT : (at + 1) * _SLOT].partition(b"\n")
-            text, _, seal = line.rpartition(b" ")
-            words = text.split(b" ")
-            if padding.strip(b"\0") or len(words) != 3 or words[0] != _MARK:
-                continue
-            if self._seal(text).hex().encode() == seal:
-                valid.append(((int(words[1]), bytes.fromhex(words[2].decode())), at))
-        if not valid:
-            if written.strip(b"\0"):
-                raise LedgerError(
-                    f"{self.path} is damaged or belongs to another ledger: restore the anchor from a copy"
-                )
-            return None
-        newest, self._at = max(valid)
-        return newest
-
-    def write(self, seq: int, head: bytes) -> None:
-        """Write an entry's number and head durably, unless a later entry is recorded already."""
-        if _locks is not None:  # pragma: no branch
-            _locks.flock(self._handle, _locks.LOCK_EX)
-        try:
-            before, unmoved = self.read(), False
-            with contextlib.suppress(FileNotFoundError):
-                unmoved = os.path.samestat(os.fstat(self._handle), self.path.stat())
-            if not unmoved or (before[0] if before else 0) < self._seq:
-                raise LedgerMoved(
-                    f"{self.path} was removed, replaced or rolled back while it was open: put it back"
-                )
-            if before is None or before[0] < seq:
-                slot = (self._at + 1) % 2
-                line = b"%s %d %s" % (_MARK, seq, head.hex().encode())
-                line += b" " + self._seal(line).hex().encode() + b"\n"
-                if os.pwrite(self._handle, line.ljust(_SLOT, b"\0"), slot * _SLOT) != _SLOT:
-                    raise OSError(f"{self.path} could not be written")
-                getattr(os, "fdatasync", os.fsync)(self._handle)  # macOS has no fdatasync
-                self._at = slot
-            self._seq = seq
-        finally:
-            if _locks is not None:  # pragma: no branch
-                _locks.flock(self._handle, _locks.LOCK_UN)
-
-    def close(self) -> None:
-        """Close the file."""
-        if self._handle >= 0:
-            self._close_handle()
-        self._handle = -1
-
-
-def check_anchored(anchor: Anchor, history: History, store: Store) -> None:
-    """Raise LedgerError for a ledger that lacks the entry its anchor records."""
-    remembered = anchor.read()
-    if remembered is None:
-        if history.seq:
-            raise LedgerError(
-                f"{anchor.path} is empty or new, but {history.path} has {history.seq} entries: restore "
-                "the anchor; if it is lost and this is surely the newest copy, type ostraka ledger anchor"
-            )
-        return
-    seq, head = remembered
-    row = store.with_seq(seq)
-    if seq > history.seq or not (history.begins_with(head) if seq == 0 else row and row.digest == head):
-        what = f"ends at entry {history.seq}, before" if seq > history.seq else "has another history than"
-        raise LedgerError(
-            f"{history.path} {what} entry {seq} that {anchor.path} records, so it is an older copy or "
-            "another ledger: restore the newest copy, or count its whole budget as spent",
-            seq=min(seq, history.seq + 1),
+    def entry(self, priced: Price | None) -> Entry:
+        """The entry as it is shown."""
+        return Entry(
+            seq=self.seq,
+            kind=self.kind,
+            account=self.account or None,
+            key=self.key,
+            mechanism=priced.mechanism if priced else "",
+            uses=self.uses,
+            unit=self.protects,
+            simulation=bool(self.simulation),
+            curve=to_curve(fold(None, priced.cost, uses=self.uses), priced.unit, priced.orders)
+            if priced
+            else Curve.zero(),
+            epsilon_after=self.epsilon,
+            digest=self.asked.hex() if self.asked is not None else None,
+            answer=self.answer,
+            cap=self.cap,
+            at=self.at,
+            head=self.digest.hex(),
         )
+
+
+class Seal:
+    """Digest function: SHA-256, or HMAC-SHA256 where there is a secret."""
+
+    def __init__(self, secret: bytes | None) -> None:
+        if secret is not None and not (isinstance(secret, bytes) and len(secret) >= _SECRET_BYTES):
+            raise ValueError(f"secret must be {_SECRET_BYTES} bytes or more from the operating system")
+        self._digest = _plain if secret is None else Keyed(secret)
+        self.name = "" if secret is None else self(b"ostraka ledger: name of the secret").hex()[:16]
+
+    def __call__(self, message: bytes) -> bytes:
+        """The digest of a message."""
+        return self._digest(message)
+
+    def link(self, previous: bytes, plain: list[int | str | None], *blobs: bytes) -> bytes:
+        """The digest over the previous digest, the fields and the lengths: an injective encoding."""
+        head = json.dumps([*plain, [len(blob) for blob in blobs]]).encode()  # ASCII, and free of NUL
+        return self(b"\0".join([previous, head, *blobs]))
+
+    def entry(self, fields: Fields, previous: bytes, priced: bytes) -> bytes | None:
+        """The digest over every field, price and previous digest; None if a field has a separator."""
+        (
+            seq, kind, account, key, _, uses, protects, simulation, epsilon,
+            asked, answer, cap, state, at, _,
+        ) = fields  # fmt: skip
+        name = "" if key is None else f"={key}"
+        text = (
+            f"{seq}\x1f{kind}\x1f{account}\x1f{name}\x1f{uses}\x1f{protects}\x1f{simulation}"
+            f"\x1f{epsilon!r}\x1f{asked.hex() if asked is not None else ''}\x1f{answer}\x1f{cap!r}"
+            f"\x1f{state.hex() if state is not None else ''}"
+        )
+        if text.count(_SEPARATOR) != 11:  # inside a name: only an edit of the file produces that
+            return None
+        if at is not None:
+            text = f"{text}\x1f{at}"
+        return self._digest(previous + priced + text.encode())
+
+    def entries(
+        self, rows: Sequence[Fields], previous: Sequence[bytes], priced: Sequence[bytes]
+    ) -> list[bytes | None]:
+        """The same of many entries: the digests before them, and those of their prices, beside them."""
+        return [self.entry(*each) for each in zip(rows, previous, priced, strict=True)]
+
+    def price(self, number: int, mechanism: str, unit: str, orders: bytes, cost: bytes) -> Price:
+        """A price with its digest, which every entry of this price includes."""
+        digest = self.link(b"price", [mechanism, unit], orders, cost)
+        return Price(number, mechanism, unit, orders, cost, digest)
+
+
+def _plain(message: bytes) -> bytes:
+    return hashlib.sha256(message).digest()
+
+
+@lru_cache(maxsize=1024)  # asked twice for each charge
+def protection(protects: str, mechanism: str) -> str:
+    """Whom a charge protects, and under which relation: ``"row (add-or-remove)"``; replace-one goes unsaid.
+
+    Entries from before ledgers knew relations name the unit alone. What they paid for says the relation.
+    """
+    if protects.endswith(")") or not any(name in mechanism for name in _ADDED_OR_REMOVED):
+        return protects
+    return protects + _RELATION
+
+
+def plain_unit(protects: str) -> str:
+    """The unit of what :func:`protection` returns."""
+    return protects.removesuffix(_RELATION)
+
+
+def price(curve: Curve) -> tuple[bytes, bytes]:
+    """The orders, and the cost of one use in whole units, rounded up."""
+    values = np.array([*curve.rdp, curve.mu_squared, curve.slack])
+    if not (values >= 0).all():
+        raise ValueError("a cost must be >= 0 and not NaN")
+    units = _units(values.size)
+    cost = np.ceil(np.minimum(values, INFINITE / units) * units)  # powers of two: only ceil rounds
+    numbers = cost.astype("<u8").tobytes()
+    return np.array(curve.orders, dtype="<f8").tobytes(), _joined(numbers, curve.laws)
+
+
+def fold(total: bytes | None, cost: bytes, *, uses: int) -> bytes:
+    """The exact total after ``uses`` more uses, saturating at ``INFINITE``. A total of None is zero."""
+    numbers, laws = _parted(cost)
+    unit_cost = np.frombuffer(numbers, dtype="<u8")
+    after = np.where(unit_cost > INFINITE // max(uses, 1), INFINITE, unit_cost * min(uses, INFINITE))
+    if laws is not None:
+        laws = tuple(law._replace(uses=law.uses * uses) for law in laws if uses)
+    if total is not None:
+        before, laws_before = _parted(total)
+        after = np.minimum(after + np.frombuffer(before, dtype="<u8"), INFINITE)
+        laws = added(laws_before, laws)
+    return _joined(after.astype("<u8").tobytes(), laws)
+
+
+def beyond(later: bytes, earlier: bytes | None) -> bytes:
+    """The exact cost that a later total of one ledger has and an earlier one lacks.
+
+    Raises
+    ------
+    ValueError
+        The first is not a total of the same ledger at a later time.
+    """
+    if earlier is None:
+        return later
+    (numbers, laws), (before, laws_before) = _parted(later), _parted(earlier)
+    high, low = (np.frombuffer(part, dtype="<u8") for part in (numbers, before))
+    if low.shape != high.shape or (low > high).any():
+        raise ValueError("the totals are not of one ledger")
+    # what is at its limit stays there: its true value is not known
+    cost = np.where(high == INFINITE, high, high - low).astype("<u8").tobytes()
+    if laws is None or laws_before is None:
+        return cost
+    less = added(laws, tuple(law._replace(uses=-law.uses) for law in laws_before))
+    return _joined(cost, None if any(law.uses < 0 for law in less or ()) else less)
+
+
+def to_curve(cost: bytes, unit: str, orders: bytes) -> Curve:
+    """The curve of a cost, rounded up to floats; ``INFINITE`` becomes infinity (slack: 1)."""
+    numbers, laws = _parted(cost)
+    integers = np.frombuffer(numbers, dtype="<u8")
+    near = integers.astype(np.float64)
+    units = _units(integers.size)
+    values = np.where(near.astype(np.uint64) < integers, np.nextafter(near, math.inf), near) / units
+    values[:-1][integers[:-1] == INFINITE] = math.inf
+    *rdp, mu_squared, slack = values.tolist()
+    return Curve(
+        tuple(np.frombuffer(orders, dtype="<f8").tolist()),
+        tuple(rdp),
+        unit,
+        mu_squared=mu_squared,
+        slack=slack,
+        laws=laws,
+    )
+
+
+def covers(reserve: bytes, cost: bytes) -> bool:
+    """Return whether a cost is at most a reserve at every order."""
+    low, high = (np.frombuffer(_parted(encoded)[0], dtype="<u8") for encoded in (cost, reserve))
+    return bool((low <= high).all())
+
+
+def comparable(reserve: bytes, cost: bytes) -> bytes:
+    """Return the reserve; drop its laws unless they contain the cost's laws, as its bound could be lower."""
+    numbers, reserved = _parted(reserve)
+    laws = _parted(cost)[1]
+    if reserved is None:
+        return reserve
+    uses = {(law.kind, law.size): law.uses for law in reserved}
+    contained = laws is not None and all(law.uses <= uses.get((law.kind, law.size), 0) for law in laws)
+    return reserve if contained else numbers
+
+
+def is_free(cost: bytes) -> bool:
+    """Return whether a cost is zero at every order."""
+    return not any(_parted(cost)[0])
+
+
+def without_laws(priced: Price) -> Price:
+    """Return the price by its bounds alone."""
+    return replace(priced, cost=_parted(priced.cost)[0])
+
+
+def alike(first: bytes, second: bytes) -> tuple[bytes, bytes]:
+    """Return two costs of which an adaptive budget follows both or neither, without laws if need be."""
+    (numbers, laws), (others, theirs) = _parted(first), _parted(second)
+    return (first, second) if is_free(first) or begins(laws) == begins(theirs) else (numbers, others)
+
+
+def _joined(numbers: bytes, laws: tuple[Law, ...] | None) -> bytes:
+    if laws is None:
+        return numbers
+    text = json.dumps([[law.kind, law.size.hex(), law.uses] for law in laws]).encode()
+    return numbers + text + len(text).to_bytes(4, "little") + _LAWS
+
+
+def _parted(cost: bytes) -> tuple[bytes, tuple[Law, ...] | None]:
+    if not cost.endswith(_LAWS):
+        return cost, None
+    size = int.from_bytes(cost[-8:-4], "little")
+    text = cost[-8 - size : -8]
+    laws = tuple(Law(str(kind), float.fromhex(size), int(uses)) for kind, size, uses in json.loads(text))
+    return cost[: -8 - len(text)], laws
+
+
+def _units(size: int) -> np.ndarray:
+    units = np.full(size, UNITS_PER_NAT)
+    units[-1] = _UNITS_PER_SLACK
+    return units

@@ -1,8 +1,7 @@
-"""Grant or refuse many charge requests in order, and write the granted ones in one transaction.
+"""An open ledger: its state, the prices of what is asked of it, decisions, and durable transactions.
 
-Group commit: callers that arrive during a write are served together by the next write.
-
-An open ledger: checks on opening, reading the newest state, and committing store and anchor durably.
+Requests of clients are granted or refused in order, and the granted ones are written in one transaction.
+Callers that arrive during a write are served together by the next one.
 """
 
 from __future__ import annotations
@@ -25,13 +24,11 @@ from ostraka.core.ledger.budget import (
 )
 from ostraka.core.ledger.chain import (
     CHARGE,
-    Anchor,
     ChargeRequest,
     Receipt,
     Row,
     Seal,
     alike,
-    check_anchored,
     comparable,
     covers,
     price,
@@ -39,8 +36,8 @@ from ostraka.core.ledger.chain import (
 )
 from ostraka.core.ledger.history import History
 from ostraka.core.ledger.postgres import PostgresStore
-from ostraka.core.ledger.store import SQLiteStore
-from ostraka.core.ledger.witness import Head, Quorum
+from ostraka.core.ledger.sqlite import SQLiteStore
+from ostraka.core.ledger.witness import Anchor, Head, Quorum, check_anchored
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -49,307 +46,11 @@ if TYPE_CHECKING:
     from ostraka.core.ledger.store import Store
     from ostraka.core.ledger.witness import Witness
 
-
 Asks = TypeVar("Asks")
 Gets = TypeVar("Gets")
-
-
-class _Ticket(Generic[Asks, Gets]):
-    __slots__ = ("asks", "error", "gets", "leads", "turn")
-
-    def __init__(self, asks: Asks) -> None:
-        self.asks = asks
-        self.gets: Gets | None = None
-        self.error: BaseException | None = None
-        self.leads = False
-        self.turn = threading.Lock()
-        self.turn.acquire()
-
-
-class Group(Generic[Asks, Gets]):
-    """Serves callers of :meth:`submit` in order of arrival, many at a time; one of them does the work."""
-
-    def __init__(self, serve: Callable[[Sequence[Asks]], Sequence[Gets | BaseException]]) -> None:
-        self._serve = serve
-        self._lock = threading.Lock()
-        self._waiting: list[_Ticket[Asks, Gets]] = []
-        self._busy = False
-
-    def submit(self, asks: Asks) -> Gets:
-        """Return what ``serve`` gives for this caller, or raise what it raised."""
-        ticket: _Ticket[Asks, Gets] = _Ticket(asks)
-        try:
-            with self._lock:
-                self._waiting.append(ticket)
-                ticket.leads, self._busy = not self._busy, True
-            if not ticket.leads:
-                ticket.turn.acquire()
-            if ticket.leads:
-                self._lead()
-        except BaseException:  # an interrupt: no other caller may wait for this one
-            with self._lock:
-                waits = ticket in self._waiting  # else it is being served, or was served
-                if waits:
-                    self._waiting.remove(ticket)
-            if waits and ticket.leads:
-                self._hand_over()
-            raise
-        if ticket.error is not None:
-            raise ticket.error
-        return ticket.gets  # type: ignore[return-value]
-
-    def _lead(self) -> None:
-        with self._lock:
-            batch, self._waiting = self._waiting, []
-        try:
-            served = self._serve([ticket.asks for ticket in batch])
-            for ticket, gets in zip(batch, served, strict=True):
-                if isinstance(gets, BaseException):
-                    ticket.error = gets
-                else:
-                    ticket.gets = gets
-        except BaseException as error:
-            kind = type(error) if isinstance(error, LedgerError) else LedgerError
-            for ticket in batch:
-                ticket.error = kind(str(error) or "interrupted: it is unknown whether it was charged")
-            raise
-        finally:
-            for ticket in batch:
-                ticket.turn.release()
-            self._hand_over()  # last: a served caller can ask again and join the next write
-
-    def _hand_over(self) -> None:
-        with self._lock:
-            self._busy = bool(self._waiting)
-            if self._waiting:
-                self._waiting[0].leads = True
-                self._waiting[0].turn.release()
-
-
 Outcome = Receipt | BudgetExceeded | KeyConflict
 Quote = tuple[str, str, bytes, bytes]  # mechanism, unit, orders, cost of one use in whole units
-_REMEMBERED = 1024
-
-
-class PricedRequest(NamedTuple):
-    """A charge request after its checks, with its prices looked up."""
-
-    account: str
-    key: str
-    asked: bytes
-    cost: Quote
-    reserve: Quote
-    answer: int
-    times: int
-    follows: bool
-    protects: str
-    simulation: int
-
-
-class PriceList:
-    """Cache of mechanism prices. ``adaptive``: answers decide which of a request's two prices is paid."""
-
-    def __init__(self, *, adaptive: bool = False) -> None:
-        self._adaptive = adaptive
-        self._new = threading.Lock()
-        self._pairs: dict[tuple[Priced, Priced], tuple[Quote, Quote]] = {}
-        self._quotes: dict[tuple[Priced, str], Quote] = {}
-
-    def quote(self, mechanism: Priced) -> Quote:
-        """Return name, unit, orders and cost of a mechanism whose curve is publishable."""
-        name = repr(mechanism)  # equal mechanisms may have two names: sigma=40 and sigma=40.0
-        parameters = getattr(type(mechanism), "__dataclass_params__", None)
-        if not getattr(parameters, "frozen", False):  # its price may change while it stays the same object
-            return self._quoted(mechanism, name)
-        try:
-            return self._quotes[mechanism, name]
-        except (KeyError, TypeError):  # new, or not hashable
-            quote = self._quoted(mechanism, name)
-        if len(self._quotes) >= _REMEMBERED:
-            self._quotes.clear()
-        with contextlib.suppress(TypeError):
-            self._quotes[mechanism, name] = quote
-        return quote
-
-    def _quoted(self, mechanism: Priced, name: str) -> Quote:
-        curve = mechanism.curve()
-        if not curve.publishable:
-            raise ValueError(
-                f"{mechanism!r} has a cost computed from private data: only publishable curves are charged"
-            )
-        orders, cost = price(curve)
-        return name, curve.moves, orders, cost
-
-    def priced(
-        self, requests: Sequence[ChargeRequest], *, unit: str, simulation: bool
-    ) -> list[PricedRequest]:
-        """Check requests and look their prices up; raise ValueError for a wrong argument."""
-        # by identity: many requests share few objects, and to hash a mechanism takes longer than the rest
-        known: dict[tuple[int, int], tuple[Quote, Quote, str]] = {}
-        priced = []
-        for request in requests:
-            check_text(account=request.account, key=request.key)
-            check.integer(least=-(2**31), answer=request.answer)
-            check.integer(least=1, times=request.times)
-            try:
-                asked = bytes.fromhex(request.digest)
-            except (TypeError, ValueError):
-                asked = b""
-            if not asked:
-                raise ValueError(f"digest must be hexadecimal and not empty, got {request.digest!r}")
-            objects = id(request.cost), id(request.reserve)
-            if objects not in known:
-                cost, reserve = self._pair(request.cost, request.reserve)
-                known[objects] = cost, reserve, protection(unit, cost[0])
-            cost, reserve, protects = known[objects]
-            priced.append(
-                PricedRequest(
-                    request.account,
-                    request.key,
-                    asked,
-                    cost,
-                    reserve,
-                    int(request.answer),
-                    int(request.times),
-                    bool(request.follows),
-                    protects,
-                    int(simulation),
-                )
-            )
-        return priced
-
-    def _pair(self, cost: Priced, reserve: Priced) -> tuple[Quote, Quote]:
-        """The prices of a request, of which the second covers the first."""
-        with self._new:  # else every thread of a service would compute the first price
-            with contextlib.suppress(KeyError, TypeError):  # new, or not hashable
-                return self._pairs[cost, reserve]
-            pair = self.quote(cost), self.quote(reserve)
-            (_, *kind, low), (_, *reserve_kind, high) = pair
-            if kind != reserve_kind or not covers(high, low):
-                raise ValueError(f"reserve must cost at least {cost!r} at every order, got {reserve!r}")
-            high = comparable(high, low)
-            if self._adaptive:  # what is paid first decides the budget's rule, and answers must not
-                low, high = alike(low, high)
-            pair = (*pair[0][:-1], low), (*pair[1][:-1], high)
-            if len(self._pairs) >= _REMEMBERED:
-                self._pairs.clear()
-            with contextlib.suppress(TypeError):
-                self._pairs[cost, reserve] = pair
-            return pair
-
-
-def serve(
-    history: History, store: Store, callers: Sequence[Sequence[PricedRequest]], *, decoy: Row | None
-) -> list[list[Outcome] | LedgerError]:
-    """Decide the requests of several callers in order. A caller with another unit gets its own error.
-
-    ``decoy`` is any entry on record; it is checked where a repeated question's entry would be.
-    """
-    bound, fitting, errors = history.bound, list[PricedRequest](), {}
-    for n, questions in enumerate(callers):
-        for question in questions:
-            _, unit, orders, _ = question.cost
-            bound = bound or (question.protects, unit, orders)
-            if bound != (question.protects, unit, orders):
-                errors[n] = unlike(history.path, bound, question.protects, unit)
-        fitting += () if n in errors else questions
-    outcomes = iter(decide(history, store, fitting, decoy=decoy))
-    return [errors[n] if n in errors else [next(outcomes) for _ in q] for n, q in enumerate(callers)]
-
-
-def unlike(path: str, bound: tuple[str, str, bytes], protects: str, unit: str) -> LedgerError:
-    """Return the error for a charge whose unit, relation or orders differ from the ledger's."""
-    return LedgerError(
-        f"{path} counts {bound[1]} curves that protect a {bound[0]}; this is a {unit} curve that protects a "
-        f"{protects}, or has other orders: use a separate ledger, or a mechanism of the same relation. "
-        "Prices for a unit added or removed do not add to prices for one replaced: it is up to twice as far"
-    )
-
-
-def decide(
-    history: History, store: Store, questions: Sequence[PricedRequest], *, decoy: Row | None
-) -> list[Outcome]:
-    """Grant or refuse each request and write the granted ones. Refusals depend on publishable totals only."""
-    by_key = store.with_keys([(q.account, q.key) for q in questions])
-    first = store.with_asked([q.asked for q in questions])
-    # the same work for new and repeated questions, so that response times do not tell them apart
-    looked = (*by_key.values(), *(first.get(question.asked, decoy) for question in questions))
-    history.check_each([row for row in looked if row is not None], store)
-    drafts: list[Row] = []
-    outcomes: list[Row | BudgetExceeded | KeyConflict] = []
-    for question in questions:
-        same_key = by_key.get((question.account, question.key))
-        if question.follows and outcomes and not isinstance(outcomes[-1], Row):
-            outcomes.append(outcomes[-1])
-        elif same_key is None:
-            granted = _granted(history, question, first.get(question.asked), history.seq + 1 + len(drafts))
-            if isinstance(granted, Row):
-                drafts.append(granted)
-                by_key[question.account, question.key] = granted
-                first.setdefault(question.asked, granted)
-            outcomes.append(granted)
-        elif same_key.asked == question.asked:
-            outcomes.append(same_key)
-        else:
-            outcomes.append(
-                KeyConflict(
-                    f"key {question.key!r} stands for another question: use a new key; nothing was charged"
-                )
-            )
-    written = {}
-    if drafts:
-        written = {row.seq: row for row in history.write(drafts, store)}
-    remainders: dict[str, float] = {}  # near its cap, each look at an account converts its total
-    answered: list[Outcome] = []
-    for row in outcomes:
-        if isinstance(row, Row):
-            if row.account not in remainders:
-                balance = history.accounts[row.account]
-                remainders[row.account] = max(0.0, balance.budget.epsilon - balance.at_most)
-            head, left = written.get(row.seq, row).digest.hex(), remainders[row.account]
-            answered.append(Receipt(seq=row.seq, head=head, answer=row.answer or 0, left=left))
-        else:
-            answered.append(row)
-    return answered
-
-
-def _granted(history: History, question: PricedRequest, first: Row | None, seq: int) -> Row | BudgetExceeded:
-    """Return the new entry, charged to the ledger's budget and the client's account if both suffice."""
-    balance = history.accounts.get(question.account)
-    reserve = history.reserve(*question.reserve)
-    if balance is None or not (
-        history.dataset.fits(reserve, uses=question.times) and balance.fits(reserve, uses=question.times)
-    ):
-        # the same words for a spent ledger, a spent client and an unknown client
-        return BudgetExceeded(
-            f"account {question.account!r} has too little left for one more question; nothing was charged",
-            asked=history.alone(*question.reserve),
-            left=balance.left if balance else 0.0,
-        )
-    cost = history.price(*question.cost)
-    if first is None:
-        history.take(history.dataset, cost, under=reserve)
-    history.take(balance, cost, under=reserve)
-    return Row(
-        seq=seq,
-        kind=CHARGE,
-        account=question.account,
-        key=question.key,
-        price=cost.id,
-        uses=0 if first else 1,
-        protects=question.protects,
-        simulation=question.simulation,
-        epsilon=history.dataset.at_most,
-        asked=question.asked,
-        answer=first.answer if first else question.answer,
-    )
-
-
-def check_text(**named: str) -> None:
-    """Raise unless every value is printable text."""
-    for name, value in named.items():
-        if not (isinstance(value, str) and value and value.isprintable()):
-            raise ValueError(f"{name} must be printable text and not empty, got {value!r}")
+_REMEMBERED = 1024  # prices
 
 
 class CommittedState:
@@ -605,3 +306,296 @@ def _damage_reported(path: str) -> Iterator[None]:
         raise LedgerError(
             f"{path} {DAMAGED} (a field has an impossible value: {type(error).__name__})"
         ) from error
+
+
+class PricedRequest(NamedTuple):
+    """A charge request after its checks, with its prices looked up."""
+
+    account: str
+    key: str
+    asked: bytes
+    cost: Quote
+    reserve: Quote
+    answer: int
+    times: int
+    follows: bool
+    protects: str
+    simulation: int
+
+
+class PriceList:
+    """Cache of mechanism prices. ``adaptive``: answers decide which of a request's two prices is paid."""
+
+    def __init__(self, *, adaptive: bool = False) -> None:
+        self._adaptive = adaptive
+        self._new = threading.Lock()
+        self._pairs: dict[tuple[Priced, Priced], tuple[Quote, Quote]] = {}
+        self._quotes: dict[tuple[Priced, str], Quote] = {}
+
+    def quote(self, mechanism: Priced) -> Quote:
+        """Return name, unit, orders and cost of a mechanism whose curve is publishable."""
+        name = repr(mechanism)  # equal mechanisms may have two names: sigma=40 and sigma=40.0
+        parameters = getattr(type(mechanism), "__dataclass_params__", None)
+        if not getattr(parameters, "frozen", False):  # its price may change while it stays the same object
+            return self._quoted(mechanism, name)
+        try:
+            return self._quotes[mechanism, name]
+        except (KeyError, TypeError):  # new, or not hashable
+            quote = self._quoted(mechanism, name)
+        if len(self._quotes) >= _REMEMBERED:
+            self._quotes.clear()
+        with contextlib.suppress(TypeError):
+            self._quotes[mechanism, name] = quote
+        return quote
+
+    def _quoted(self, mechanism: Priced, name: str) -> Quote:
+        curve = mechanism.curve()
+        if not curve.publishable:
+            raise ValueError(
+                f"{mechanism!r} has a cost computed from private data: only publishable curves are charged"
+            )
+        orders, cost = price(curve)
+        return name, curve.moves, orders, cost
+
+    def priced(
+        self, requests: Sequence[ChargeRequest], *, unit: str, simulation: bool
+    ) -> list[PricedRequest]:
+        """Check requests and look their prices up; raise ValueError for a wrong argument."""
+        # by identity: many requests share few objects, and to hash a mechanism takes longer than the rest
+        known: dict[tuple[int, int], tuple[Quote, Quote, str]] = {}
+        priced = []
+        for request in requests:
+            check_text(account=request.account, key=request.key)
+            check.integer(least=-(2**31), answer=request.answer)
+            check.integer(least=1, times=request.times)
+            try:
+                asked = bytes.fromhex(request.digest)
+            except (TypeError, ValueError):
+                asked = b""
+            if not asked:
+                raise ValueError(f"digest must be hexadecimal and not empty, got {request.digest!r}")
+            objects = id(request.cost), id(request.reserve)
+            if objects not in known:
+                cost, reserve = self._pair(request.cost, request.reserve)
+                known[objects] = cost, reserve, protection(unit, cost[0])
+            cost, reserve, protects = known[objects]
+            priced.append(
+                PricedRequest(
+                    request.account,
+                    request.key,
+                    asked,
+                    cost,
+                    reserve,
+                    int(request.answer),
+                    int(request.times),
+                    bool(request.follows),
+                    protects,
+                    int(simulation),
+                )
+            )
+        return priced
+
+    def _pair(self, cost: Priced, reserve: Priced) -> tuple[Quote, Quote]:
+        """The prices of a request, of which the second covers the first."""
+        with self._new:  # else every thread of a service would compute the first price
+            with contextlib.suppress(KeyError, TypeError):  # new, or not hashable
+                return self._pairs[cost, reserve]
+            pair = self.quote(cost), self.quote(reserve)
+            (_, *kind, low), (_, *reserve_kind, high) = pair
+            if kind != reserve_kind or not covers(high, low):
+                raise ValueError(f"reserve must cost at least {cost!r} at every order, got {reserve!r}")
+            high = comparable(high, low)
+            if self._adaptive:  # what is paid first decides the budget's rule, and answers must not
+                low, high = alike(low, high)
+            pair = (*pair[0][:-1], low), (*pair[1][:-1], high)
+            if len(self._pairs) >= _REMEMBERED:
+                self._pairs.clear()
+            with contextlib.suppress(TypeError):
+                self._pairs[cost, reserve] = pair
+            return pair
+
+
+def check_text(**named: str) -> None:
+    """Raise unless every value is printable text."""
+    for name, value in named.items():
+        if not (isinstance(value, str) and value and value.isprintable()):
+            raise ValueError(f"{name} must be printable text and not empty, got {value!r}")
+
+
+def serve(
+    history: History, store: Store, callers: Sequence[Sequence[PricedRequest]], *, decoy: Row | None
+) -> list[list[Outcome] | LedgerError]:
+    """Decide the requests of several callers in order. A caller with another unit gets its own error.
+
+    ``decoy`` is any entry on record; it is checked where a repeated question's entry would be.
+    """
+    bound, fitting, errors = history.bound, list[PricedRequest](), {}
+    for n, questions in enumerate(callers):
+        for question in questions:
+            _, unit, orders, _ = question.cost
+            bound = bound or (question.protects, unit, orders)
+            if bound != (question.protects, unit, orders):
+                errors[n] = unlike(history.path, bound, question.protects, unit)
+        fitting += () if n in errors else questions
+    outcomes = iter(decide(history, store, fitting, decoy=decoy))
+    return [errors[n] if n in errors else [next(outcomes) for _ in q] for n, q in enumerate(callers)]
+
+
+def unlike(path: str, bound: tuple[str, str, bytes], protects: str, unit: str) -> LedgerError:
+    """Return the error for a charge whose unit, relation or orders differ from the ledger's."""
+    return LedgerError(
+        f"{path} counts {bound[1]} curves that protect a {bound[0]}; this is a {unit} curve that protects a "
+        f"{protects}, or has other orders: use a separate ledger, or a mechanism of the same relation. "
+        "Prices for a unit added or removed do not add to prices for one replaced: it is up to twice as far"
+    )
+
+
+def decide(
+    history: History, store: Store, questions: Sequence[PricedRequest], *, decoy: Row | None
+) -> list[Outcome]:
+    """Grant or refuse each request and write the granted ones. Refusals depend on publishable totals only."""
+    by_key = store.with_keys([(q.account, q.key) for q in questions])
+    first = store.with_asked([q.asked for q in questions])
+    # the same work for new and repeated questions, so that response times do not tell them apart
+    looked = (*by_key.values(), *(first.get(question.asked, decoy) for question in questions))
+    history.check_each([row for row in looked if row is not None], store)
+    drafts: list[Row] = []
+    outcomes: list[Row | BudgetExceeded | KeyConflict] = []
+    for question in questions:
+        same_key = by_key.get((question.account, question.key))
+        if question.follows and outcomes and not isinstance(outcomes[-1], Row):
+            outcomes.append(outcomes[-1])
+        elif same_key is None:
+            granted = _granted(history, question, first.get(question.asked), history.seq + 1 + len(drafts))
+            if isinstance(granted, Row):
+                drafts.append(granted)
+                by_key[question.account, question.key] = granted
+                first.setdefault(question.asked, granted)
+            outcomes.append(granted)
+        elif same_key.asked == question.asked:
+            outcomes.append(same_key)
+        else:
+            outcomes.append(
+                KeyConflict(
+                    f"key {question.key!r} stands for another question: use a new key; nothing was charged"
+                )
+            )
+    written = {}
+    if drafts:
+        written = {row.seq: row for row in history.write(drafts, store)}
+    remainders: dict[str, float] = {}  # near its cap, each look at an account converts its total
+    answered: list[Outcome] = []
+    for row in outcomes:
+        if isinstance(row, Row):
+            if row.account not in remainders:
+                balance = history.accounts[row.account]
+                remainders[row.account] = max(0.0, balance.budget.epsilon - balance.at_most)
+            head, left = written.get(row.seq, row).digest.hex(), remainders[row.account]
+            answered.append(Receipt(seq=row.seq, head=head, answer=row.answer or 0, left=left))
+        else:
+            answered.append(row)
+    return answered
+
+
+def _granted(history: History, question: PricedRequest, first: Row | None, seq: int) -> Row | BudgetExceeded:
+    """Return the new entry, charged to the ledger's budget and the client's account if both suffice."""
+    balance = history.accounts.get(question.account)
+    reserve = history.reserve(*question.reserve)
+    if balance is None or not (
+        history.dataset.fits(reserve, uses=question.times) and balance.fits(reserve, uses=question.times)
+    ):
+        # the same words for a spent ledger, a spent client and an unknown client
+        return BudgetExceeded(
+            f"account {question.account!r} has too little left for one more question; nothing was charged",
+            asked=history.alone(*question.reserve),
+            left=balance.left if balance else 0.0,
+        )
+    cost = history.price(*question.cost)
+    if first is None:
+        history.take(history.dataset, cost, under=reserve)
+    history.take(balance, cost, under=reserve)
+    return Row(
+        seq=seq,
+        kind=CHARGE,
+        account=question.account,
+        key=question.key,
+        price=cost.id,
+        uses=0 if first else 1,
+        protects=question.protects,
+        simulation=question.simulation,
+        epsilon=history.dataset.at_most,
+        asked=question.asked,
+        answer=first.answer if first else question.answer,
+    )
+
+
+class Group(Generic[Asks, Gets]):
+    """Serves callers of :meth:`submit` in order of arrival, many at a time; one of them does the work."""
+
+    def __init__(self, serve: Callable[[Sequence[Asks]], Sequence[Gets | BaseException]]) -> None:
+        self._serve = serve
+        self._lock = threading.Lock()
+        self._waiting: list[_Ticket[Asks, Gets]] = []
+        self._busy = False
+
+    def submit(self, asks: Asks) -> Gets:
+        """Return what ``serve`` gives for this caller, or raise what it raised."""
+        ticket: _Ticket[Asks, Gets] = _Ticket(asks)
+        try:
+            with self._lock:
+                self._waiting.append(ticket)
+                ticket.leads, self._busy = not self._busy, True
+            if not ticket.leads:
+                ticket.turn.acquire()
+            if ticket.leads:
+                self._lead()
+        except BaseException:  # an interrupt: no other caller may wait for this one
+            with self._lock:
+                waits = ticket in self._waiting  # else it is being served, or was served
+                if waits:
+                    self._waiting.remove(ticket)
+            if waits and ticket.leads:
+                self._hand_over()
+            raise
+        if ticket.error is not None:
+            raise ticket.error
+        return ticket.gets  # type: ignore[return-value]
+
+    def _lead(self) -> None:
+        with self._lock:
+            batch, self._waiting = self._waiting, []
+        try:
+            served = self._serve([ticket.asks for ticket in batch])
+            for ticket, gets in zip(batch, served, strict=True):
+                if isinstance(gets, BaseException):
+                    ticket.error = gets
+                else:
+                    ticket.gets = gets
+        except BaseException as error:
+            kind = type(error) if isinstance(error, LedgerError) else LedgerError
+            for ticket in batch:
+                ticket.error = kind(str(error) or "interrupted: it is unknown whether it was charged")
+            raise
+        finally:
+            for ticket in batch:
+                ticket.turn.release()
+            self._hand_over()  # last: a served caller can ask again and join the next write
+
+    def _hand_over(self) -> None:
+        with self._lock:
+            self._busy = bool(self._waiting)
+            if self._waiting:
+                self._waiting[0].leads = True
+                self._waiting[0].turn.release()
+
+
+class _Ticket(Generic[Asks, Gets]):
+    __slots__ = ("asks", "error", "gets", "leads", "turn")
+
+    def __init__(self, asks: Asks) -> None:
+        self.asks = asks
+        self.gets: Gets | None = None
+        self.error: BaseException | None = None
+        self.leads = False
+        self.turn = threading.Lock()
+        self.turn.acquire()

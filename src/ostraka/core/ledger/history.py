@@ -444,8 +444,19 @@ class History:
         if self.seq < n_entries:
             raise self.damaged(self.seq + 1, "it is not in sequence")
         for seq, array, digest, sealed in store.answers():
-            if sealed is None or digest != self._seal.link(sealed, ["answer"], array):
-                raise self.damaged(seq, "its answer is not the one recorded")
+            self._check_answer(seq, array, digest, sealed)
+
+    def answer(self, seq: int, store: Store) -> bytes | None:
+        """The array stored for an entry, after a check of its digest; None if there is none."""
+        stored = store.answer(seq)
+        if stored is None:
+            return None
+        self._check_answer(seq, *stored)
+        return stored[0]
+
+    def _check_answer(self, seq: int, array: bytes, digest: bytes, sealed: bytes | None) -> None:
+        if sealed is None or digest != self._seal.link(sealed, ["answer"], array):
+            raise self.damaged(seq, "its answer is not the one recorded")
 
     # Writing -----------------------------------------------------------------------------------
 

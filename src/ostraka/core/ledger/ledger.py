@@ -1,6 +1,6 @@
-"""The ledger: durable charges against a budget, and the answers stored with them.
+"""The ledger: durable charges against a budget, the answers stored with them, and copies of both.
 
-Copies of a ledger: made while it is charged, verified, and put back only where nothing is lost.
+A copy is made while others charge, is verified, and is put back only where nothing is lost.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from ostraka.core.ledger.chain import (
     INFINITE,
     NOTE,
     Account,
-    Anchor,
     Brief,
     Entry,
     Receipt,
@@ -33,10 +32,12 @@ from ostraka.core.ledger.chain import (
     comparable,
     covers,
     is_free,
+    plain_unit,
     price,
     protection,
 )
 from ostraka.core.ledger.commit import CommittedState, Outcome, Quote, check_text, unlike
+from ostraka.core.ledger.witness import Anchor
 from ostraka.core.released import from_bytes, to_bytes
 
 if TYPE_CHECKING:
@@ -47,6 +48,9 @@ if TYPE_CHECKING:
     from ostraka.core.ledger.history import History
     from ostraka.core.ledger.witness import Head
     from ostraka.core.released import AnyRelease, Released
+
+_BLOCK = 1_000  # entries read at once
+_SAMPLE = 10_000  # newest entries that a rate is taken from
 
 
 class Ledger(CommittedState):
@@ -148,10 +152,8 @@ class Ledger(CommittedState):
         ValueError
             A cost computed from private data, or a wrong argument.
         """
-        _check_uses(uses)
-        check_text(unit=unit)
-        if key is not None:
-            check_text(key=key)
+        _check_uses(uses=uses)
+        check_text(unit=unit, **({} if key is None else {"key": key}))
         quote = self._prices.quote(mechanism)
         if not uses:  # nothing is asked: it must not decide how later charges add up
             quote = (*quote[:3], price(0 * mechanism.curve())[1])
@@ -159,12 +161,11 @@ class Ledger(CommittedState):
         with self._writing() as history:
             earlier = self._store.with_keys([("", key)]).get(("", key)) if key is not None else None
             if earlier:
-                question = quote[0], int(uses), unit, int(simulation)
-                was = history.prices[history.checked(earlier, self._store).price or 0].mechanism
-                if (was, earlier.uses, protection(earlier.protects, was), earlier.simulation) != question:
-                    raise KeyConflict(
-                        f"key {key!r} was charged for another question in {self.path}: use a new key"
-                    )
+                entry = _entry(history, history.checked(earlier, self._store))
+                protects = protection(entry.unit, entry.mechanism)
+                question = entry.mechanism, entry.uses, protects, entry.simulation
+                if question != (quote[0], int(uses), unit, bool(simulation)):  # a note asks for nothing
+                    raise KeyConflict(f"key {key!r} stands for another entry in {self.path}: use a new key")
                 return earlier.seq
             _check_bound(history, quote, unit)
             reserve = history.reserve(*quote)
@@ -189,11 +190,19 @@ class Ledger(CommittedState):
         return row.seq
 
     def affords(self, mechanism: Priced, *, uses: int) -> bool:
-        """Whether :meth:`charge` would find enough left for this now. Nothing is recorded."""
-        _check_uses(uses)
+        """Whether :meth:`charge` would find enough left for this now. Nothing is recorded.
+
+        Raises
+        ------
+        LedgerError
+            The ledger counts for another relation.
+        ValueError
+            A cost computed from private data, or a wrong argument.
+        """
+        _check_uses(uses=uses)
         quote = self._prices.quote(mechanism)
         with self._reading() as history:
-            _check_bound(history, quote, history.bound[0] if history.bound else None)
+            _check_bound(history, quote)
             reserve = history.reserve(*quote)
             return history.dataset.allows(history.dataset.curve(reserve, uses=int(uses)), reserve)
 
@@ -242,20 +251,31 @@ class Ledger(CommittedState):
         by : str
             Who decided that; it stands in the chain, in a note behind the grant.
         key : str, optional
-            Public name of the decision. One that was granted before changes nothing again.
+            Public name of the decision, of its own among the keys of the account's charges. One that was
+            granted before changes nothing again.
 
         Returns
         -------
         int
             Sequence number of the entry, or of the first one under this key. Without a key an unchanged
             cap adds an entry as well.
+
+        Raises
+        ------
+        KeyConflict
+            The client was charged under this key: nothing was granted.
         """
         check_text(account=account, **({"by": by} if by else {}), **({} if key is None else {"key": key}))
         check.positive(budget_epsilon=budget_epsilon)
         with self._writing() as history:
             earlier = None if key is None else self._store.with_keys([(account, key)]).get((account, key))
             if earlier is not None:
-                return history.checked(earlier, self._store).seq
+                if history.checked(earlier, self._store).kind != GRANT:
+                    raise KeyConflict(
+                        f"key {key!r} stands for a charge of {account!r} in {self.path}, so nothing was "
+                        "granted: use a new key"
+                    )
+                return earlier.seq
             note = _note(history, history.seq + 1, "")
             row = note._replace(kind=GRANT, account=account, key=key, cap=float(budget_epsilon))
             history.write(
@@ -306,7 +326,7 @@ class Ledger(CommittedState):
         array = to_bytes(answer)
         with self._writing() as history:
             history.checked(row, self._store)
-            first = self._store.answer(entry)
+            first = history.answer(entry, self._store)
             if first is None:
                 self._store.add_answer(entry, array, self._seal.link(row.digest, ["answer"], array))
         return cast("AnyRelease", from_bytes(array if first is None else first))
@@ -342,6 +362,9 @@ class Ledger(CommittedState):
             What each of them may have cost at most: what the service reserves for an answer. Needed where
             ``lost`` is not 0. It must cost at least what any answer on record did.
 
+        With witnesses, all of which must answer, it is known what was lost: the newest total of all charges
+        that one of them was told of, less the total on record, is charged, and they forget the rest.
+
         Returns
         -------
         int
@@ -353,11 +376,8 @@ class Ledger(CommittedState):
             The budget does not pay for what was lost: it counts as spent, and nothing is adopted.
         LedgerError
             The ledger is open for writing.
-
-        With witnesses, all of which must answer, it is known what was lost: the newest total of all charges
-        that one of them was told of, less the total on record, is charged, and they forget the rest.
         """
-        _check_uses(lost)
+        _check_uses(lost=lost)
         check_text(by=by)
         if self._quorum is not None and (lost or reserve is not None):
             raise ValueError("lost and reserve must be left out where witnesses know what was lost")
@@ -368,6 +388,14 @@ class Ledger(CommittedState):
         with self._store.reading():
             where = self._store.own_for_adoption()
             self._writes = True
+        try:
+            return self._adopted(f"{where} adopted by {by}", int(lost), reserve)
+        except BaseException:
+            self._writes = False  # what was refused is still only read
+            raise
+
+    def _adopted(self, decision: str, lost: int, reserve: Priced | None) -> int:
+        """Charge for what was lost, and take this copy for the right one, in one transaction."""
         gone: list[Head] = []  # what the witnesses, all of them, know and this copy lacks, by number
         if self._quorum is not None:
             heads = self._quorum.ask(everyone=True, least=self._quorum.size)
@@ -375,27 +403,17 @@ class Ledger(CommittedState):
         with self._writing() as history:
             if gone:
                 lost, self._instead = max(1, gone[-1].seq - history.seq), tuple(head.digest for head in gone)
-            if history.bound is None and lost:
-                raise LedgerError(
-                    f"{self.path} has no charge on record, so it is not known what it protects: count its "
-                    "whole budget as spent, and begin another ledger for other data"
-                )
             if history.bound is None:
+                if lost:
+                    raise LedgerError(
+                        f"{self.path} has no charge on record, so it is not known what it protects: count "
+                        "its whole budget as spent, and begin another ledger for other data"
+                    )
                 self._store.adopt()
                 return history.seq
             protects, unit, orders = history.bound
-            quote, uses = ("Adopted()", unit, orders, bytes(len(orders) + 16)), int(lost)  # free
             if gone:  # the price of all charges that were told to witnesses and are not on record
-                newest = bytes.fromhex(gone[-1].total)
-                try:
-                    for head in gone:
-                        beyond(newest, bytes.fromhex(head.total))
-                    quote, uses = ("Lost()", unit, orders, beyond(newest, history.dataset.after())), 1
-                except ValueError:
-                    raise LedgerError(
-                        f"{self.path} is no beginning of what its witnesses know, so it is not known what "
-                        "was lost: count its whole budget as spent"
-                    ) from None
+                quote, uses = ("Lost()", unit, orders, self._gone(gone, history)), 1
             elif reserve is not None:  # what lost answers may have cost at most, by what the owner says
                 name, *_, cost = self._prices.quote(reserve)
                 for paid in history.prices.values():
@@ -405,9 +423,12 @@ class Ledger(CommittedState):
                         )
                     cost = cost if is_free(paid.cost) else comparable(cost, paid.cost)
                 _check_bound(history, self._prices.quote(reserve), protects)
-                quote = (name, unit, orders, cost)
-            total = history.dataset.curve(history.reserve(*quote), uses=uses)
-            if not history.dataset.allows(total, history.reserve(*quote)):
+                quote, uses = (name, unit, orders, cost), lost
+            else:  # nothing was lost
+                quote, uses = ("Adopted()", unit, orders, bytes(len(orders) + 16)), lost
+            under = history.reserve(*quote)
+            total = history.dataset.curve(under, uses=uses)
+            if not history.dataset.allows(total, under):
                 raise self._refusal(history, quote[0], uses, total)
             seq = history.seq + 1
             priced = history.price(*quote)
@@ -416,7 +437,7 @@ class Ledger(CommittedState):
                 seq=seq,
                 kind=CHARGE,
                 account="",
-                key=f"{seq}: {where} adopted by {by}, {int(lost)} lost",
+                key=f"{seq}: {decision}, {lost} lost",
                 price=priced.id,
                 uses=uses,
                 protects=protects,
@@ -426,6 +447,19 @@ class Ledger(CommittedState):
             history.write([row], self._store)
             self._store.adopt()
         return seq
+
+    def _gone(self, gone: Sequence[Head], history: History) -> bytes:
+        """The cost of all charges up to the newest of these heads that are not on record, in whole units."""
+        newest = bytes.fromhex(gone[-1].total)
+        try:
+            for head in gone:
+                beyond(newest, bytes.fromhex(head.total) or None)
+            return beyond(newest, history.dataset.after())
+        except ValueError:
+            raise LedgerError(
+                f"{self.path} is no beginning of what its witnesses know, so it is not known what "
+                "was lost: count its whole budget as spent"
+            ) from None
 
     def _refusal(self, history: History, mechanism: str, uses: int, total: Curve) -> BudgetExceeded:
         before, remainder = history.dataset.epsilon, history.dataset.left
@@ -484,6 +518,11 @@ class Ledger(CommittedState):
         most : int
             Where to stop counting.
 
+        Raises
+        ------
+        LedgerError
+            The ledger counts for another relation.
+
         Examples
         --------
         >>> from ostraka import Budget, GNMax, Ledger
@@ -494,6 +533,7 @@ class Ledger(CommittedState):
         """
         quote = self._prices.quote(mechanism)
         with self._reading() as history:
+            _check_bound(history, quote)
             price, balances = history.reserve(*quote), [history.dataset.now()]
             if account is not None:
                 if account not in history.accounts:
@@ -575,9 +615,15 @@ class Ledger(CommittedState):
         return Receipt(seq=row.seq, head=row.digest.hex(), answer=row.answer, left=balance.left)
 
     def answer(self, entry: int) -> Released | None:
-        """The answer stored for an entry, or None."""
+        """The answer stored for an entry, or None.
+
+        Raises
+        ------
+        LedgerError
+            It is not the answer that was recorded.
+        """
         with self._store.reading() as store:
-            array = store.answer(entry)
+            array = self._history.answer(entry, store)
         return None if array is None else from_bytes(array)
 
     def spent(self) -> Curve:
@@ -693,10 +739,13 @@ class Ledger(CommittedState):
             return history.head.hex()
 
 
-def _check_bound(history: History, quote: Quote, protects: str | None) -> None:
-    _, unit, orders, _ = quote
-    if history.bound and history.bound != (protects, unit, orders):
-        raise unlike(history.path, history.bound, protects or "", unit)
+def _check_bound(history: History, quote: Quote, protects: str | None = None) -> None:
+    """Raise unless the ledger counts such prices. Without ``protects``: for the unit that it counts for."""
+    name, unit, orders, _ = quote
+    if history.bound:
+        protects = protects or protection(plain_unit(history.protects or ""), name)
+        if history.bound != (protects, unit, orders):
+            raise unlike(history.path, history.bound, protects, unit)
 
 
 def _note(history: History, seq: int, text: str) -> Row:
@@ -714,14 +763,11 @@ def _note(history: History, seq: int, text: str) -> Row:
     )
 
 
-def _check_uses(uses: int) -> None:
-    check.integer(uses=uses)
-    if uses >= INFINITE:
-        raise ValueError(f"uses must be below 2**62, got {uses!r}")
-
-
-_BLOCK = 1_000  # entries read at once
-_SAMPLE = 10_000  # newest entries that a rate is taken from
+def _check_uses(**named: int) -> None:
+    check.integer(**named)
+    for name, uses in named.items():
+        if uses >= INFINITE:
+            raise ValueError(f"{name} must be below 2**62, got {uses!r}")
 
 
 def _entry(history: History, row: Row) -> Entry:

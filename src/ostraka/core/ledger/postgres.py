@@ -1,10 +1,11 @@
-"""The tables of a ledger in PostgreSQL, and the parts of an address that may be shown.
-
-A ledger in a PostgreSQL schema: the first one of the connection's search path.
+"""A ledger in a PostgreSQL schema, the first one of the connection's search path: its rows and its tables.
 
 Entries are only ever added: triggers forbid other changes. A transaction first locks the one row of
 ``ostraka_budget`` and then reads. Without that lock, at the default isolation, transactions that read
 concurrently would each grant the same remaining budget.
+
+The server must be on this machine or prove its name by TLS, must write durably, and must be the one, on the
+timeline, that the owner adopted. Of an address, only server and database are ever shown.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from ostraka.core import check as _check
 from ostraka.core.ledger import sqlite
 from ostraka.core.ledger.budget import DAMAGED, Budget, LedgerError, LedgerMoved, LedgerUnavailable
 from ostraka.core.ledger.chain import Price, Row
-from ostraka.core.ledger.store import COLUMNS, Store, agreed
+from ostraka.core.ledger.store import ANSWER, COLUMNS, UNKNOWN, Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from ostraka.core.ledger.history import Total
 
 _LOG = logging.getLogger("ostraka.ledger")
-VERSION = sqlite.VERSION
 # with a version in the budget's row, where SQLite has one in its header
 REFUSE = """
 ALTER TABLE ostraka_budget ADD COLUMN version integer NOT NULL;
@@ -50,77 +50,6 @@ CREATE TABLE ostraka_lineage (id serial PRIMARY KEY, system text NOT NULL, timel
 INSERT INTO ostraka_lineage (system, timeline) SELECT {HERE};
 """
 NAMES = ("answer", "budget", "entry", "price", "total")
-
-
-def translated(tables: str) -> str:
-    """Tables of SQLite as those of PostgreSQL."""
-    types = {"INTEGER": "bigint", "REAL": "double precision", "BLOB": "bytea", "array": '"array"'}
-    named = re.sub(r"(TABLE|INDEX|ON|REFERENCES) (\w+)", r"\1 ostraka_\2", tables)
-    plain = re.sub(r"\) STRICT(, WITHOUT ROWID)?", ")", named)
-    return re.sub(r"\b(INTEGER|REAL|BLOB|array)\b", lambda word: types[word[1]], plain)
-
-
-def fill(db: Any, budget: Budget, secret: str) -> None:
-    """Create the tables, their triggers, and the row of the budget."""
-    db.execute("; ".join([translated(sqlite.TABLES + ";".join(sqlite.UPGRADES.values())), REFUSE]))
-    values = (budget.epsilon, budget.delta, int(budget.adaptive), secret, secrets.token_hex(16), VERSION)
-    columns = "id, epsilon, delta, adaptive, secret, name, version"
-    db.execute(f"INSERT INTO ostraka_budget ({columns}) VALUES (1, %s, %s, %s, %s, %s, %s)", values)  # noqa: S608
-    for name in NAMES:
-        _only_append(db, name)
-
-
-def _only_append(db: Any, name: str) -> None:
-    for change, rows in (("UPDATE OR DELETE", "ROW"), ("TRUNCATE", "STATEMENT")):
-        trigger = f"ostraka_{name}_{'change' if rows == 'ROW' else 'empty'}"
-        db.execute(
-            f"CREATE TRIGGER {trigger} BEFORE {change} ON ostraka_{name} "
-            f"FOR EACH {rows} EXECUTE FUNCTION ostraka_append_only()"
-        )
-
-
-def begin_lineage(db: Any) -> None:
-    """Create the table of the systems and timelines that the owner adopted; the first is this one."""
-    db.execute("SELECT pg_advisory_xact_lock(hashtext('ostraka' || current_schema()))")
-    (table,) = db.execute("SELECT to_regclass('ostraka_lineage')").fetchone()
-    if table is None:
-        db.execute(LINEAGE)
-        _only_append(db, "lineage")
-
-
-def upgrade(db: Any, version: int, path: str) -> None:
-    """Bring an older format to the present one, inside a transaction of the caller, while nobody writes."""
-    lock = "SELECT pg_try_advisory_xact_lock(('ostraka_budget'::regclass)::oid::bigint)"
-    (alone,) = db.execute(lock).fetchone()
-    if not alone:
-        raise LedgerError(f"{path} has an older format, and is in use: stop the other program first")
-    for number in range(version, VERSION):
-        db.execute(translated(sqlite.UPGRADES[number]))
-    db.execute("ALTER TABLE ostraka_budget DISABLE TRIGGER ostraka_budget_change")
-    db.execute("UPDATE ostraka_budget SET version = %s", (VERSION,))
-    db.execute("ALTER TABLE ostraka_budget ENABLE TRIGGER ostraka_budget_change")
-
-
-def shown(pg: Any, where: str) -> str:
-    """Return server and database of an address, without user, password and other parts."""
-    try:
-        parts = pg.conninfo.conninfo_to_dict(where)
-    except pg.Error:  # its message may quote a password
-        parts = {}
-    host, database = str(parts.get("host") or ""), str(parts.get("dbname") or "")
-    if not parts or "@" in host:  # possibly part of a password
-        raise LedgerError(
-            "the address of the ledger cannot be read: type postgresql://user@host/database, with special "
-            "characters as %XX, and keep the password in PGPASSFILE"
-        )
-    return f"postgresql://{'' if host.startswith('/') else host}/{database}"
-
-
-def words(error: Exception) -> str:
-    """Return the first line of PostgreSQL's message: later lines may quote a statement."""
-    return f"PostgreSQL: {str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__}"
-
-
 PATIENCE = 2  # seconds to wait for the locks of others, which they need for milliseconds
 ANSWER_SECONDS = 5  # that a statement may take; and that a paused program may hold the lock of the budget
 CONNECTING = {
@@ -139,67 +68,6 @@ STANDBYS = (
 )
 _STANDBY_LOOK = 60.0  # seconds between two looks at the standbys
 _KEYS = "(account, key) IN (SELECT * FROM unnest(?::text[], ?::text[]))"
-_UNKNOWN = "was interrupted while it wrote, so it is unknown whether the last charge is recorded"
-
-
-def require_tls(pg: Any, where: str, db: Any = None) -> None:
-    """Refuse to reach a server beyond this machine other than by TLS with its certificate verified.
-
-    With a connection: look at what was negotiated, whatever the address and the environment said.
-    """
-    parameters = db.info.get_parameters() if db is not None else pg.conninfo.conninfo_to_dict(where)
-    hosts = parameters.get("hostaddr") or parameters.get("host")
-    if db is None:
-        hosts = hosts or os.environ.get("PGHOSTADDR") or os.environ.get("PGHOST")
-    mode = parameters.get("sslmode") or os.environ.get("PGSSLMODE")
-    verified = mode == "verify-full" and (db is None or db.pgconn.ssl_in_use)
-    for host in str(hosts or "").split(","):
-        local = host in ("", "localhost") or host.startswith(("/", "@"))
-        with suppress(ValueError):
-            local = local or ipaddress.ip_address(host).is_loopback
-        if not (local or verified):
-            raise LedgerError(
-                f"{shown(pg, where)} is another machine, and its certificate would not be verified: add "
-                "sslmode=verify-full and sslrootcert=FILE to the address, or name a tunnel on 127.0.0.1"
-            )
-
-
-class _Watch:
-    """Ends the wait for a server that does not answer: shuts the socket of the connection."""
-
-    # neither statement_timeout nor the timeouts of TCP end the wait for a frozen server on this machine
-
-    def __init__(self) -> None:
-        self._mutex, self._until = threading.Lock(), dict[Any, float]()
-        self._thread: threading.Thread | None = None
-
-    @contextmanager
-    def over(self, db: Any) -> Iterator[None]:
-        """Give the server ``ANSWER_SECONDS`` for what is inside; one inside another does not prolong it."""
-        with self._mutex:
-            before = self._until.get(db)
-            self._until[db] = time.monotonic() + ANSWER_SECONDS if before is None else before
-            if self._thread is None or not self._thread.is_alive():  # none, or that of the parent of a fork
-                self._thread = threading.Thread(target=self._look, name="deadlines", daemon=True)
-                self._thread.start()
-        try:
-            yield
-        finally:
-            with self._mutex:
-                if before is None:
-                    self._until.pop(db, None)
-
-    def _look(self) -> None:
-        while True:
-            time.sleep(0.25)
-            with self._mutex:  # so no connection is closed, and its number given to another, meanwhile
-                for db in [db for db, until in self._until.items() if until < time.monotonic()]:
-                    del self._until[db]
-                    with suppress(OSError), socket.socket(fileno=os.dup(db.fileno())) as connection:
-                        connection.shutdown(socket.SHUT_RDWR)
-
-
-_WATCH = _Watch()
 
 
 class PostgresStore(Store):
@@ -213,12 +81,10 @@ class PostgresStore(Store):
         self._looked = 0.0  # when the standbys were looked at
         self._timing = False  # a call is being timed, of which another one is a part
         self._lineage: tuple[str, int] | None = None  # system and timeline that the owner adopted
-        self._db = self._connected(budget, secret)
-        # a ledger that is dropped without close(), such as an estimator's, must not leak its connection
-        self._release = weakref.finalize(self, _release, self._db, self._process)
+        self._connect(budget, secret)
 
-    def _connected(self, budget: Budget | None, secret: str) -> Any:
-        """A new connection to the ledger with this budget and secret."""
+    def _connect(self, budget: Budget | None, secret: str) -> None:
+        """Connect to the ledger with this budget and secret."""
         with self._explained(), self._timed():
             require_tls(self._pg, self._where)
             parameters = self._pg.conninfo.conninfo_to_dict(self._where)
@@ -230,13 +96,12 @@ class PostgresStore(Store):
                 with _WATCH.over(db):  # a process that is frozen may hold what all others wait for
                     self._make_durable()
                     stored, name = self._stored(db, budget, secret)
-                self.budget, self.secret = agreed(
-                    self.path, stored=stored, expected=budget, name=name, secret=secret
-                )
+                self._agree(stored, name, budget=budget, secret=secret)
             except BaseException:
                 db.close()
                 raise
-        return db
+        # a ledger that is dropped without close(), such as an estimator's, must not leak its connection
+        self._release = weakref.finalize(self, _release, db, self._process)
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
@@ -335,16 +200,17 @@ class PostgresStore(Store):
                 self._release()
                 budget = self.budget
                 try:
-                    self._db = self._connected(None, self.secret)
+                    self._connect(None, self.secret)
                 except LedgerUnavailable:
                     raise
                 except LedgerError as error:
                     raise LedgerMoved(f"{error} (after a lost connection)") from error
                 if self.budget != budget:
+                    self._db.close()  # so that the next call looks again, and is refused again
+                    self.budget = budget
                     raise LedgerMoved(
                         f"{self.path} has another budget since a lost connection: stop, and restore it"
                     )
-                self._release = weakref.finalize(self, _release, self._db, self._process)
                 if self._writes:
                     try:
                         self.own(alone=self._alone)
@@ -369,7 +235,7 @@ class PostgresStore(Store):
                     raise LedgerUnavailable(standby)  # noqa: TRY301  (it rolls back)
                 yield self
             except BaseException:
-                trouble, self._trouble = self._trouble, _UNKNOWN
+                trouble, self._trouble = self._trouble, UNKNOWN
                 status, statuses = self._db.info.transaction_status, self._pg.pq.TransactionStatus
                 if status == statuses.UNKNOWN:  # the connection is lost, and the server rolls back
                     self._db.close()
@@ -380,7 +246,7 @@ class PostgresStore(Store):
             self._commit()
 
     def _commit(self) -> None:
-        self._trouble = _UNKNOWN
+        self._trouble = UNKNOWN
         self._warned.clear()
         try:
             done = self._execute("COMMIT").statusmessage
@@ -447,9 +313,7 @@ class PostgresStore(Store):
     def answers(self) -> Iterator[tuple[int, bytes, bytes, bytes | None]]:
         """Entry, array and digest of every array, with the entry's digest."""
         yield from self._db.execute(  # all at once: it may take longer than a statement of a charge
-            'SELECT entry, "array", a.digest, e.digest '
-            "FROM ostraka_answer a LEFT JOIN ostraka_entry e ON seq = entry",
-            binary=True,
+            f"SELECT entry, {ANSWER}".replace("$", "ostraka_"), binary=True
         ).fetchall()
 
     def _ask(self, query: str, *values: Any) -> Any:
@@ -479,7 +343,7 @@ class PostgresStore(Store):
                         f"no ledger at {self.path}: to begin one, add budget=Budget(epsilon=…, delta=…)"
                     )
                 fill(db, budget, secret)
-            (version,) = db.execute("SELECT version FROM ostraka_budget").fetchone() or (VERSION,)
+            (version,) = db.execute("SELECT version FROM ostraka_budget").fetchone() or (sqlite.VERSION,)
             if version in sqlite.UPGRADES:
                 upgrade(db, version, self.path)
         row = db.execute(
@@ -487,9 +351,9 @@ class PostgresStore(Store):
         ).fetchone()
         if row is None:
             raise LedgerError(f"{self.path} {DAMAGED} (it has no budget)")
-        if row[0] != VERSION:
+        if row[0] != sqlite.VERSION:
             raise LedgerError(
-                f"{self.path} has format {row[0]}, this ostraka knows {VERSION}: install a newer one"
+                f"{self.path} has format {row[0]}, this ostraka knows {sqlite.VERSION}: install a newer one"
             )
         return Budget(epsilon=row[1], delta=row[2], adaptive=bool(row[3])), row[4]
 
@@ -519,3 +383,139 @@ def _release(db: Any, process: int) -> None:
     """Close a connection, unless this is a forked child, which shares it with its parent."""
     if os.getpid() == process:
         db.close()
+
+
+class _Watch:
+    """Ends the wait for a server that does not answer: shuts the socket of the connection."""
+
+    # neither statement_timeout nor the timeouts of TCP end the wait for a frozen server on this machine
+
+    def __init__(self) -> None:
+        self._mutex, self._until = threading.Lock(), dict[Any, float]()
+        self._thread: threading.Thread | None = None
+
+    @contextmanager
+    def over(self, db: Any) -> Iterator[None]:
+        """Give the server ``ANSWER_SECONDS`` for what is inside; one inside another does not prolong it."""
+        with self._mutex:
+            before = self._until.get(db)
+            self._until[db] = time.monotonic() + ANSWER_SECONDS if before is None else before
+            if self._thread is None or not self._thread.is_alive():  # none, or that of the parent of a fork
+                self._thread = threading.Thread(target=self._look, name="deadlines", daemon=True)
+                self._thread.start()
+        try:
+            yield
+        finally:
+            with self._mutex:
+                if before is None:
+                    self._until.pop(db, None)
+
+    def _look(self) -> None:
+        while True:
+            time.sleep(0.25)
+            with self._mutex:  # so no connection is closed, and its number given to another, meanwhile
+                for db in [db for db, until in self._until.items() if until < time.monotonic()]:
+                    del self._until[db]
+                    with suppress(OSError), socket.socket(fileno=os.dup(db.fileno())) as connection:
+                        connection.shutdown(socket.SHUT_RDWR)
+
+
+_WATCH = _Watch()
+
+
+def shown(pg: Any, where: str) -> str:
+    """Return server and database of an address, without user, password and other parts."""
+    try:
+        parts = pg.conninfo.conninfo_to_dict(where)
+    except pg.Error:  # its message may quote a password
+        parts = {}
+    host, database = str(parts.get("host") or ""), str(parts.get("dbname") or "")
+    if not parts or "@" in host:  # possibly part of a password
+        raise LedgerError(
+            "the address of the ledger cannot be read: type postgresql://user@host/database, with special "
+            "characters as %XX, and keep the password in PGPASSFILE"
+        )
+    return f"postgresql://{'' if host.startswith('/') else host}/{database}"
+
+
+def require_tls(pg: Any, where: str, db: Any = None) -> None:
+    """Refuse to reach a server beyond this machine other than by TLS with its certificate verified.
+
+    With a connection: look at what was negotiated, whatever the address and the environment said.
+    """
+    parameters = db.info.get_parameters() if db is not None else pg.conninfo.conninfo_to_dict(where)
+    hosts = parameters.get("hostaddr") or parameters.get("host")
+    if db is None:
+        hosts = hosts or os.environ.get("PGHOSTADDR") or os.environ.get("PGHOST")
+    mode = parameters.get("sslmode") or os.environ.get("PGSSLMODE")
+    verified = mode == "verify-full" and (db is None or db.pgconn.ssl_in_use)
+    for host in str(hosts or "").split(","):
+        local = host in ("", "localhost") or host.startswith(("/", "@"))
+        with suppress(ValueError):
+            local = local or ipaddress.ip_address(host).is_loopback
+        if not (local or verified):
+            raise LedgerError(
+                f"{shown(pg, where)} is another machine, and its certificate would not be verified: add "
+                "sslmode=verify-full and sslrootcert=FILE to the address, or name a tunnel on 127.0.0.1"
+            )
+
+
+def words(error: Exception) -> str:
+    """Return the first line of PostgreSQL's message: later lines may quote a statement."""
+    return f"PostgreSQL: {str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__}"
+
+
+def translated(tables: str) -> str:
+    """Tables of SQLite as those of PostgreSQL."""
+    types = {"INTEGER": "bigint", "REAL": "double precision", "BLOB": "bytea", "array": '"array"'}
+    named = re.sub(r"(TABLE|INDEX|ON|REFERENCES) (\w+)", r"\1 ostraka_\2", tables)
+    plain = re.sub(r"\) STRICT(, WITHOUT ROWID)?", ")", named)
+    return re.sub(r"\b(INTEGER|REAL|BLOB|array)\b", lambda word: types[word[1]], plain)
+
+
+def fill(db: Any, budget: Budget, secret: str) -> None:
+    """Create the tables, their triggers, and the row of the budget."""
+    db.execute("; ".join([translated(sqlite.TABLES + ";".join(sqlite.UPGRADES.values())), REFUSE]))
+    values = (
+        budget.epsilon,
+        budget.delta,
+        int(budget.adaptive),
+        secret,
+        secrets.token_hex(16),
+        sqlite.VERSION,
+    )
+    columns = "id, epsilon, delta, adaptive, secret, name, version"
+    db.execute(f"INSERT INTO ostraka_budget ({columns}) VALUES (1, %s, %s, %s, %s, %s, %s)", values)  # noqa: S608
+    for name in NAMES:
+        _only_append(db, name)
+
+
+def _only_append(db: Any, name: str) -> None:
+    for change, rows in (("UPDATE OR DELETE", "ROW"), ("TRUNCATE", "STATEMENT")):
+        trigger = f"ostraka_{name}_{'change' if rows == 'ROW' else 'empty'}"
+        db.execute(
+            f"CREATE TRIGGER {trigger} BEFORE {change} ON ostraka_{name} "
+            f"FOR EACH {rows} EXECUTE FUNCTION ostraka_append_only()"
+        )
+
+
+def begin_lineage(db: Any) -> None:
+    """Create the table of the systems and timelines that the owner adopted; the first is this one."""
+    db.execute("SELECT pg_advisory_xact_lock(hashtext('ostraka' || current_schema()))")
+    (table,) = db.execute("SELECT to_regclass('ostraka_lineage')").fetchone()
+    if table is None:
+        db.execute(LINEAGE)
+        _only_append(db, "lineage")
+
+
+def upgrade(db: Any, version: int, path: str) -> None:
+    """Bring an older format to the present one, inside a transaction of the caller, while nobody writes."""
+    lock = "SELECT pg_try_advisory_xact_lock(('ostraka_budget'::regclass)::oid::bigint)"
+    (alone,) = db.execute(lock).fetchone()
+    if not alone:
+        raise LedgerError(f"{path} has an older format, and is in use: stop the other program first")
+    for number in range(version, sqlite.VERSION):
+        db.execute(translated(sqlite.UPGRADES[number]))
+    db.execute("ALTER TABLE ostraka_budget DISABLE TRIGGER ostraka_budget_change")
+    db.execute("UPDATE ostraka_budget SET version = %s", (sqlite.VERSION,))
+    db.execute("ALTER TABLE ostraka_budget ENABLE TRIGGER ostraka_budget_change")

@@ -1,4 +1,4 @@
-"""The SQLite file: its tables, creating one, and checks before use.
+"""A ledger in an SQLite file: its rows, its tables, the checks before use, and the lock of its writers.
 
 Rows are only ever added: triggers forbid the rest. Every commit waits for stable storage
 (write-ahead log, ``synchronous=FULL``).
@@ -6,13 +6,12 @@ Rows are only ever added: triggers forbid the rest. Every commit waits for stabl
 SQLite before 3.51.3 can lose a commit when a checkpoint that lets writers through meets another
 connection that restarts the log (sqlite.org/wal.html, "The WAL-Reset Bug"). So connections do not
 checkpoint by themselves; :func:`checkpoint` does, in a mode that keeps other writers out meanwhile.
-
-The writer lock of a ledger file: exclusive for an owner, shared otherwise.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import operator
 import os
 import secrets
@@ -21,23 +20,38 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import weakref
 from collections import Counter
 from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ostraka.core import files
 from ostraka.core.ledger.budget import DAMAGED, Budget, LedgerError, LedgerMoved, LedgerUnavailable
+from ostraka.core.ledger.chain import Row
+from ostraka.core.ledger.store import COLUMNS, UNKNOWN, Store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from ostraka.core.ledger.chain import Price
+    from ostraka.core.ledger.history import Total
+
+_Value = TypeVar("_Value")
+_fcntl: Any = importlib.import_module("fcntl") if os.name == "posix" else None
 
 APPLICATION, VERSION = 0x6F737472, 5  # "ostr" in SQLite's header; and the version of the tables below
+PATIENCE = 60.0  # seconds to wait for the transactions of others, each of about a millisecond
+CHECKPOINT_EVERY = 1000  # commits of one store: about 16 MB of write-ahead log, unless they are large
+CHECKPOINT_BYTES = 64 * 2**20
 _SHORT, _OWNER_WAITS = 100, 5_000  # milliseconds: for a checkpoint, and of an owner for any lock
 _PIECE = 2**20  # bytes of the log read at a time
-PATIENCE = 60.0  # seconds to wait for the transactions of others, each of about a millisecond
+_ROWS, _VALUES = 1000, 1000  # that a check reads at a time, and that one statement takes
+_MANY = 200_000  # entries from which on a check in another process pays
+_DAMAGED_STATUS = 3  # of that process
 TABLES = """
 CREATE TABLE budget (
     id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -105,9 +119,6 @@ _INDEXES = {
     "price_mechanism": ("mechanism, id", "price", "mechanism IS NOT NULL"),
 }
 _UNIQUE = ("entry_key", "entry_asked")
-_ROWS = 1000  # read at a time
-_DAMAGED_STATUS = 3  # of a process that checks a file
-_TABLE_NAMES = ("answer", "budget", "entry", "price", "total")
 _NEVER_REPLACED = {  # INSERT OR REPLACE would delete without a delete trigger
     "answer": "EXISTS (SELECT 1 FROM answer WHERE entry = NEW.entry)",
     "budget": "EXISTS (SELECT 1 FROM budget)",
@@ -117,6 +128,7 @@ _NEVER_REPLACED = {  # INSERT OR REPLACE would delete without a delete trigger
     "total": "EXISTS (SELECT 1 FROM total WHERE entry = NEW.entry AND account = NEW.account)",
     "price": "NEW.id IS NOT (SELECT coalesce(max(id), 0) + 1 FROM price)",
 }
+_INSERT = f"INSERT INTO entry ({COLUMNS}) VALUES ({', '.join('?' * len(Row._fields))})"  # noqa: S608  (names of our own)
 _ADVICE = {
     sqlite3.SQLITE_NOTADB: "is not a ledger: give the path of a ledger, or of a file that does not exist yet",
     sqlite3.SQLITE_CORRUPT: DAMAGED,
@@ -127,6 +139,228 @@ _PASSING = {  # the transaction was rolled back, and another try may succeed
     sqlite3.SQLITE_BUSY: "is held by another process, and nothing was charged: try again when that is done",
     sqlite3.SQLITE_FULL: "cannot grow, the disk is full, and nothing was charged: free some space, try again",
 }
+
+
+class SQLiteStore(Store):
+    """Rows in an SQLite file."""
+
+    def __init__(self, path: str, *, budget: Budget | None, secret: str) -> None:
+        self._begin(path)
+        self._commits = 0
+        self._file_lock: FileLock | None = None
+        self._unchanged: Unchanged | None = None
+        with explained(path), OPENING:
+            self._db = open_file(path, budget, secret)
+            if path != ":memory:":
+                self._file_lock = FileLock(path)
+            try:
+                if self._file_lock is not None:
+                    upgrade(self._db, path, self._file_lock)
+                self._agree(*inspect(self._db, path), budget=budget, secret=secret)
+            except BaseException:
+                _release(self._db, self._file_lock, self._process)
+                raise
+        # a ledger that is dropped without close(), such as an estimator's, must not leak its connection
+        self._release = weakref.finalize(self, _release, self._db, self._file_lock, self._process)
+
+    @property
+    def alone(self) -> bool:
+        """Whether no other process can have added entries."""
+        return self.path == ":memory:" or (self._file_lock is not None and self._file_lock.alone)
+
+    def own(self, *, alone: bool) -> None:
+        """Take the writer lock: exclusive, or shared with other writers."""
+        if self._file_lock is not None:
+            with explained(self.path):
+                self._file_lock.take(alone=alone)
+                settle(self._db, self.path)
+                if alone:
+                    # an owner has no other writers to wait for
+                    self._db.execute(f"PRAGMA busy_timeout = {_OWNER_WAITS}")
+                    self._unchanged = Unchanged(self.path)
+
+    def own_for_adoption(self) -> str:
+        """Take the writer lock alone; a file has no lineage but its anchor."""
+        self.own(alone=True)
+        return "file"
+
+    def adopt(self) -> None:
+        """Do nothing: what was adopted is an entry."""
+
+    @contextmanager
+    def writing(self) -> Iterator[Self]:
+        """Keep all other writers out, then commit durably. An exception rolls back."""
+        with self.reading():
+            db = self._db
+            self._roll_back()  # left over if an interrupt hit between two of the lines below
+            self._check_unchanged(log=True)
+            log = Path(f"{self.path}-wal")
+            many, look = self._commits >= CHECKPOINT_EVERY, not self._commits % 16
+            if many or (look and log.exists() and log.stat().st_size > CHECKPOINT_BYTES):
+                try:
+                    checkpoint(db)
+                    self._commits = 0
+                finally:
+                    if self._unchanged:
+                        self._unchanged.note_checkpoint()
+            self._begun = time.monotonic()
+            try:
+                db.execute("BEGIN IMMEDIATE")
+            finally:
+                self._begun = None
+            try:
+                yield self
+                self._commit()
+            except BaseException:
+                self._roll_back()
+                raise
+            finally:
+                if self._unchanged:  # also where it failed: a full disk leaves a part of the log
+                    self._unchanged.note_commit()
+            self._check_unchanged(log=False)
+
+    def _check_unchanged(self, *, log: bool) -> None:
+        own = self._unchanged
+        if self._file_lock and not (own.holds(log=log) if own else self._file_lock.is_same_file()):
+            self._trouble = (
+                "was removed, replaced or changed by another program while it was open: stop, and put the "
+                "newest copy back"
+            )
+            raise LedgerMoved(f"{self.path} {self._trouble}")
+
+    def _roll_back(self) -> None:
+        if self._db.in_transaction:
+            trouble, self._trouble = self._trouble, UNKNOWN
+            self._db.execute("ROLLBACK")
+            self._trouble = trouble
+
+    def _commit(self) -> None:
+        self._trouble = UNKNOWN
+        try:
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL:
+                self._roll_back()  # the log's end was not written: the transaction does not exist
+                self._trouble = None
+                raise
+            raise LedgerError(
+                f"{self.path} {self._trouble}: open Ledger(…) again (SQLite: {error})"
+            ) from error
+        self._trouble = None
+        self._commits += 1
+
+    def check(self) -> None:
+        """Check every page and index of the file."""
+        if self.path == ":memory:":
+            check(self._db, self.path)
+        else:
+            check_file(self.path)
+
+    @contextmanager
+    def checking(self) -> Iterator[None]:
+        """Check every page and index of the file; of a large one in a process beside this one."""
+        (newest,) = self._ask("SELECT coalesce(max(seq), 0) FROM entry").fetchone()
+        if self.path == ":memory:" or newest < _MANY:
+            with super().checking():
+                yield
+            return
+        with checked_beside(self.path) as verdict:
+            yield
+            verdict()
+
+    def with_keys(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Row]:
+        """The entries with these accounts and keys."""
+        names: dict[str, list[str]] = {}
+        for account, key in keys:
+            names.setdefault(account, []).append(key)
+        return {
+            (row.account, row.key or ""): row
+            for account, of_account in names.items()
+            for row in self._among("WHERE account = ? AND key IN", of_account, account)
+        }
+
+    def with_asked(self, questions: Sequence[bytes]) -> dict[bytes, Row]:
+        """The entries that first paid for these questions."""
+        return {row.asked or b"": row for row in self._among("WHERE uses > 0 AND asked IN", questions)}
+
+    def heads(self, numbers: Sequence[int]) -> dict[int, bytes]:
+        """The digests of the entries with these numbers. A number given twice is looked up twice."""
+        digests: dict[int, bytes] = {}
+        for part in _parts(numbers):
+            wanted = ", ".join(["(?)"] * len(part))
+            query = f"SELECT seq, digest FROM (VALUES {wanted}) CROSS JOIN entry ON seq = column1"  # noqa: S608  (placeholders)
+            digests.update(self._db.execute(query, part))
+        return digests
+
+    def append(self, rows: Sequence[Row], prices: Sequence[Price], totals: Sequence[Total]) -> None:
+        """Add entries at the end, with the prices and totals that are new with them."""
+        new = ((p.id, p.mechanism, p.unit, p.orders, p.cost) for p in prices)
+        self._db.executemany("INSERT INTO price VALUES (?, ?, ?, ?, ?)", new)
+        self._db.executemany(_INSERT, rows)
+        self._db.executemany("INSERT INTO total VALUES (?, ?, ?, ?, ?, ?)", totals)
+
+    def _explained(self) -> AbstractContextManager[None]:
+        return explained(self.path)
+
+    def _ask(self, query: str, *values: Any) -> sqlite3.Cursor:
+        return self._db.execute(query.replace("$", ""), values)
+
+    def _among(self, where: str, values: Sequence[str | bytes], *before: str) -> Iterator[Row]:
+        """The entries for which a value is in a list: one statement for many."""
+        for part in _parts(values):
+            rows = self._entries(f"{where} ({', '.join('?' * len(part))})", *before, *part)
+            yield from map(Row._make, rows)
+
+
+def _parts(values: Sequence[_Value]) -> Iterator[Sequence[_Value]]:
+    """Yield pieces that one statement can take."""
+    return (values[start : start + _VALUES] for start in range(0, len(values), _VALUES))
+
+
+def _release(db: sqlite3.Connection, lock: FileLock | None, process: int) -> None:
+    """Close a connection and its lock, unless this is a forked child, which must not touch its parent's."""
+    if os.getpid() == process:
+        with OPENING:
+            db.close()
+            if lock is not None:
+                lock.close()
+
+
+class Unchanged:
+    """A snapshot of an owner's files, by which changes of other programs are noticed.
+
+    Only the owner writes to them: to the ledger itself at a checkpoint, to its log at a commit.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self.note_checkpoint()
+
+    def note_checkpoint(self) -> None:
+        """Record the present state of both files as this program's own."""
+        self._file = _state(self._path)
+        self.note_commit()
+
+    def note_commit(self) -> None:
+        """Record the present state of the log as this program's own."""
+        self._log = _state(f"{self._path}-wal")
+
+    def holds(self, *, log: bool) -> bool:
+        """Return whether no file was removed, replaced or written by another program."""
+        if self._file is None or _state(self._path) != self._file:
+            return False
+        return not log or _state(f"{self._path}-wal") == self._log
+
+
+def _state(path: str) -> tuple[int, ...] | None:
+    try:
+        status = os.stat(path)  # noqa: PTH116  (text, and twice for each transaction)
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+# Errors, and opening a file --------------------------------------------------------------------
 
 
 @contextmanager
@@ -189,6 +423,20 @@ def create(path: Path, fill: Callable[[sqlite3.Connection], object]) -> None:
         Path(draft).unlink()
 
 
+def _fill(db: sqlite3.Connection, budget: Budget, secret: str) -> None:
+    db.execute("PRAGMA page_size = 1024")
+    marks = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
+    db.executescript(f"BEGIN; {marks} {TABLES} {'; '.join(UPGRADES.values())}")
+    for table, replaces in _NEVER_REPLACED.items():
+        refuse = f"BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END"
+        for verb in ("UPDATE", "DELETE"):
+            db.execute(f"CREATE TRIGGER {table}_{verb.lower()} BEFORE {verb} ON {table} {refuse}")
+        db.execute(f"CREATE TRIGGER {table}_append BEFORE INSERT ON {table} WHEN {replaces} {refuse}")
+    values = (budget.epsilon, budget.delta, int(budget.adaptive), secret, secrets.token_hex(16))
+    db.execute("INSERT INTO budget VALUES (1, ?, ?, ?, ?, ?)", values)
+    db.execute("COMMIT")
+
+
 def open_table(
     path: str, table: str, application: int, kind: str, *, alone: bool
 ) -> tuple[sqlite3.Connection, FileLock]:
@@ -236,6 +484,45 @@ def _connect(path: Path) -> sqlite3.Connection:
     return db
 
 
+def connect(name: str, *, uri: bool = False) -> sqlite3.Connection:
+    """Connect to a file, which SQLite creates if it is missing; threads may share the connection."""
+    if sqlite3.sqlite_version_info < (3, 37):
+        raise LedgerError(f"SQLite {sqlite3.sqlite_version} is too old, 3.37 is needed: use a newer Python")
+    return sqlite3.connect(name, timeout=PATIENCE, isolation_level=None, check_same_thread=False, uri=uri)
+
+
+def watch(path: Path) -> sqlite3.Connection:
+    """Open a second, read-only connection to a ledger that is open."""
+    db = connect(path.absolute().as_uri() + "?mode=ro", uri=True)
+    db.execute("PRAGMA mmap_size = 0")
+    return db
+
+
+def _identify(db: sqlite3.Connection, path: Path) -> None:
+    """Check that the file is a ledger, before anything is written to it."""
+    application, version = _one(db, "PRAGMA application_id"), _one(db, "PRAGMA user_version")
+    if application != APPLICATION:
+        raise LedgerError(f"{path} belongs to another program: give the path of a ledger, or of a new file")
+    if version != VERSION and version not in UPGRADES:
+        raise LedgerError(f"{path} has format {version}, this ostraka knows {VERSION}: install a newer one")
+
+
+def make_durable(db: sqlite3.Connection, path: Path) -> None:
+    """Have each commit wait for stable storage; raise where that cannot be had."""
+    db.execute("PRAGMA synchronous = FULL")
+    db.execute("PRAGMA fullfsync = ON")  # macOS: through the drive's own cache
+    db.execute("PRAGMA mmap_size = 0")
+    db.execute("PRAGMA wal_autocheckpoint = 0")
+    db.execute("BEGIN IMMEDIATE")
+    version = _one(db, "PRAGMA user_version")
+    # where writing is forbidden, fail now and not at the first charge
+    db.execute(f"PRAGMA user_version = {version}")
+    db.execute("ROLLBACK")
+    mode, synchronous = _one(db, "PRAGMA journal_mode = WAL"), _one(db, "PRAGMA synchronous")
+    if (mode, synchronous) != ("wal", 2):
+        raise LedgerError(f"{path} lies where SQLite cannot write durably (mode {mode}): use a local disk")
+
+
 def inspect(db: sqlite3.Connection, path: str) -> tuple[Budget, str]:
     """Check the tables; return the budget and the name of the secret."""
     if _schema(db) != _expected_schema():
@@ -245,6 +532,18 @@ def inspect(db: sqlite3.Connection, path: str) -> tuple[Budget, str]:
         return Budget(epsilon=row[0], delta=row[1], adaptive=bool(row[2])), row[3]
     except (TypeError, ValueError) as error:
         raise LedgerError(f"{path} {DAMAGED} (it has no budget)") from error
+
+
+def _schema(db: sqlite3.Connection) -> list[tuple[str, str]]:
+    return db.execute(
+        "SELECT name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%' ORDER BY name"
+    ).fetchall()
+
+
+@cache
+def _expected_schema() -> list[tuple[str, str]]:
+    with closing(_memory(Budget(epsilon=1.0, delta=0.5), "")) as db:
+        return _schema(db)
 
 
 def upgrade(db: sqlite3.Connection, path: str, lock: FileLock) -> None:
@@ -259,12 +558,51 @@ def upgrade(db: sqlite3.Connection, path: str, lock: FileLock) -> None:
         ) from error
     try:
         db.execute("BEGIN IMMEDIATE")
-        for version in range(int(str(_one(db, "PRAGMA user_version"))), VERSION):
+        for version in range(_one(db, "PRAGMA user_version"), VERSION):
             db.execute(UPGRADES[version])
         db.execute(f"PRAGMA user_version = {VERSION}")
         db.execute("COMMIT")
     finally:
         lock.release()
+
+
+def _one(db: sqlite3.Connection, query: str) -> Any:
+    return db.execute(query).fetchone()[0]
+
+
+# Moving the log into the file, and checking all of it -------------------------------------------
+
+
+def settle(db: sqlite3.Connection, path: str) -> None:
+    """Write the log to disk again, then move it into the file.
+
+    After a failed sync, pages read from the log may not be on the disk, and nothing writes them again:
+    a power cut would lose them and every charge after them.
+    """
+    db.execute("BEGIN IMMEDIATE")  # keeps other writers out meanwhile
+    try:
+        with contextlib.suppress(FileNotFoundError), Path(f"{path}-wal").open("r+b") as log:
+            while content := log.read(_PIECE):
+                log.seek(-len(content), os.SEEK_CUR)
+                log.write(content)
+            log.flush()
+            os.fsync(log.fileno())
+    finally:
+        db.execute("ROLLBACK")
+    checkpoint(db)
+
+
+def checkpoint(db: sqlite3.Connection) -> None:
+    """Move the log into the file and empty the log, while other writers are kept out.
+
+    A long reader, such as a backup, leaves the log as it is for now.
+    """
+    (wait,) = db.execute("PRAGMA busy_timeout").fetchone()
+    db.execute(f"PRAGMA busy_timeout = {_SHORT}")
+    try:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    finally:
+        db.execute(f"PRAGMA busy_timeout = {wait}")
 
 
 def check(db: sqlite3.Connection, path: str) -> None:
@@ -327,120 +665,8 @@ def _blocks(db: sqlite3.Connection, query: str) -> Iterator[list[tuple[Any, ...]
         yield rows
 
 
-def watch(path: Path) -> sqlite3.Connection:
-    """Open a second, read-only connection to a ledger that is open."""
-    db = connect(path.absolute().as_uri() + "?mode=ro", uri=True)
-    db.execute("PRAGMA mmap_size = 0")
-    return db
+# The lock of writers ------------------------------------------------------------------------------
 
-
-def checkpoint(db: sqlite3.Connection) -> None:
-    """Move the log into the file and empty the log, while other writers are kept out.
-
-    A long reader, such as a backup, leaves the log as it is for now.
-    """
-    (wait,) = db.execute("PRAGMA busy_timeout").fetchone()
-    db.execute(f"PRAGMA busy_timeout = {_SHORT}")
-    try:
-        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    finally:
-        db.execute(f"PRAGMA busy_timeout = {wait}")
-
-
-def expect_no_others(db: sqlite3.Connection) -> None:
-    """Wait less for locks: an owner has no other writers to wait for."""
-    db.execute(f"PRAGMA busy_timeout = {_OWNER_WAITS}")
-
-
-def settle(db: sqlite3.Connection, path: str) -> None:
-    """Write the log to disk again, then move it into the file.
-
-    After a failed sync, pages read from the log may not be on the disk, and nothing writes them again:
-    a power cut would lose them and every charge after them.
-    """
-    db.execute("BEGIN IMMEDIATE")  # keeps other writers out meanwhile
-    try:
-        with contextlib.suppress(FileNotFoundError), Path(f"{path}-wal").open("r+b") as log:
-            while content := log.read(_PIECE):
-                log.seek(-len(content), os.SEEK_CUR)
-                log.write(content)
-            log.flush()
-            os.fsync(log.fileno())
-    finally:
-        db.execute("ROLLBACK")
-    checkpoint(db)
-
-
-def connect(name: str, *, uri: bool = False) -> sqlite3.Connection:
-    if sqlite3.sqlite_version_info < (3, 37):
-        raise LedgerError(f"SQLite {sqlite3.sqlite_version} is too old, 3.37 is needed: use a newer Python")
-    return sqlite3.connect(name, timeout=PATIENCE, isolation_level=None, check_same_thread=False, uri=uri)
-
-
-def _fill(db: sqlite3.Connection, budget: Budget, secret: str) -> None:
-    db.execute("PRAGMA page_size = 1024")
-    marks = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
-    db.executescript(f"BEGIN; {marks} {TABLES} {'; '.join(UPGRADES.values())}")
-    for table in _TABLE_NAMES:
-        refuse = f"BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END"
-        for verb in ("UPDATE", "DELETE"):
-            db.execute(f"CREATE TRIGGER {table}_{verb.lower()} BEFORE {verb} ON {table} {refuse}")
-        db.execute(
-            f"CREATE TRIGGER {table}_append BEFORE INSERT ON {table} WHEN {_NEVER_REPLACED[table]} {refuse}"
-        )
-    values = (budget.epsilon, budget.delta, int(budget.adaptive), secret, secrets.token_hex(16))
-    db.execute("INSERT INTO budget VALUES (1, ?, ?, ?, ?, ?)", values)
-    db.execute("COMMIT")
-
-
-def _identify(db: sqlite3.Connection, path: Path) -> None:
-    """Check that the file is a ledger, before anything is written to it."""
-    application, version = _one(db, "PRAGMA application_id"), _one(db, "PRAGMA user_version")
-    if application != APPLICATION:
-        raise LedgerError(f"{path} belongs to another program: give the path of a ledger, or of a new file")
-    if version != VERSION and version not in UPGRADES:
-        raise LedgerError(f"{path} has format {version}, this ostraka knows {VERSION}: install a newer one")
-
-
-def make_durable(db: sqlite3.Connection, path: Path) -> None:
-    db.execute("PRAGMA synchronous = FULL")
-    db.execute("PRAGMA fullfsync = ON")  # macOS: through the drive's own cache
-    db.execute("PRAGMA mmap_size = 0")
-    db.execute("PRAGMA wal_autocheckpoint = 0")
-    db.execute("BEGIN IMMEDIATE")
-    version = _one(db, "PRAGMA user_version")
-    db.execute(
-        f"PRAGMA user_version = {version}"
-    )  # where writing is forbidden, fail now and not at the first charge
-    db.execute("ROLLBACK")
-    mode, synchronous = _one(db, "PRAGMA journal_mode = WAL"), _one(db, "PRAGMA synchronous")
-    if (mode, synchronous) != ("wal", 2):
-        raise LedgerError(f"{path} lies where SQLite cannot write durably (mode {mode}): use a local disk")
-
-
-def _schema(db: sqlite3.Connection) -> list[tuple[str, str]]:
-    return db.execute(
-        "SELECT name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%' ORDER BY name"
-    ).fetchall()
-
-
-@cache
-def _expected_schema() -> list[tuple[str, str]]:
-    with closing(_memory(Budget(epsilon=1.0, delta=0.5), "")) as db:
-        return _schema(db)
-
-
-def _one(db: sqlite3.Connection, query: str) -> object:
-    return db.execute(query).fetchone()[0]
-
-
-try:
-    import fcntl as _fcntl
-except ImportError:  # pragma: no cover  (not a POSIX system: files can be shared, not owned)
-    _fcntl = None  # type: ignore[assignment]
-
-
-_fcntl_: Any = _fcntl
 # Elsewhere flock and fcntl locks exclude each other: SQLite could not lock a file that is locked by flock.
 _ON_THE_FILE_ITSELF = sys.platform == "linux"
 OPENING = threading.RLock()  # held while a connection is opened or closed
@@ -466,7 +692,9 @@ class FileLock:
 
     def take(self, *, alone: bool) -> None:
         """Take the lock: exclude all other writers, or only an owner."""
-        if _fcntl_ is None:  # pragma: no cover
+        if self.alone:  # of an adoption that was refused and is tried again
+            return
+        if _fcntl is None:  # pragma: no cover
             if alone:
                 raise LedgerError(f"{self._ledger} cannot be owned on this system: leave owner= out")
             return
@@ -474,7 +702,7 @@ class FileLock:
         flags = os.O_RDONLY if _ON_THE_FILE_ITSELF else os.O_RDWR | os.O_CREAT
         handle = os.open(path, flags | os.O_CLOEXEC, 0o600)
         try:
-            _fcntl_.flock(handle, _fcntl_.LOCK_NB | (_fcntl_.LOCK_EX if alone else _fcntl_.LOCK_SH))
+            _fcntl.flock(handle, _fcntl.LOCK_NB | (_fcntl.LOCK_EX if alone else _fcntl.LOCK_SH))
         except BlockingIOError:
             _unlocked.setdefault(self._file, []).append(handle)
             who = "is open for writing elsewhere" if alone else "is owned by another process"
@@ -486,7 +714,7 @@ class FileLock:
     def release(self) -> None:
         """Release the lock for other writers; the connection stays open."""
         if self._handle >= 0:
-            _fcntl_.flock(self._handle, _fcntl_.LOCK_UN)
+            _fcntl.flock(self._handle, _fcntl.LOCK_UN)
             _unlocked.setdefault(self._file, []).append(self._handle)
         self._handle, self.alone = -1, False
 
@@ -517,6 +745,7 @@ class FileLock:
 
 
 def _forget_all() -> None:
+    OPENING.release()
     for lock in list(_held):
         lock.forget()
     for handles in _unlocked.values():
@@ -528,10 +757,7 @@ def _forget_all() -> None:
 
 
 if hasattr(os, "register_at_fork"):  # pragma: no branch
-    os.register_at_fork(
-        before=OPENING.acquire, after_in_parent=OPENING.release, after_in_child=OPENING.release
-    )
-    os.register_at_fork(after_in_child=_forget_all)
+    os.register_at_fork(before=OPENING.acquire, after_in_parent=OPENING.release, after_in_child=_forget_all)
 
 
 if __name__ == "__main__":

@@ -1,25 +1,141 @@
-"""Witnesses: whoever remembers a ledger's newest entry elsewhere, so that its database cannot go back unseen.
+"""Who remembers a ledger's newest entry elsewhere, so that the ledger cannot go back unseen.
 
-A witness keeps one pair for each ledger, the number and digest of the newest entry it was told of, and only
-ever replaces it by a later one. Before an answer leaves, a majority must have been told, and every pair that
-they knew must be on record. Two majorities have a witness in common. So whatever was answered, by this or
-another process, before or after a rollback, is known to one of those who are asked next.
+The anchor is a second file with the number and digest of the newest entry. It has two slots of one block
+each, written alternately, so that an interrupted write leaves the other slot intact. A slot is a line
+``ostraka-anchor <seq> <head> <seal>``; the larger number counts.
+
+A witness is another machine. It keeps one pair for each ledger, the number and digest of the newest entry
+that it was told of, and only ever replaces it by a later one. Before an answer leaves, a majority must have
+been told, and every pair that they knew must be on record. Two majorities have a witness in common. So
+whatever was answered, by this or another process, before or after a rollback, is known to one of those who
+are asked next.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import logging
+import os
 import threading
 import time
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from ostraka.core.ledger.budget import LedgerMoved, LedgerUnavailable
+from ostraka.core import files
+from ostraka.core.ledger.budget import LedgerError, LedgerMoved, LedgerUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from ostraka.core.ledger.chain import Seal
+    from ostraka.core.ledger.history import History
+    from ostraka.core.ledger.store import Store
+
+_fcntl: Any = importlib.import_module("fcntl") if os.name == "posix" else None  # else: one process at a time
 _LOG = logging.getLogger("ostraka.ledger")
-SECONDS = 1.0  # for a majority
+_MARK, _SLOT = b"ostraka-anchor", 4096
+SECONDS = 1.0  # for a majority of witnesses
+
+
+class Anchor:
+    """The anchor file: number and head of the newest entry whose answer may have been released."""
+
+    def __init__(self, path: str | os.PathLike[str], seal: Seal, *, read_only: bool = False) -> None:
+        self.path, self._seal, self._handle, self._at, self._seq = Path(path), seal, -1, -1, 0
+        how = os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT
+        try:
+            self._handle = os.open(self.path, how | os.O_CLOEXEC, 0o600)
+            self._close_handle = weakref.finalize(self, os.close, self._handle)
+            if not read_only:
+                if not os.fstat(self._handle).st_size:  # a write that grows a file may leave rubbish in it
+                    os.ftruncate(self._handle, 2 * _SLOT)
+                    os.fsync(self._handle)
+                files.sync_folder(self.path.parent)
+        except OSError as error:
+            raise LedgerError(
+                f"anchor {path} cannot be used ({error.strerror}): choose another path"
+            ) from error
+
+    def read(self) -> tuple[int, bytes] | None:
+        """Read number and head; None for a file that was never written.
+
+        Raises
+        ------
+        LedgerError
+            The file is not empty and holds no anchor made with this ledger's secret.
+        """
+        written = os.pread(self._handle, 2 * _SLOT, 0)
+        valid = []
+        for at in (0, 1):
+            line, _, padding = written[at * _SLOT : (at + 1) * _SLOT].partition(b"\n")
+            text, _, seal = line.rpartition(b" ")
+            words = text.split(b" ")
+            if padding.strip(b"\0") or len(words) != 3 or words[0] != _MARK:
+                continue
+            if self._seal(text).hex().encode() == seal:
+                valid.append(((int(words[1]), bytes.fromhex(words[2].decode())), at))
+        if not valid:
+            if written.strip(b"\0"):
+                raise LedgerError(
+                    f"{self.path} is damaged or belongs to another ledger: restore the anchor from a copy"
+                )
+            return None
+        newest, self._at = max(valid)
+        return newest
+
+    def write(self, seq: int, head: bytes) -> None:
+        """Write an entry's number and head durably, unless a later entry is recorded already."""
+        if _fcntl is not None:  # pragma: no branch
+            _fcntl.flock(self._handle, _fcntl.LOCK_EX)
+        try:
+            before, unmoved = self.read(), False
+            with contextlib.suppress(FileNotFoundError):
+                unmoved = os.path.samestat(os.fstat(self._handle), self.path.stat())
+            if not unmoved or (before[0] if before else 0) < self._seq:
+                raise LedgerMoved(
+                    f"{self.path} was removed, replaced or rolled back while it was open: put it back"
+                )
+            if before is None or before[0] < seq:
+                slot = (self._at + 1) % 2
+                line = b"%s %d %s" % (_MARK, seq, head.hex().encode())
+                line += b" " + self._seal(line).hex().encode() + b"\n"
+                if os.pwrite(self._handle, line.ljust(_SLOT, b"\0"), slot * _SLOT) != _SLOT:
+                    raise OSError(f"{self.path} could not be written")
+                getattr(os, "fdatasync", os.fsync)(self._handle)  # macOS has no fdatasync
+                self._at = slot
+            self._seq = seq
+        finally:
+            if _fcntl is not None:  # pragma: no branch
+                _fcntl.flock(self._handle, _fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._handle >= 0:
+            self._close_handle()
+        self._handle = -1
+
+
+def check_anchored(anchor: Anchor, history: History, store: Store) -> None:
+    """Raise LedgerError for a ledger that lacks the entry its anchor records."""
+    remembered = anchor.read()
+    if remembered is None:
+        if history.seq:
+            raise LedgerError(
+                f"{anchor.path} is empty or new, but {history.path} has {history.seq} entries: restore "
+                "the anchor; if it is lost and this is surely the newest copy, type ostraka ledger anchor"
+            )
+        return
+    seq, head = remembered
+    row = store.with_seq(seq)
+    if seq > history.seq or not (history.begins_with(head) if seq == 0 else row and row.digest == head):
+        what = f"ends at entry {history.seq}, before" if seq > history.seq else "has another history than"
+        raise LedgerError(
+            f"{history.path} {what} entry {seq} that {anchor.path} records, so it is an older copy or "
+            "another ledger: restore the newest copy, or count its whole budget as spent",
+            seq=min(seq, history.seq + 1),
+        )
 
 
 class Head(NamedTuple):
