@@ -11,8 +11,9 @@ from torch import nn
 
 from ostraka import TeacherEnsemble
 from ostraka.nets import compiled, vectorised
+from ostraka.nets.compiled import is_compilable
 from ostraka.nets.training import TrainingSet
-from ostraka.nets.vectorised import is_compilable, plan, train_stack
+from ostraka.nets.vectorised import plan, train_stack
 from ostraka.networks import TorchClassifier
 
 X, Y = load_digits(n_class=4, return_X_y=True)
@@ -178,7 +179,7 @@ def test_compiled_code_that_learns_something_else_is_not_used(monkeypatch, defec
 
 
 def test_memory_that_is_short_for_one_halves_the_group(monkeypatch):
-    real, groups = vectorised.train_perceptrons, []
+    real, groups = compiled.train_perceptrons, []
 
     def short(plan, batches, **options):
         groups.append(len(batches.seeds))
@@ -186,7 +187,7 @@ def test_memory_that_is_short_for_one_halves_the_group(monkeypatch):
             raise MemoryError("Unable to allocate")
         return real(plan, batches, **options)
 
-    monkeypatch.setattr(vectorised, "train_perceptrons", short)
+    monkeypatch.setattr(compiled, "train_perceptrons", short)
     network = TorchClassifier(layers(), epochs=1, batch_size=SIZE, device="cpu")
     done = TeacherEnsemble(network, n_teachers=9).fit(X[:360], Y[:360], classes=range(4))
     assert len(done.teachers_) == 9

@@ -23,61 +23,12 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 LEAST = 5e-324  # a chance that underflows is still a chance
-
-
-def rdp_epsilon(orders: np.ndarray, rdp: np.ndarray, delta: float) -> np.ndarray:
-    """Canonne et al. 2020, Prop. 12, solved for epsilon, one value an order, rounded up."""
-    tail = (math.log(delta) + np.log(orders)) / (orders - 1)
-    doubt = 4e-16 * (1 + rdp + (abs(math.log(delta)) + np.log(orders)) / (orders - 1))
-    return np.asarray(rdp + np.log1p(-1 / orders) - tail + doubt)
-
-
-def rdp_delta(orders: np.ndarray, rdp: np.ndarray, epsilon: float) -> float:
-    """The same solved for delta, best order, rounded up."""
-    log_delta = (orders - 1) * (rdp - epsilon + np.log1p(-1 / orders)) - np.log(orders)
-    doubt = 4e-16 * (2 + (orders - 1) * (1 + rdp + epsilon) + np.log(orders))
-    return max(LEAST, up(math.exp(min(0.0, float((log_delta + doubt).min()))), ulps=8))
-
-
-def gaussian_delta(epsilon: float, mu: float) -> float:
-    """Dong et al. 2019, Cor. 1: delta(eps) = Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2), rounded up."""
-    if mu == 0 or epsilon == math.inf:
-        return 0.0
-    if not math.isfinite(mu):
-        return 1.0
-    x, y = -epsilon / mu + mu / 2, -epsilon / mu - mu / 2
-    above, below = log_ndtr(x), epsilon + log_ndtr(y)
-    # either log is right to about 1e-15 of its size and of its argument's; that is charged to the safe side
-    doubt = 4e-16 * (2 + abs(above) + abs(below) + (mu - y) * (2 + max(0.0, -x) + max(0.0, -y)))
-    share = -math.expm1(min(0.0, below - above))
-    return min(1.0, max(LEAST, math.exp(above) * (share + doubt)))
-
-
-@lru_cache(maxsize=4096)
-def gaussian_epsilon(mu_squared: float, delta: float) -> float:
-    """Smallest epsilon with ``gaussian_delta <= delta``, from above, by bisection."""
-    if mu_squared == 0:
-        return 0.0
-    if not math.isfinite(mu_squared):
-        return math.inf
-    mu = up(math.sqrt(mu_squared))
-    if gaussian_delta(0.0, mu) <= delta:
-        return 0.0
-    low, high = 0.0, mu * (mu / 2 + math.sqrt(-2 * math.log(delta))) + 1e-9
-    if not gaussian_delta(high, mu) <= delta:  # rounding of so large a shift leaves nothing provable
-        return math.inf
-    while low < (middle := (low + high) / 2) < high:
-        low, high = (low, middle) if gaussian_delta(middle, mu) <= delta else (middle, high)
-    return high
-
-
 # Arithmetic runs of twelve whose step doubles (4 to 12 % apart, cheap to walk along), then infinity.
 ORDERS: tuple[float, ...] = (
     *(1 + k / 8 for k in range(1, 17)),
     *(2.0**run * (3 + k / 4) for run in range(9) for k in range(1, 13)),
     math.inf,
 )
-
 # What one protected unit can change: a ballot of every query, a label, a row, or a vector of bounded norms.
 MOVES = ("ballot", "label", "row", "vector")
 _MOVED_OF_OLD = {"record": "vector"}  # how records written before "moves" spelled it
@@ -94,7 +45,7 @@ class Curve:
     orders : tuple of float > 1, increasing; the last may be infinity
     rdp : tuple of float >= 0, nats
         Bound on the Rényi divergence of each order between neighbours, in both directions (the
-        published bounds of 2017 and 2018 in one: see ``accounting.dependent``).
+        published bounds of 2017 and 2018 in one: see :func:`ostraka.accounting.papernot2018_curve`).
         At infinity it is the epsilon of pure differential privacy.
     moves : {"ballot", "label", "row", "vector"}
         What one protected unit can change, as :attr:`ostraka.Adjacency.moves`: curves of the same
@@ -365,3 +316,49 @@ def _finite(orders: tuple[float, ...], rdp: tuple[float, ...]) -> tuple[np.ndarr
 
 def _plain(value: float) -> float | str:
     return value if math.isfinite(value) else str(value)
+
+
+def rdp_epsilon(orders: np.ndarray, rdp: np.ndarray, delta: float) -> np.ndarray:
+    """Canonne et al. 2020, Prop. 12, solved for epsilon, one value an order, rounded up."""
+    tail = (math.log(delta) + np.log(orders)) / (orders - 1)
+    doubt = 4e-16 * (1 + rdp + (abs(math.log(delta)) + np.log(orders)) / (orders - 1))
+    return np.asarray(rdp + np.log1p(-1 / orders) - tail + doubt)
+
+
+def rdp_delta(orders: np.ndarray, rdp: np.ndarray, epsilon: float) -> float:
+    """The same solved for delta, best order, rounded up."""
+    log_delta = (orders - 1) * (rdp - epsilon + np.log1p(-1 / orders)) - np.log(orders)
+    doubt = 4e-16 * (2 + (orders - 1) * (1 + rdp + epsilon) + np.log(orders))
+    return max(LEAST, up(math.exp(min(0.0, float((log_delta + doubt).min()))), ulps=8))
+
+
+def gaussian_delta(epsilon: float, mu: float) -> float:
+    """Dong et al. 2019, Cor. 1: delta(eps) = Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2), rounded up."""
+    if mu == 0 or epsilon == math.inf:
+        return 0.0
+    if not math.isfinite(mu):
+        return 1.0
+    x, y = -epsilon / mu + mu / 2, -epsilon / mu - mu / 2
+    above, below = log_ndtr(x), epsilon + log_ndtr(y)
+    # either log is right to about 1e-15 of its size and of its argument's; that is charged to the safe side
+    doubt = 4e-16 * (2 + abs(above) + abs(below) + (mu - y) * (2 + max(0.0, -x) + max(0.0, -y)))
+    share = -math.expm1(min(0.0, below - above))
+    return min(1.0, max(LEAST, math.exp(above) * (share + doubt)))
+
+
+@lru_cache(maxsize=4096)
+def gaussian_epsilon(mu_squared: float, delta: float) -> float:
+    """Smallest epsilon with ``gaussian_delta <= delta``, from above, by bisection."""
+    if mu_squared == 0:
+        return 0.0
+    if not math.isfinite(mu_squared):
+        return math.inf
+    mu = up(math.sqrt(mu_squared))
+    if gaussian_delta(0.0, mu) <= delta:
+        return 0.0
+    low, high = 0.0, mu * (mu / 2 + math.sqrt(-2 * math.log(delta))) + 1e-9
+    if not gaussian_delta(high, mu) <= delta:  # rounding of so large a shift leaves nothing provable
+        return math.inf
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (low, middle) if gaussian_delta(middle, mu) <= delta else (middle, high)
+    return high

@@ -19,6 +19,8 @@ Interval = tuple[np.ndarray, np.ndarray]
 
 # The inverses of scipy are right to about 1e-13 of themselves; intervals are widened by this.
 _OUTWARD = 1e-10
+_ODD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: one step of Fibonacci hashing
+_HALF = np.uint64(32)
 
 
 def up(value: float, *, ulps: int = 1) -> float:
@@ -56,10 +58,6 @@ def clopper_pearson(successes: Any, trials: int, *, error: float) -> Interval:
 def outwards(lower: np.ndarray, upper: np.ndarray) -> Interval:
     """The interval, a little wider than rounding errors."""
     return lower * (1 - _OUTWARD), np.minimum(1.0, upper * (1 + _OUTWARD))
-
-
-_ODD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: one step of Fibonacci hashing
-_HALF = np.uint64(32)
 
 
 def distinct(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -4,9 +4,9 @@
 
 ``training`` has the one training loop, its checkpoints and batches, and chooses device and threads;
 ``generative`` defines all networks, classifiers and generators; ``adversarial`` trains GANs, BEGANs and VAEs
-without privacy. Teachers train together: ``vectorised`` tests on made-up rows
-whether that is possible, and trains a stack, or plain perceptrons on a CPU by ``compiled``; ``stacks`` holds
-many networks in shared tensors, and computes their losses and their votes. ``private`` trains with clipped
+without privacy. Teachers train together: ``vectorised`` tests on made-up rows whether that is possible, and
+trains a stack, or plain perceptrons on a CPU by ``compiled``; ``stacks`` holds many networks in shared
+tensors, and computes their losses and their votes. ``private`` trains with clipped
 and noisy gradients.
 
 The promise: **a training repeats bit for bit from its seed, interrupted or not, and no network of a stack

@@ -19,6 +19,12 @@ from torch.nn.functional import cross_entropy, linear, softplus
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+_SMALLEST, _LARGEST = 3, 7  # side of the images in the innermost layer of a DCGAN, which may halve once more
+_INNER = 8  # and of a BEGAN
+_GENERATED = 64  # rows in a step of private training
+_LEAST_SPREAD = 1e-3  # standard deviation of a unit whose output is constant
+Batch: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # real rows, answered rows, their classes
+
 
 def perceptron(n_features: int, n_classes: int, *, hidden: Sequence[int] = (64,)) -> nn.Module:
     """Fully connected layers with ReLU between them."""
@@ -241,11 +247,6 @@ def _layers(widths: Sequence[int]) -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
-_SMALLEST, _LARGEST = 3, 7  # side of the images in the innermost layer of a DCGAN, which may halve once more
-_INNER = 8  # and of a BEGAN
-_GENERATED = 64  # rows in a step of private training
-
-
 def halvings(side: int, *, until: int) -> tuple[int, int]:
     """How often a side is halved until it is odd or at most ``until``, and the side after that."""
     n = 0
@@ -445,11 +446,6 @@ def upsampling(n_noise: int, shape: tuple[int, int, int], *, width: int) -> nn.S
 
 def _elu(before: int, after: int, *, stride: int = 1) -> list[nn.Module]:
     return [nn.Conv2d(before, after, 3, stride=stride, padding=1), nn.ELU()]
-
-
-_LEAST_SPREAD = 1e-3  # standard deviation of a unit whose output is constant
-
-Batch: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # real rows, answered rows, their classes
 
 
 class Normed(nn.Linear):

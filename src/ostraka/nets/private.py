@@ -1,6 +1,6 @@
 """Training with clipped and noisy gradients of Poisson samples, for several networks at once.
 
-Gradients of rows: their norms without computing each (ghost norms), and their weighted sum.
+The norm of each row's gradient is computed without the gradient (ghost norms), then their weighted sum.
 
 One row may not change another's gradient, not even in the last bit. Products of linear layers are sums of
 whole numbers, exact in any order (``_WholeProducts``). All else goes by elements, in blocks of one shape and
@@ -33,15 +33,120 @@ _BITS = 22  # of a number of a row, in units of the row
 _ALIKE: dict[tuple[object, ...], bool] = {}  # whether every place of a block is like the others, by layer
 
 _MIXES_ROWS = cast("type[nn.Module]", nn.BatchNorm1d.__base__)  # that of all of them
+BINS = 100  # of the histogram of norms
+_KEPT = 0.5  # share of gradients that the clip leaves as they are
+_AT_ONCE = 32 * 112  # rows
+# of a gradient's length, for what double precision rounds: a sum of m rows in any order errs by m u times the
+# sum of their lengths at most, u = 2^-53, so that sums of n rows with one row more or less differ by the
+# clipped gradient and 4 n u _AT_ONCE clips, which is below 1e-5 for up to six million rows in a sample
+_SLACK = 1e-5
 
 
-class _Seen(NamedTuple):
-    """One layer in one forward pass."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PrivateTraining:
+    """The settings that all steps share. All of them are public except ``rows`` and ``owners``."""
 
-    layer: nn.Module
-    inputs: torch.Tensor
-    out: torch.Tensor
-    version: int
+    modules: list[nn.Module]
+    losses: Callable[[nn.Module, torch.Tensor], torch.Tensor]
+    rows: torch.Tensor = field(repr=False)
+    owners: np.ndarray = field(repr=False)  # which network each row belongs to
+    sampling_rate: float
+    sigma: float  # noise of the gradient, in clips
+    sigma_norms: float | None  # noise of the histogram of norms; None: the clip is fixed
+    clip: float  # fixed, or the end of the histogram
+    expected: np.ndarray  # rows of each network in a sample
+    rng: np.random.Generator = field(repr=False)
+    public_gradient: Callable[[nn.Module], dict[str, torch.Tensor]] | None = None
+
+    def run(
+        self,
+        *,
+        steps: int,
+        learning_rate: float,
+        seed: int,
+        checkpoint: str | os.PathLike[str] | None = None,
+        fingerprint: str = "",
+    ) -> None:
+        """Train the networks in place.
+
+        Raises
+        ------
+        TrainingDiverged
+            A weight is not finite at the end. No number of the training is in the message.
+        """
+        parameters = [parameter for module in self.modules for parameter in module.parameters()]
+        optimizer = torch.optim.Adam(parameters, lr=learning_rate)
+        per = max(k for k in range(1, min(steps, 50) + 1) if steps % k == 0)
+
+        def batches(_: torch.Generator) -> Iterator[np.ndarray]:
+            return (self.sample() for _ in range(per))
+
+        train(
+            [Objective(optimizer=optimizer, loss=self.step)],
+            batches,
+            steps=per,
+            epochs=steps // per,
+            seed=seed,
+            state={f"network {k}": module for k, module in enumerate(self.modules)},
+            checkpoint=checkpoint,
+            fingerprint=fingerprint,
+        )
+        if not all(bool(torch.isfinite(parameter).all()) for parameter in parameters):
+            raise TrainingDiverged("a weight is not finite: try a smaller learning_rate or clip")
+
+    def sample(self) -> np.ndarray:
+        """Places of the rows which take part in one step, each by its own coin."""
+        return np.flatnonzero(self.rng.random(len(self.owners)) < self.sampling_rate)
+
+    def step(self, sample: Any) -> torch.Tensor:
+        """Store the noisy gradients of one sample. The returned loss is 0, since the true one is private."""
+        parts: list[list[RowGradients]] = []
+        with torch.random.fork_rng(devices=[]):
+            # where a loss draws noise, it is each row's own: known noise, dealt out by place, would let one
+            # row more change that of all others
+            torch.manual_seed(int(self.rng.integers(2**63)))
+            for k, module in enumerate(self.modules):
+                rows = self.rows[torch.from_numpy(sample[self.owners[sample] == k])]
+                blocks = torch.split(rows, _AT_ONCE) if len(rows) else ()
+                parts.append([row_gradients(module, self.losses, part) for part in blocks])
+        norms = [part.norms.numpy() for of_module in parts for part in of_module]
+        clip = self.noisy_clip(np.concatenate(norms) if norms else np.zeros(0))
+        for of_module, k, module in zip(parts, range(len(parts)), self.modules, strict=True):
+            # the sum of few sums, each with what its rounding lost carried along (Knuth's two-sum)
+            total: dict[str, torch.Tensor] = {}
+            lost: dict[str, torch.Tensor] = {}
+            for part in of_module:
+                # the factor that shortens each gradient to the clip; 0 if a gradient is not finite
+                shortened = (clip / part.norms.clamp_min(1e-12)).clamp_max(1.0) * (1 - _SLACK)
+                factors = torch.where(torch.isfinite(part.norms), shortened, torch.zeros_like(shortened))
+                for name, summand in part.weighted_sum(factors).items():
+                    before = total.get(name, torch.zeros_like(summand))
+                    after = before + summand
+                    back = after - before
+                    lost[name] = lost.get(name, torch.zeros_like(summand)) + (
+                        (before - (after - back)) + (summand - back)
+                    )
+                    total[name] = after
+            summed = {name: value + lost[name] for name, value in total.items()}
+            public = {} if self.public_gradient is None else self.public_gradient(module)
+            for name, parameter in module.named_parameters():
+                gradient = public.get(name, torch.zeros(()))
+                if parameter.requires_grad:  # otherwise no row has moved it
+                    noise = self.rng.standard_normal(parameter.shape, dtype=np.float64) * (self.sigma * clip)
+                    noisy = torch.from_numpy(noise) + summed.get(name, torch.zeros(()))
+                    gradient = noisy / max(float(self.expected[k]), 1.0) + gradient
+                parameter.grad = gradient.expand_as(parameter).to(parameter.dtype)
+        return torch.zeros(())
+
+    def noisy_clip(self, norms: np.ndarray) -> float:
+        """The clip of this step: fixed, or the noisy median of the norms of its sample."""
+        if self.sigma_norms is None:
+            return self.clip
+        inside = np.nan_to_num(norms, nan=self.clip, posinf=self.clip) * (BINS / self.clip)
+        counts = np.bincount(np.minimum(inside.astype(np.int64), BINS - 1), minlength=BINS)
+        below = np.cumsum(counts + self.rng.standard_normal(BINS) * self.sigma_norms)
+        place = int(np.argmax(below >= _KEPT * max(float(below[-1]), 0.0)))
+        return (place + 1) * self.clip / BINS
 
 
 class RowGradients(NamedTuple):
@@ -78,6 +183,15 @@ def row_gradients(
         return _one_by_one(module, losses, rows) if ghost is None else ghost
     finally:
         torch.set_num_threads(threads)
+
+
+class _Seen(NamedTuple):
+    """One layer in one forward pass."""
+
+    layer: nn.Module
+    inputs: torch.Tensor
+    out: torch.Tensor
+    version: int
 
 
 def _blocks(rows: torch.Tensor, n_rows: int) -> Iterator[torch.Tensor]:
@@ -212,7 +326,8 @@ def _is_alike(call: _Seen) -> bool:
     if type(layer) is not nn.Conv2d:
         return True  # products of whole numbers, or rows that are looked up
     weight = getattr(layer, "weight")  # noqa: B009  (a module's attribute, whose type is not known)
-    key = (type(layer), shape, tuple(weight.shape), weight.device.type, torch.get_num_threads())
+    geometry = layer.stride, layer.padding, layer.dilation
+    key = (shape, tuple(weight.shape), *geometry, weight.device.type, torch.get_num_threads())
     if key not in _ALIKE:
         generator = torch.Generator().manual_seed(0)
         inputs = torch.randn(shape, generator=generator).to(weight.device).requires_grad_()
@@ -329,119 +444,3 @@ def _one_by_one(
         }
 
     return RowGradients(torch.as_tensor(squares).sqrt(), weighted_sum)
-
-
-BINS = 100  # of the histogram of norms
-_KEPT = 0.5  # share of gradients that the clip leaves as they are
-_AT_ONCE = 32 * 112  # rows
-# of a gradient's length, for what double precision rounds: a sum of m rows in any order errs by m u times the
-# sum of their lengths at most, u = 2^-53, so that sums of n rows with one row more or less differ by the
-# clipped gradient and 4 n u _AT_ONCE clips, which is below 1e-5 for up to six million rows in a sample
-_SLACK = 1e-5
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class PrivateTraining:
-    """The settings that all steps share. All of them are public except ``rows`` and ``owners``."""
-
-    modules: list[nn.Module]
-    losses: Callable[[nn.Module, torch.Tensor], torch.Tensor]
-    rows: torch.Tensor = field(repr=False)
-    owners: np.ndarray = field(repr=False)  # which network each row belongs to
-    sampling_rate: float
-    sigma: float  # noise of the gradient, in clips
-    sigma_norms: float | None  # noise of the histogram of norms; None: the clip is fixed
-    clip: float  # fixed, or the end of the histogram
-    expected: np.ndarray  # rows of each network in a sample
-    rng: np.random.Generator = field(repr=False)
-    public_gradient: Callable[[nn.Module], dict[str, torch.Tensor]] | None = None
-
-    def run(
-        self,
-        *,
-        steps: int,
-        learning_rate: float,
-        seed: int,
-        checkpoint: str | os.PathLike[str] | None = None,
-        fingerprint: str = "",
-    ) -> None:
-        """Train the networks in place.
-
-        Raises
-        ------
-        TrainingDiverged
-            A weight is not finite at the end. No number of the training is in the message.
-        """
-        parameters = [parameter for module in self.modules for parameter in module.parameters()]
-        optimizer = torch.optim.Adam(parameters, lr=learning_rate)
-        per = max(k for k in range(1, min(steps, 50) + 1) if steps % k == 0)
-
-        def batches(_: torch.Generator) -> Iterator[np.ndarray]:
-            return (self.sample() for _ in range(per))
-
-        train(
-            [Objective(optimizer=optimizer, loss=self.step)],
-            batches,
-            steps=per,
-            epochs=steps // per,
-            seed=seed,
-            state={f"network {k}": module for k, module in enumerate(self.modules)},
-            checkpoint=checkpoint,
-            fingerprint=fingerprint,
-        )
-        if not all(bool(torch.isfinite(parameter).all()) for parameter in parameters):
-            raise TrainingDiverged("a weight is not finite: try a smaller learning_rate or clip")
-
-    def sample(self) -> np.ndarray:
-        """Places of the rows which take part in one step, each by its own coin."""
-        return np.flatnonzero(self.rng.random(len(self.owners)) < self.sampling_rate)
-
-    def step(self, sample: Any) -> torch.Tensor:
-        """Store the noisy gradients of one sample. The returned loss is 0, since the true one is private."""
-        parts: list[list[RowGradients]] = []
-        with torch.random.fork_rng(devices=[]):
-            # where a loss draws noise, it is each row's own: known noise, dealt out by place, would let one
-            # row more change that of all others
-            torch.manual_seed(int(self.rng.integers(2**63)))
-            for k, module in enumerate(self.modules):
-                rows = self.rows[torch.from_numpy(sample[self.owners[sample] == k])]
-                blocks = torch.split(rows, _AT_ONCE) if len(rows) else ()
-                parts.append([row_gradients(module, self.losses, part) for part in blocks])
-        norms = [part.norms.numpy() for of_module in parts for part in of_module]
-        clip = self.noisy_clip(np.concatenate(norms) if norms else np.zeros(0))
-        for of_module, k, module in zip(parts, range(len(parts)), self.modules, strict=True):
-            # the sum of few sums, each with what its rounding lost carried along (Knuth's two-sum)
-            total: dict[str, torch.Tensor] = {}
-            lost: dict[str, torch.Tensor] = {}
-            for part in of_module:
-                # the factor that shortens each gradient to the clip; 0 if a gradient is not finite
-                shortened = (clip / part.norms.clamp_min(1e-12)).clamp_max(1.0) * (1 - _SLACK)
-                factors = torch.where(torch.isfinite(part.norms), shortened, torch.zeros_like(shortened))
-                for name, summand in part.weighted_sum(factors).items():
-                    before = total.get(name, torch.zeros_like(summand))
-                    after = before + summand
-                    back = after - before
-                    lost[name] = lost.get(name, torch.zeros_like(summand)) + (
-                        (before - (after - back)) + (summand - back)
-                    )
-                    total[name] = after
-            summed = {name: value + lost[name] for name, value in total.items()}
-            public = {} if self.public_gradient is None else self.public_gradient(module)
-            for name, parameter in module.named_parameters():
-                gradient = public.get(name, torch.zeros(()))
-                if parameter.requires_grad:  # otherwise no row has moved it
-                    noise = self.rng.standard_normal(parameter.shape, dtype=np.float64) * (self.sigma * clip)
-                    noisy = torch.from_numpy(noise) + summed.get(name, torch.zeros(()))
-                    gradient = noisy / max(float(self.expected[k]), 1.0) + gradient
-                parameter.grad = gradient.expand_as(parameter).to(parameter.dtype)
-        return torch.zeros(())
-
-    def noisy_clip(self, norms: np.ndarray) -> float:
-        """The clip of this step: fixed, or the noisy median of the norms of its sample."""
-        if self.sigma_norms is None:
-            return self.clip
-        inside = np.nan_to_num(norms, nan=self.clip, posinf=self.clip) * (BINS / self.clip)
-        counts = np.bincount(np.minimum(inside.astype(np.int64), BINS - 1), minlength=BINS)
-        below = np.cumsum(counts + self.rng.standard_normal(BINS) * self.sigma_norms)
-        place = int(np.argmax(below >= _KEPT * max(float(below[-1]), 0.0)))
-        return (place + 1) * self.clip / BINS

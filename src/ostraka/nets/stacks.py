@@ -37,6 +37,7 @@ _BY_ROW = {
     nn.MaxPool2d,
     nn.Unflatten,
 }  # or every row separately
+_AT_ONCE = 1024  # rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -213,9 +214,6 @@ def backpropagate(stack: NetworkStack, rows: torch.Tensor, targets: Targets) -> 
         gradient = targets.gradient(logs)
     logits.backward(gradient)  # type: ignore[no-untyped-call]
     return losses
-
-
-_AT_ONCE = 1024  # rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)

@@ -1,7 +1,7 @@
 """The only training loop: repeatable, resumable, and restored to the last good epoch when a loss is NaN.
 
-Also its checkpoints; devices, threads and random generators of torch; and the training sets of a stack of
-networks in batches of one shape.
+With it: its checkpoints; devices, threads and random generators of torch; and the training sets of a stack of
+networks, in batches of one shape.
 """
 
 from __future__ import annotations
@@ -26,164 +26,9 @@ from ostraka.core.check import TrainingDiverged
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-
-def device(name: str) -> torch.device:
-    """The device of that name. "auto" is the GPU if there is one, otherwise the CPU.
-
-    Raises
-    ------
-    ValueError
-        This machine, or this build of torch, does not have the device.
-    """
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        chosen = torch.device(name)
-        torch.empty(0, device=chosen)
-    except (RuntimeError, AssertionError) as error:  # torch raises either where there is no CUDA
-        raise ValueError(
-            f"device {name!r} is not available: this torch ({torch.__version__}) sees "
-            f"{torch.cuda.device_count()} GPUs. Type device='cpu', or device='auto'"
-        ) from error
-    return chosen
-
-
-def reseed(seed: int) -> None:
-    """Seed torch's generators, in 1/300 of the time of torch.manual_seed, which records its caller."""
-    torch.default_generator.manual_seed(seed)
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        torch.cuda.manual_seed_all(seed)
-
-
-@contextlib.contextmanager
-def preserve_generators() -> Iterator[None]:
-    """Restore the global generators of NumPy, Python and torch on exit."""
-    before = np.random.get_state(), random.getstate()  # noqa: NPY002
-    try:
-        with torch.random.fork_rng():
-            yield
-    finally:
-        np.random.set_state(before[0])  # noqa: NPY002
-        random.setstate(before[1])
-
-
-@contextlib.contextmanager
-def threads(number: int | None) -> Iterator[int]:
-    """Let torch compute with this many threads inside the context.
-
-    None: torch's own number, which is that of the cores or ``OMP_NUM_THREADS``, but at most the number of
-    cores that this process may use: more threads than cores slow small networks down several times.
-    """
-    if number is not None:
-        check.integer(n_threads=number, least=1)
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    targets = min(torch.get_num_threads(), allowed) if number is None else number
-    before = torch.get_num_threads()
-    torch.set_num_threads(targets)
-    try:
-        yield targets
-    finally:
-        torch.set_num_threads(before)
-
-
-class Stateful(Protocol):
-    """A module, an optimizer, or anything else with a ``state_dict``."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything that training has changed."""
-        ...
-
-    def load_state_dict(self, state: dict[str, Any]) -> object:
-        """Restore that state."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """A file that is replaced as a whole, and that only the training of the same name can read."""
-
-    path: Path
-    name: str
-
-    def restore(self, parts: Mapping[str, Stateful]) -> list[float]:
-        """Load the state, if there is a file. Return the losses of the epochs that are done."""
-        if not self.path.exists():
-            return []
-        try:
-            content = torch.load(self.path, weights_only=True)
-        except Exception as error:
-            raise ValueError(
-                f"{self.path} is not a checkpoint of a training: remove it to begin again"
-            ) from error
-        if (
-            content["name"] != self.name
-        ):  # the message shows neither name: both contain a hash of private rows
-            raise ValueError(
-                f"{self.path} belongs to another training (other data, seed, settings or version): "
-                "type another path, or remove the file to begin again"
-            )
-        for name, stateful in parts.items():
-            stateful.load_state_dict(content["state"][name])
-        return list(content["losses"])
-
-    def save(self, state: dict[str, dict[str, Any]], losses: list[float]) -> None:
-        """Replace the file in one step; only its owner can read it."""
-        content = {"name": self.name, "state": state, "losses": losses}
-        files.write(self.path, lambda temporary: torch.save(content, temporary), private=True)
-
-
-def digest(*parts: np.ndarray | str) -> str:
-    """A short hash of the content of arrays and texts."""
-    content = hashlib.sha256()
-    for part in parts:
-        content.update(part.encode() if isinstance(part, str) else np.ascontiguousarray(part).tobytes())
-    return content.hexdigest()[:16]
-
-
 _BETWEEN_SAVES = 30.0  # seconds; saving more often would cost more time than a crash loses
 _VERSION = 3  # of the state in a checkpoint
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Objective:
-    """A loss of a batch, and the optimizer that reduces it.
-
-    If the loss does not require a gradient, it has already stored the gradients of the parameters. Without
-    an optimizer, it has already made the whole step.
-    """
-
-    optimizer: torch.optim.Optimizer | None
-    loss: Callable[[Any], torch.Tensor]
-
-    @property
-    def groups(self) -> list[dict[str, Any]]:
-        """The optimizer's parameter groups."""
-        return [] if self.optimizer is None else self.optimizer.param_groups
-
-
-def cosine(progress: float) -> float:
-    """Share of the first learning rate: half a cosine wave, from 1 to 0 (Loshchilov and Hutter 2017)."""
-    return (1 + math.cos(math.pi * progress)) / 2
-
-
-def n_steps(n_rows: int, batch_size: int) -> int:
-    """Batches in an epoch. A short last batch is left out, unless it is the only one."""
-    return max(1, n_rows // batch_size)
-
-
-def epoch_seed(seed: int, epoch: int) -> int:
-    """The seed of all random numbers in one epoch."""
-    return int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0] >> 1)
-
-
-def epoch_callback(progress: Callable[[str, int, int], object] | None) -> Callable[[int, int], object]:
-    """``progress`` with the stage ``"epochs"``; a function that does nothing if there is none."""
-
-    def on_epoch(done: int, total: int) -> None:
-        if progress is not None:
-            progress("epochs", done, total)
-
-    return on_epoch
+_HELD_OUT = 5  # every fifth row is held out, if any
 
 
 def train(
@@ -308,7 +153,159 @@ def _over(now: Any, before: Any) -> Any:
     return copy.deepcopy(now)
 
 
-_HELD_OUT = 5  # every fifth row is held out, if any
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """A loss of a batch, and the optimizer that reduces it.
+
+    If the loss does not require a gradient, it has already stored the gradients of the parameters. Without
+    an optimizer, it has already made the whole step.
+    """
+
+    optimizer: torch.optim.Optimizer | None
+    loss: Callable[[Any], torch.Tensor]
+
+    @property
+    def groups(self) -> list[dict[str, Any]]:
+        """The optimizer's parameter groups."""
+        return [] if self.optimizer is None else self.optimizer.param_groups
+
+
+class Stateful(Protocol):
+    """A module, an optimizer, or anything else with a ``state_dict``."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that training has changed."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> object:
+        """Restore that state."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A file that is replaced as a whole, and that only the training of the same name can read."""
+
+    path: Path
+    name: str
+
+    def restore(self, parts: Mapping[str, Stateful]) -> list[float]:
+        """Load the state, if there is a file. Return the losses of the epochs that are done."""
+        if not self.path.exists():
+            return []
+        try:
+            content = torch.load(self.path, weights_only=True)
+        except Exception as error:
+            raise ValueError(
+                f"{self.path} is not a checkpoint of a training: remove it to begin again"
+            ) from error
+        if (
+            content["name"] != self.name
+        ):  # the message shows neither name: both contain a hash of private rows
+            raise ValueError(
+                f"{self.path} belongs to another training (other data, seed, settings or version): "
+                "type another path, or remove the file to begin again"
+            )
+        for name, stateful in parts.items():
+            stateful.load_state_dict(content["state"][name])
+        return list(content["losses"])
+
+    def save(self, state: dict[str, dict[str, Any]], losses: list[float]) -> None:
+        """Replace the file in one step; only its owner can read it."""
+        content = {"name": self.name, "state": state, "losses": losses}
+        files.write(self.path, lambda temporary: torch.save(content, temporary), private=True)
+
+
+def digest(*parts: np.ndarray | str) -> str:
+    """A short hash of the content of arrays and texts."""
+    content = hashlib.sha256()
+    for part in parts:
+        content.update(part.encode() if isinstance(part, str) else np.ascontiguousarray(part).tobytes())
+    return content.hexdigest()[:16]
+
+
+def cosine(progress: float) -> float:
+    """Share of the first learning rate: half a cosine wave, from 1 to 0 (Loshchilov and Hutter 2017)."""
+    return (1 + math.cos(math.pi * progress)) / 2
+
+
+def n_steps(n_rows: int, batch_size: int) -> int:
+    """Batches in an epoch. A short last batch is left out, unless it is the only one."""
+    return max(1, n_rows // batch_size)
+
+
+def epoch_seed(seed: int, epoch: int) -> int:
+    """The seed of all random numbers in one epoch."""
+    return int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0] >> 1)
+
+
+def epoch_callback(progress: Callable[[str, int, int], object] | None) -> Callable[[int, int], object]:
+    """``progress`` with the stage ``"epochs"``; a function that does nothing if there is none."""
+
+    def on_epoch(done: int, total: int) -> None:
+        if progress is not None:
+            progress("epochs", done, total)
+
+    return on_epoch
+
+
+def device(name: str) -> torch.device:
+    """The device of that name. "auto" is the GPU if there is one, otherwise the CPU.
+
+    Raises
+    ------
+    ValueError
+        This machine, or this build of torch, does not have the device.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        chosen = torch.device(name)
+        torch.empty(0, device=chosen)
+    except (RuntimeError, AssertionError) as error:  # torch raises either where there is no CUDA
+        raise ValueError(
+            f"device {name!r} is not available: this torch ({torch.__version__}) sees "
+            f"{torch.cuda.device_count()} GPUs. Type device='cpu', or device='auto'"
+        ) from error
+    return chosen
+
+
+@contextlib.contextmanager
+def threads(number: int | None) -> Iterator[int]:
+    """Let torch compute with this many threads inside the context.
+
+    None: torch's own number, which is that of the cores or ``OMP_NUM_THREADS``, but at most the number of
+    cores that this process may use: more threads than cores slow small networks down several times.
+    """
+    if number is not None:
+        check.integer(n_threads=number, least=1)
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    targets = min(torch.get_num_threads(), allowed) if number is None else number
+    before = torch.get_num_threads()
+    torch.set_num_threads(targets)
+    try:
+        yield targets
+    finally:
+        torch.set_num_threads(before)
+
+
+def reseed(seed: int) -> None:
+    """Seed torch's generators, in 1/300 of the time of torch.manual_seed, which records its caller."""
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.manual_seed_all(seed)
+
+
+@contextlib.contextmanager
+def preserve_generators() -> Iterator[None]:
+    """Restore the global generators of NumPy, Python and torch on exit."""
+    before = np.random.get_state(), random.getstate()  # noqa: NPY002
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        np.random.set_state(before[0])  # noqa: NPY002
+        random.setstate(before[1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
@@ -417,3 +414,15 @@ def _split(training_set: TrainingSet, *, hold_out: bool) -> tuple[np.ndarray, np
     order = np.random.default_rng([training_set.seed, 0, 1]).permutation(n_rows)
     held_out, learned = np.split(order, [n_rows // _HELD_OUT])
     return np.sort(learned), held_out
+
+
+def is_lowest(losses: Any, best: torch.Tensor, waited: torch.Tensor, ends: Any) -> np.ndarray:
+    """Which networks end an epoch with the lowest held-out loss so far: of none held out, each one is.
+
+    Keeps the lowest in ``best``, and in ``waited`` for how many epochs there was none. On processors alone.
+    """
+    lowest, epochs = best.numpy(), waited.numpy()  # the same memory: torch would start more threads
+    better = ends & ((losses < lowest) | np.isneginf(losses))
+    lowest[...] = np.where(better, losses, lowest)
+    epochs[...] = np.where(better, 0, epochs + ends)
+    return np.asarray(better)

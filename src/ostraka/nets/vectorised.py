@@ -1,7 +1,6 @@
 """Vectorised training: the networks of a stack train in the same steps, each on its own rows.
 
 Whether networks of one shape can be stacked is found out on made-up rows, before private rows are read.
-Perceptrons on a CPU train in compiled code, one network on each thread at a time.
 """
 
 from __future__ import annotations
@@ -12,13 +11,11 @@ import math
 import random
 import sys
 import warnings
-from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import threadpoolctl  # type: ignore[import-untyped,unused-ignore]
 import torch
 from sklearn.base import clone
 from torch import nn
@@ -31,7 +28,6 @@ from ostraka.nets.stacks import (
     TrainingPlan,
     backpropagate,
     is_out_of_memory,
-    weights_of,
 )
 from ostraka.nets.training import (
     Objective,
@@ -39,6 +35,7 @@ from ostraka.nets.training import (
     TrainingSet,
     device,
     digest,
+    is_lowest,
     preserve_generators,
     reseed,
     threads,
@@ -53,6 +50,25 @@ if TYPE_CHECKING:
     from ostraka.networks import TorchClassifier
 
 _IRRELEVANT = {"checkpoint", "device", "n_threads", "progress", "random_state"}  # to the trained weights
+_IN_CACHE = 20 * 2**20  # bytes that a stack works on: measured by bench/teachers.py
+_AT_LEAST = 64  # compiled networks in a group: they share no cache, and every thread needs work
+_PER_WEIGHT = 16  # bytes: a weight, its gradient, and two moments, float32
+_PER_ACTIVATION = 8  # bytes: the activation and its gradient
+# A weight's step depends on its own gradient and history only: a stack trains as its networks alone would.
+_ELEMENTWISE = {
+    torch.optim.SGD,
+    torch.optim.Adam,
+    torch.optim.AdamW,
+    torch.optim.Adamax,
+    torch.optim.NAdam,
+    torch.optim.RAdam,
+    torch.optim.RMSprop,
+    torch.optim.Rprop,
+    torch.optim.Adagrad,
+    torch.optim.Adadelta,
+    torch.optim.ASGD,
+}
+_GARBAGE = (math.nan, math.inf, -1e30)  # values that must not reach another network
 
 
 class CannotVectoriseError(Exception):
@@ -106,7 +122,9 @@ def train_stack(
     with threads(network.n_threads) as n_threads, preserve_generators():
         run: dict[str, Any] = {"seed": batches.seeds[0], "checkpoint": checkpoint, "fingerprint": fingerprint}
         if plan.compiled:
-            return train_perceptrons(plan, batches, n_threads=n_threads, on_progress=on_progress, run=run)
+            return compiled.train_perceptrons(
+                plan, batches, n_threads=n_threads, on_progress=on_progress, run=run
+            )
         trainer = _StackTrainer(plan, batches)
         losses = train(
             [Objective(optimizer=plan.optimizer(trainer.stack.trained.parameters()), loss=trainer.loss)],
@@ -235,7 +253,7 @@ class _StackTrainer(nn.Module):
                 for chunk in self.batches.held_batches:
                     losses += self._attempt(partial(self._held_out_loss, *chunk)).cpu().numpy()
             losses[self.batches.none_held] = -np.inf
-            better = _lowest(losses, self.best_loss, self.epochs_waited, ends)
+            better = is_lowest(losses, self.best_loss, self.epochs_waited, ends)
             self.stopped |= self.epochs_waited >= self.network.patience
         chosen = torch.as_tensor(better, device=self._running.device)
         for best, tensor in zip(self.kept, self.stack.tensors(), strict=True):
@@ -303,18 +321,6 @@ class _StackTrainer(nn.Module):
         self._running = torch.as_tensor(running, device=self._running.device)
 
 
-def _lowest(losses: Any, best: torch.Tensor, waited: torch.Tensor, ends: Any) -> np.ndarray:
-    """Which networks end an epoch with the lowest held-out loss so far: of none held out, each one is.
-
-    Keeps the lowest in ``best``, and in ``waited`` for how many epochs there was none. On processors alone.
-    """
-    lowest, epochs = best.numpy(), waited.numpy()  # the same memory: torch would start more threads
-    better = ends & ((losses < lowest) | np.isneginf(losses))
-    lowest[...] = np.where(better, losses, lowest)
-    epochs[...] = np.where(better, 0, epochs + ends)
-    return np.asarray(better)
-
-
 def _broadcast(one_each: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     """One number for each network, in the shape that broadcasts over that network's weights."""
     return one_each.view(-1, *[1] * (tensor.dim() - 1))
@@ -325,27 +331,6 @@ def _seed_all(seed: int) -> None:
     reseed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002
     random.seed(seed)
-
-
-_IN_CACHE = 20 * 2**20  # bytes that a stack works on: measured by bench/teachers.py
-_AT_LEAST = 64  # compiled networks in a group: they share no cache, and every thread needs work
-_PER_WEIGHT = 16  # bytes: a weight, its gradient, and two moments, float32
-_PER_ACTIVATION = 8  # bytes: the activation and its gradient
-# A weight's step depends on its own gradient and history only: a stack trains as its networks alone would.
-_ELEMENTWISE = {
-    torch.optim.SGD,
-    torch.optim.Adam,
-    torch.optim.AdamW,
-    torch.optim.Adamax,
-    torch.optim.NAdam,
-    torch.optim.RAdam,
-    torch.optim.RMSprop,
-    torch.optim.Rprop,
-    torch.optim.Adagrad,
-    torch.optim.Adadelta,
-    torch.optim.ASGD,
-}
-_GARBAGE = (math.nan, math.inf, -1e30)  # values that must not reach another network
 
 
 def plan(network: TorchClassifier, *, n_features: int, n_classes: int) -> TrainingPlan:
@@ -393,7 +378,7 @@ def plan(network: TorchClassifier, *, n_features: int, n_classes: int) -> Traini
         with contextlib.suppress(Exception):
             if type(optimizer) in _ELEMENTWISE:
                 stacked = _together(alone, rows)
-                if not (stacked.together and is_compilable(network, module)):
+                if not (stacked.together and compiled.is_compilable(network, module)):
                     return stacked
                 # compiled code, if its losses equal those of a stack
                 in_code = dataclasses.replace(stacked, compiled=True, size=max(stacked.size, _AT_LEAST))
@@ -508,179 +493,3 @@ def _size(alone: TrainingPlan, rows: torch.Tensor) -> int:
     for hook in hooks:
         hook.remove()
     return max(1, _IN_CACHE // (_PER_WEIGHT * weights + _PER_ACTIVATION * sum(numbers)))
-
-
-_WORK = 2**30  # weights times rows before a thread takes the next network, whose memory it then has to read
-_LEAST = 1024  # a row costs at least as much as with this number of weights
-_ADAM = (None, torch.optim.Adam, torch.optim.AdamW)
-
-
-def is_compilable(network: TorchClassifier, module: nn.Module) -> bool:
-    """Whether the compiled code implements these settings and this module."""
-    layers = list(module) if type(module) is nn.Sequential else []
-    linear, between = layers[::2], layers[1::2]
-    children = [name for name, layer in module.named_children() if type(layer) is nn.Linear]
-    names = [f"{name}.{part}" for name in children for part in ("weight", "bias")]
-    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    return (
-        device(network.device).type == "cpu"
-        and network.optimizer in _ADAM
-        and network.augment is None
-        # linear layers with ReLU between them, all trained, without hooks
-        and len(layers) % 2 == 1
-        and all(type(layer) is nn.Linear and layer.bias is not None for layer in linear)
-        and all(type(layer) is nn.ReLU for layer in between)
-        and len(set(module.parameters())) == 2 * len(linear)
-        and list(weights_of(module)) == names
-        and all(
-            parameter.requires_grad and parameter.dtype is torch.float32 for parameter in module.parameters()
-        )
-        and not any(getattr(part, hook) for part in module.modules() for hook in hooks)
-    )
-
-
-def train_perceptrons(
-    plan: TrainingPlan,
-    batches: StackBatches,
-    *,
-    n_threads: int,
-    on_progress: Callable[[int, int], object],
-    run: dict[str, Any],
-) -> tuple[list[Weights], np.ndarray, list[float]]:
-    """As :func:`train_stack`, in compiled code; ``run`` is what the training loop gets beside."""
-    network = plan.network
-    with (
-        threadpoolctl.threadpool_limits(1, user_api="blas"),  # otherwise every thread starts more threads
-        ThreadPoolExecutor(n_threads) as pool,
-    ):
-        learners = [_Learner(plan, batches, number) for number in range(len(batches.seeds))]
-        rows = int(batches.steps.max()) * network.batch_size
-        epochs_at_once = max(1, _WORK // (max(learners[0].weights.numel(), _LEAST) * rows))
-        train(  # its "epoch" is a round over all networks; it stores checkpoints of the learners
-            [Objective(optimizer=None, loss=lambda n_epochs: _round(learners, n_epochs, pool, on_progress))],
-            lambda _generator: [epochs_at_once],
-            steps=1,
-            epochs=-(-network.epochs // epochs_at_once),
-            state={} if run["checkpoint"] is None else {"learners": nn.ModuleList(learners)},
-            **run,
-        )
-    networks, failed = zip(*[learner.result() for learner in learners], strict=True)
-    losses = torch.stack([learner.losses for learner in learners]).sum(dim=0)
-    return list(networks), np.array(failed), losses.tolist()
-
-
-def _round(
-    learners: Sequence[_Learner],
-    n_epochs: int,
-    pool: ThreadPoolExecutor,
-    on_progress: Callable[[int, int], object],
-) -> torch.Tensor:
-    """Train every network for this number of epochs."""
-    begin, epochs, many = int(learners[0].epoch), len(learners[0].losses), len(learners)
-    end = min(begin + n_epochs, epochs)
-    tasks = [pool.submit(learner.train_to, end) for learner in learners]
-    try:
-        for done, task in enumerate(tasks, start=1):
-            task.result()
-            on_progress(begin * many + done * (end - begin), epochs * many)
-    finally:
-        for task in tasks:
-            task.cancel()
-        wait(tasks)  # after an interrupt the training loop restores weights: no thread may write them then
-    return torch.zeros(())
-
-
-class _Learner(nn.Module):
-    """One perceptron in training. It shares no state with another."""
-
-    weights: torch.Tensor
-    moments: torch.Tensor
-    best_weights: torch.Tensor
-    losses: torch.Tensor
-    best_loss: torch.Tensor
-    epochs_waited: torch.Tensor
-    failed: torch.Tensor
-    epoch: torch.Tensor
-
-    def __init__(self, plan: TrainingPlan, batches: StackBatches, number: int) -> None:
-        super().__init__()
-        self.network, self.batches, self.number = plan.network, batches, number
-        tensors = weights_of(
-            plan.network.new_module(
-                n_features=plan.n_features, n_classes=plan.n_classes, seed=batches.seeds[number]
-            )
-        )
-        self.shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-        self.widths = np.array([plan.n_features, *(shape[0] for shape in self.shapes.values())][::2])
-        defaults = plan.optimizer([nn.Parameter(torch.empty(0))]).defaults
-        self.constants = (*defaults["betas"], defaults["eps"], defaults["weight_decay"])
-        weights = torch.cat([tensor.detach().t().flatten() for tensor in tensors.values()])
-        for name, buffer in {
-            "weights": weights,
-            "moments": torch.zeros(2, len(weights)),
-            "best_weights": None if plan.network.patience is None else weights.clone(),
-            "losses": torch.zeros(plan.network.epochs, dtype=torch.float64),
-            "best_loss": torch.tensor(torch.inf, dtype=torch.float64),
-            "epochs_waited": torch.tensor(0),
-            "failed": torch.tensor(False),
-            "epoch": torch.tensor(0),
-        }.items():
-            self.register_buffer(name, buffer)
-
-    def train_to(self, end: int) -> None:
-        """Train up to that epoch, unless the network has failed or has waited too long."""
-        begin, patience = int(self.epoch), self.network.patience
-        at_once = end - begin if patience is None else 1  # one call for each epoch takes 10 % more time
-        for epoch in range(begin, end, at_once):
-            if self.failed or (patience is not None and int(self.epochs_waited) >= patience):
-                break
-            epochs = range(epoch, epoch + at_once)
-            steps = int(self.batches.steps[self.number])
-            order = np.stack([self.batches.order(self.number, epoch) for epoch in epochs])
-            rates = np.full((len(epochs), steps), self.network.learning_rate)
-            schedule, first_step = self.network.rate_schedule(), epochs[0] * steps
-            if schedule is not None:
-                total = self.network.epochs * steps
-                rates *= np.reshape(
-                    [schedule((first_step + step) / total) for step in range(rates.size)], rates.shape
-                )
-            losses = compiled.train(self._examples(), self._perceptron(), order, rates, first_step)
-            diverged = np.isinf(losses)
-            self.losses.numpy()[epochs.start : epochs.stop] = np.where(diverged, 0.0, losses)
-            self.failed.fill_(bool(diverged.any()))
-            if patience is None:
-                continue
-            # keep the weights if the held-out loss is the lowest so far; without held-out rows, always
-            numbers, loss = self.batches.held_rows[self.number], -np.inf
-            if len(numbers):
-                loss = compiled.held_out_loss(self._examples(), self._perceptron(), numbers)
-            if _lowest(loss, self.best_loss, self.epochs_waited, True):
-                np.copyto(self.best_weights.numpy(), self.weights.numpy())  # torch would start more threads
-        self.epoch.fill_(end)
-
-    def result(self) -> tuple[Weights, bool]:
-        """The weights with the names and shapes of the module, and whether the network failed."""
-        last = self.weights if self.network.patience is None else self.best_weights
-        parts = torch.split(last, [math.prod(shape) for shape in self.shapes.values()])
-        named = {
-            name: part.reshape(shape[::-1]).t().clone(memory_format=torch.contiguous_format)
-            for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
-        }
-        return named, bool(self.failed) or not all(bool(edge.isfinite()) for edge in last.aminmax())
-
-    def _examples(self) -> compiled.Examples:
-        batches, number = self.batches, self.number
-        return compiled.Examples(
-            rows=batches.rows.numpy(),
-            codes=batches.codes.numpy(),
-            row_weights=batches.row_weights[number].numpy(),
-            absent=batches.absent[number].numpy(),
-        )
-
-    def _perceptron(self) -> compiled.Perceptron:
-        return compiled.Perceptron(
-            widths=self.widths,
-            weights=self.weights.numpy(),
-            moments=self.moments.numpy(),
-            constants=self.constants,
-        )

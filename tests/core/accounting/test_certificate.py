@@ -10,8 +10,16 @@ import pytest
 from scipy.special import log_ndtr, ndtr
 from scipy.stats import binomtest
 
-from ostraka.core.accounting.publish import Certificate, _claims, _guess, _raised, plan_certificate
-from ostraka.core.accounting.smooth import UNIT, cost_levels, worst
+from ostraka.core.accounting.publish import (
+    UNIT,
+    Certificate,
+    _claims,
+    _guess,
+    _raised,
+    cost_levels,
+    plan_certificate,
+    worst,
+)
 from ostraka.core.curve import ORDERS, Curve
 from ostraka.core.private import Adjacency, Private
 from ostraka.mechanisms import Confident, GNMax, LNMax, Threshold

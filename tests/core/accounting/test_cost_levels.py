@@ -9,14 +9,8 @@ import numpy as np
 import pytest
 from scipy.special import log_ndtr, logsumexp, ndtr, ndtri
 
-from ostraka.core.accounting.smooth import (
-    UNIT,
-    _censored_gaussian,
-    _censored_pure,
-    check_ballots,
-    cost_levels,
-    worst,
-)
+from ostraka.core.accounting.publish import UNIT, _censored_gaussian, _censored_pure, cost_levels, worst
+from ostraka.core.accounting.smooth import check_ballots
 from ostraka.core.curve import ORDERS
 from ostraka.mechanisms import Confident, GNMax, LNMax, Threshold
 

@@ -8,8 +8,8 @@ import pytest
 
 from ostraka.core.kernels import recursion as kernels
 from ostraka.core.laws import answers, cover, curvature, tables
+from ostraka.core.laws import cover as families
 from ostraka.core.laws import gaussian as envelope
-from ostraka.core.laws import law as families
 from ostraka.core.laws.gaussian import gaussian_delta, mirrored
 from ostraka.core.laws.law import ARGMAX, SCREEN, Law
 from ostraka.core.numeric import up

@@ -144,7 +144,7 @@ class TestAKey:
         [(41.0, {}), (40.0, {"uses": 3}), (40.0, {"unit": "person"}), (40.0, {"simulation": True})],
     )
     def test_stands_for_one_question_only(self, ledger, gaussian, sigma, change):
-        with pytest.raises(LedgerError, match="key 'k' was charged for another question"):
+        with pytest.raises(LedgerError, match="key 'k' stands for another entry"):
             ledger.charge(gaussian(sigma), **({"uses": 2, "key": "k", **ASK} | change))
         assert len(ledger.entries()) == 1
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ostraka.core.ledger import history, store
+from ostraka.core.ledger import history
 from ostraka.core.ledger import sqlite as files
 from ostraka.ledger import Budget, Ledger, LedgerError
 from tests.core.ledger.conftest import tamper
@@ -354,7 +354,7 @@ def test_an_index_that_lacks_a_row_is_noticed(filled, index):
 
 
 def test_a_large_ledger_is_checked_in_a_process_beside(filled, monkeypatch):
-    monkeypatch.setattr(store, "_MANY", 1)
+    monkeypatch.setattr(files, "_MANY", 1)
     monkeypatch.setattr(files, "check", None)  # of this process
     made_anew(filled, "entry_key", lambda sql: f"{sql} AND seq <> 2")
     with pytest.raises(LedgerError, match="index entry_key does not hold the rows of its table"):

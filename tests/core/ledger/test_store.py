@@ -156,7 +156,7 @@ class TestOutOfReach:
 
 class TestTheLog:
     def test_is_emptied_now_and_then(self, ledger, path, gaussian, monkeypatch):
-        monkeypatch.setattr(store, "CHECKPOINT_EVERY", 5)
+        monkeypatch.setattr(sqlite, "CHECKPOINT_EVERY", 5)
         log = path.with_name(path.name + "-wal")
         sizes = []
         for n in range(12):

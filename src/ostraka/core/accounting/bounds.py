@@ -34,6 +34,17 @@ if TYPE_CHECKING:
 # Each divergence is right to about 1e-11 of itself, or lost below 1e-190; what is added makes it err upwards.
 _OUTWARD, _LOST = 1 + 1e-9, 1e-190
 _MOST_PAIRS = 200_000  # over all answers of a profile; each costs about 20 microseconds
+_CHUNK = 4096  # queries at a time: bounds memory at about 4096 x len(ORDERS) doubles per temporary
+_KINDS = {
+    "classic": "whatever the votes: the price of publishing the noisy counts",
+    "gaussian": "whatever the votes: Gaussian differential privacy, composed exactly",
+    "tight": "whatever the votes: the price of publishing the answer only",
+    "adaptive": "whatever the votes: all answers together, composed exactly",
+    "moments2017": "these votes: Papernot et al. 2017, Theorem 3",
+    "papernot2018": "these votes: Papernot et al. 2018, Theorem 6",
+    "exact": "these votes: the largest divergence over all neighbours",
+    "composed": "these votes: all answers together, composed exactly over all neighbours",
+}
 
 
 def exact_curve(
@@ -250,9 +261,6 @@ def exact_profiles(
     return [Profile(tables) for tables in zip(*bounds, strict=True)]
 
 
-_CHUNK = 4096  # queries at a time: bounds memory at about 4096 x len(ORDERS) doubles per temporary
-
-
 def papernot2018_curve(
     mechanism: BallotMechanism,
     counts: ArrayLike,
@@ -429,18 +437,6 @@ def _total(
         start=np.zeros(len(orders)),
     )
     return np.asarray(total * (1 + 4e-16 * (8 + len(value))))
-
-
-_KINDS = {
-    "classic": "whatever the votes: the price of publishing the noisy counts",
-    "gaussian": "whatever the votes: Gaussian differential privacy, composed exactly",
-    "tight": "whatever the votes: the price of publishing the answer only",
-    "adaptive": "whatever the votes: all answers together, composed exactly",
-    "moments2017": "these votes: Papernot et al. 2017, Theorem 3",
-    "papernot2018": "these votes: Papernot et al. 2018, Theorem 6",
-    "exact": "these votes: the largest divergence over all neighbours",
-    "composed": "these votes: all answers together, composed exactly over all neighbours",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

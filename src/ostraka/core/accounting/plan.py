@@ -28,6 +28,17 @@ if TYPE_CHECKING:
 _ASSUMED = ((0.10, 4.0, 1.0), (0.03, 2.0, 0.7), (0.18, 12.0, 1.5))
 _FLOORS, _BEGINS = np.linspace(0.0, 0.6, 121), np.geomspace(0.1, 300.0, 81)
 _MODELS, _RESAMPLED, _LEAST_ROWS = 12, 9, 8
+_QUERIES = 400  # simulated
+_TEACHERS = (10, 25, 50, 100, 150, 250, 400, 600, 1000)
+_ANSWERS = (25, 50, 100, 200, 400, 800, 1600, 3200)
+_BARS = (0.6, 0.75)  # of the teachers, for the screen
+_SCREEN_NOISE = 3.0  # times that of the argmax: a screen then adds 3 % to the noise, whatever it lets through
+_FEWEST_ROWS = 8  # of a teacher
+# Teachers must outnumber the noise this many times. On a census table, with 250 teachers and epsilon 2,
+# students of 400 to 800 answers were the best; at twice the noise, four times as many did not make up for it.
+_AUDIBLE = 3.5
+_EPSILONS = (0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0)
+_TIGHT = 0.8  # about what tight noise is of classic noise: to search with, never to claim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,19 +198,6 @@ def _fit(sizes: np.ndarray, scores: Sequence[float], n_classes: int, spread: flo
     return LearningCurve(
         n_classes=n_classes, floor=float(_FLOORS[floor]), begin=float(_BEGINS[begin]), spread=spread
     )
-
-
-_QUERIES = 400  # simulated
-_TEACHERS = (10, 25, 50, 100, 150, 250, 400, 600, 1000)
-_ANSWERS = (25, 50, 100, 200, 400, 800, 1600, 3200)
-_BARS = (0.6, 0.75)  # of the teachers, for the screen
-_SCREEN_NOISE = 3.0  # times that of the argmax: a screen then adds 3 % to the noise, whatever it lets through
-_FEWEST_ROWS = 8  # of a teacher
-# Teachers must outnumber the noise this many times. On a census table, with 250 teachers and epsilon 2,
-# students of 400 to 800 answers were the best; at twice the noise, four times as many did not make up for it.
-_AUDIBLE = 3.5
-_EPSILONS = (0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0)
-_TIGHT = 0.8  # about what tight noise is of classic noise: to search with, never to claim
 
 
 class Estimate(NamedTuple):

@@ -20,6 +20,12 @@ _ROUNDING = 2.0**-50  # of all else, relative to the sizes of what is added
 _FIRST = (1023 + _LOWEST) * _PIECES  # the exponent and five more bits of 2^43, as float64 stores them
 _SHIFT = 52 - 5
 _EXTREME = 1e150  # counts beyond this may leave the range of float64
+EDGES = np.concatenate(
+    [
+        *(2.0**octave * (1 + np.arange(_PIECES) / _PIECES) for octave in range(_LOWEST, _HIGHEST)),
+        [2.0**_HIGHEST],
+    ]
+)
 
 
 @lru_cache(maxsize=2)
@@ -29,14 +35,6 @@ def table(kind: int) -> np.ndarray:
     rows = np.array([(middle, *coefficients(kind, middle)) for middle in middles.tolist()])
     rows.setflags(write=False)
     return rows
-
-
-EDGES = np.concatenate(
-    [
-        *(2.0**octave * (1 + np.arange(_PIECES) / _PIECES) for octave in range(_LOWEST, _HIGHEST)),
-        [2.0**_HIGHEST],
-    ]
-)
 
 
 def coefficients(kind: int, middle: float, *, degree: int = _DEGREE) -> list[float]:

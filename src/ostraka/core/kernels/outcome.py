@@ -32,6 +32,12 @@ _HALF_SQRT_2 = math.sqrt(0.5)
 LOWEST = -16.0  # of the table of log Phi
 _HIGH, _PER_UNIT, _DEGREE = 9.0, 32, 6
 _STEEP = 3.0  # up to here the table's slope has a relative error below 1e-13
+# How far (in nats below its peak) an integrand is followed before it is cut: e^-34 = 2e-15.
+_CUT = 34.0
+NEAR = 12.0  # noise scales: where no class is further below the top, Gaussian nodes ascend in equal steps
+_LEGENDRE_X, _LEGENDRE_W = np.polynomial.legendre.leggauss(12)
+_LEAST = -700.0  # nats: a node may hold little of a class's law, and most of its neighbour's
+_HIGHEST = 37.0  # the density of the normal law is a normal float64 up to here
 
 
 def _taylor_of_log_ndtr() -> np.ndarray:
@@ -121,12 +127,6 @@ def score(kind, z):
         c, t = _cell(z)
         return _slope(c, t)
     return math.exp(log_pdf(kind, z) - log_cdf(kind, z))
-
-
-# How far (in nats below its peak) an integrand is followed before it is cut: e^-34 = 2e-15.
-_CUT = 34.0
-NEAR = 12.0  # noise scales: where no class is further below the top, Gaussian nodes ascend in equal steps
-_LEGENDRE_X, _LEGENDRE_W = np.polynomial.legendre.leggauss(12)
 
 
 @kernel()
@@ -274,10 +274,6 @@ def _panels(kinks, y, w, ends):
             x = before
         x = end
     return n
-
-
-_LEAST = -700.0  # nats: a node may hold little of a class's law, and most of its neighbour's
-_HIGHEST = 37.0  # the density of the normal law is a normal float64 up to here
 
 
 def log_outcomes(counts: np.ndarray, *, kind: int, scale: float) -> np.ndarray:

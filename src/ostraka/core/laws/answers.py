@@ -1,6 +1,8 @@
-"""The state of one mechanism's recursion, which is kept and continued when more answers are needed.
+"""Many answers of one mechanism, followed one by one: the recursion over all pairs of its family.
 
-Fixed pairs beside a table: one kernel of all of them, applied only at the points that are asked for.
+Its state is kept, and continued when more answers are needed. Argmaxes and screens with Gaussian noise have
+families of pairs in a plane or on a line; after some answers a smooth bound takes over. Bounded ranges, of
+exponential mechanisms and of tokens that are drawn by a softmax, have a family of their own.
 """
 
 from __future__ import annotations
@@ -9,14 +11,14 @@ import contextlib
 import copy
 import math
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ostraka.core.kernels.recursion import APART, advance_by_few, packed
-from ostraka.core.laws.cover import stencils
+from ostraka.core.laws.cover import argmax_family, screen_family, stencils
 from ostraka.core.laws.gaussian import Envelope, NotSmoothError, Smooth, Tail, gaussian_delta, mirrored
-from ostraka.core.laws.law import ARGMAX, BOUNDED_RANGE, Law, argmax_family, screen_family
+from ostraka.core.laws.law import ARGMAX, BOUNDED_RANGE, Law
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +36,18 @@ _LOUD = 0.095  # shift; with less noise it is wide
 _WORTHWHILE = 0.2  # shift; with less noise, other bounds are smaller
 # Up to which shift w is followed how far down. With less noise, rare outcomes cost more than they tell.
 _TAILS = ((0.07, Tail(1e-16, 3e-13)), (0.095, Tail(1e-13, 1e-10)), (0.133, Tail(1e-12, 1e-9)))
+_OUTWARD = 1e-12
+# Bounded ranges: exponential mechanisms, and tokens that are drawn by a softmax.
+# A pair of bounded range r has log P / Q within an interval of length r. It is dominated by the pairs of two
+# outcomes that have loss s with probability (e^r - e^s) / (e^r - 1), else s - r, for s from 0 to r (Dong,
+# Durfee and Rogers 2020, arXiv:1909.13830). docs/composition.md has the proofs.
+_PARTS = 48  # of the range: the spacing of the grid
+_COARSE = 32  # the same, for one use beside a Gaussian
+_MOST_USES = 512
+_RARE = 18.5  # nats: the loss of all uses exceeds the grid with a chance below e^-2 of this
+_FURTHEST = 40.0  # nats; beyond, the last value counts
+_UP = 1e-12  # relative, a use: more than weights and sums of positive numbers round
+_BLOCK = 1 << 16  # numbers in one go: they stay in the processor's cache
 
 
 def table(law: Law) -> tuple[float, np.ndarray] | None:
@@ -170,103 +184,6 @@ def first_answers(pairs: Pairs, *, shift: float, step: float, answers: int) -> d
 def _points(shift: float, answers: int, step: float) -> int:
     """The grid point beyond which the Gaussian bound of this many answers is below 1e-16."""
     return int((8.4 * shift * math.sqrt(answers) + answers * shift**2 / 2 + 2 * shift) / step)
-
-
-_OUTWARD = 1e-12
-_REMEMBERED = 64  # values of one table
-
-
-class Kernel(NamedTuple):
-    """A fixed pair on a grid: weights at the places -reach, ..., reach, and fully revealing mass."""
-
-    weights: np.ndarray
-    revealing: float
-
-    @property
-    def reach(self) -> int:
-        """How many grid points it reaches to either side."""
-        return len(self.weights) // 2
-
-
-def kernel(pair: Pairs, step: float) -> Kernel:
-    """The weights by which a pair averages a convex function of e^x on a grid of x; errs upwards."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = np.where(pair.mass > 0, pair.difference / pair.mass, 0.0)
-    widest = float(np.abs(np.log1p(np.maximum(ratios, -1 + 1e-12))).max())
-    reach = math.ceil(widest / step) + 1
-    stencil = stencils(pair, step=step, reach=reach)
-    weights = np.zeros(2 * reach + 1)
-    np.add.at(weights, stencil.offsets[0] + reach, stencil.weights[0])
-    return Kernel(weights, float(stencil.constants[0]))
-
-
-def together(first: Kernel, second: Kernel) -> Kernel:
-    """Both, one after the other. Only positive numbers add up, and the sums are rounded up."""
-    weights = np.convolve(first.weights, second.weights) * (1 + _OUTWARD)
-    return Kernel(weights, (first.revealing + second.revealing) * (1 + _OUTWARD))
-
-
-class Averaged:
-    """Upper bounds of a table's function after a kernel.
-
-    Beyond its points the function is continued: by the chord from (0, 1) below, by the last value above.
-    """
-
-    def __init__(self, start: int, step: float, values: np.ndarray, by: Kernel) -> None:
-        self._start, self._step, self._values, self._by = start, step, values, by
-        self._fall = (1 - float(values[0])) / math.exp(start * step)
-        self._at = lru_cache(_REMEMBERED)(self._value)
-
-    def epsilon(self, delta: float) -> float:
-        """Smallest epsilon >= 0 at which delta is proved, or infinity."""
-        low, high = 0, self._start + len(self._values) + self._by.reach
-        if self._at(low) <= delta:
-            return 0.0
-        if not self._at(high) <= delta:
-            return math.inf
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self._at(middle) <= delta else (middle, high)
-        before, after = self._at(low), self._at(high)
-        share = min(1.0, (before - delta) / (before - after) + _OUTWARD)
-        x = self._step * low + math.log1p(share * math.expm1(self._step))
-        return x + _OUTWARD * (1 + abs(x))
-
-    def delta(self, epsilon: float) -> float:
-        """The smallest proved delta at epsilon, at most 1: on the chord between grid points."""
-        end = self._start + len(self._values) + self._by.reach
-        if not epsilon < self._step * end:
-            return self._at(end)
-        i = max(0, math.floor(epsilon / self._step - 1e-9))
-        within = min(epsilon - self._step * i, self._step)
-        share = max(0.0, math.expm1(within) / math.expm1(self._step) - _OUTWARD * (1 + i))
-        on_chord = self._at(i) + min(1.0, share) * (self._at(i + 1) - self._at(i))
-        return min(1.0, on_chord * (1 + _OUTWARD))
-
-    def _value(self, i: int) -> float:
-        """The bound at one grid point."""
-        reach, n = self._by.reach, len(self._values)
-        first, last = i - reach - self._start, i + reach + 1 - self._start
-        inside = self._values[max(0, first) : max(0, last)]
-        below = self._step * (self._start + np.arange(first, min(0, last)))
-        around = np.concatenate(
-            [1 - self._fall * np.exp(below), inside, np.full(reach * 2 + 1, self._values[-1])]
-        )
-        around = around[: 2 * reach + 1] if first < n else np.full(2 * reach + 1, self._values[-1])
-        return min(1.0, (float(around @ self._by.weights) + self._by.revealing) * (1 + _OUTWARD))
-
-
-# Bounded ranges: exponential mechanisms, and tokens that are drawn by a softmax.
-# A pair of bounded range r has log P / Q within an interval of length r. It is dominated by the pairs of two
-# outcomes that have loss s with probability (e^r - e^s) / (e^r - 1), else s - r, for s from 0 to r (Dong,
-# Durfee and Rogers 2020, arXiv:1909.13830). docs/composition.md has the proofs.
-_PARTS = 48  # of the range: the spacing of the grid
-_COARSE = 32  # the same, for one use beside a Gaussian
-_MOST_USES = 512
-_RARE = 18.5  # nats: the loss of all uses exceeds the grid with a chance below e^-2 of this
-_FURTHEST = 40.0  # nats; beyond, the last value counts
-_UP = 1e-12  # relative, a use: more than weights and sums of positive numbers round
-_BLOCK = 1 << 16  # numbers in one go: they stay in the processor's cache
 
 
 @lru_cache(maxsize=4)

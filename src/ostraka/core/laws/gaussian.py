@@ -1,16 +1,13 @@
-"""Functions of log odds on a grid: of the Gaussian pair, and of families that are symmetric.
+"""Functions w of log odds on a grid: of a Gaussian pair, and a smooth bound after many answers of one family.
 
-The most that one answer adds where w is smooth: a bound by local slope and curvature, from all pairs.
+The smooth bound is a number (the floor) plus the convex function with kinks G on the grid. It is carried from
+answer to answer. Which kinks come next is a guess: G averaged over neighbours, scaled by a smooth factor. The
+guess counts only after it was raised until it exceeds what any pair can add, at every point.
 
-Let G be the kinks of a convex function on the grid (docs/composition.md). Where
+What any pair can add, :class:`Envelope` bounds by local slope and curvature. Where
 G[m + j] <= G[m] exp(slope j h - curvature (j h)^2 / 2) at all j, one answer adds at most
 G[m] M(slope, curvature), and log M is convex. M is evaluated at nodes; between them chords bound it.
-
-Many answers: a smooth bound of w that is carried from answer to answer, and checked at each.
-
-The bound is a number (the floor) plus the convex function with kinks G on the grid. Which kinks come next
-is a guess: G averaged over neighbours, scaled by a smooth factor. The guess counts only after it was raised
-until it exceeds what any pair can add, by :class:`Envelope`, at every point. See docs/composition.md.
+Proofs: docs/composition.md.
 """
 
 from __future__ import annotations
@@ -24,6 +21,25 @@ from scipy.special import log_ndtr, ndtr
 from ostraka.core.kernels import recursion
 from ostraka.core.laws.cover import Pairs
 from ostraka.core.numeric import normal_cells
+
+DEGREE = 5  # of polynomials of the squared slope
+_NODES = 64
+_FINER = 16  # points between nodes at which a polynomial is compared with the chord
+_MARGIN = 1e-10  # of M: more than its rounding
+_STEEPEST = 18.0  # shifts: outcomes whose ratio is steeper count as fully revealing
+_EXTRA = 1e-10  # the most that an answer may add beside M
+_THIN = 1e-9  # by how much slopes at zero may round beyond it
+_STEEPER = 1.1  # than the slope that is asked for: so steep the next may be
+_ROUNDING = 1e-12  # of kinks and of what is added to them, in one answer: more than rounding
+_BOX, _BOXES = 0.98, 4  # width of the boxes of the guess, in shifts; an even number, for stability
+_BEYOND = 6.5  # shifts by which kinks are continued
+_TINY = 1e-280
+_TERMS = 6  # of the polynomial by which a guess is scaled
+_APART = 0.8  # ratio of curvatures at which the envelope is evaluated
+_MILDER = 0.8  # ratio of slopes for which one polynomial is used
+_FIT = 5  # terms of the polynomial that the first kinks are fitted with
+_PLACES = np.linspace(0, 1, 48)
+_FITTED = np.linalg.pinv(np.vander(_PLACES**2, _TERMS))
 
 
 def gaussian_delta(x: np.ndarray, mu: float | np.ndarray) -> np.ndarray:
@@ -52,16 +68,6 @@ def mirrored(values: np.ndarray, step: float, room: int) -> np.ndarray:
     """
     x = np.arange(room, 0, -1) * step
     return np.concatenate([-np.expm1(-x) + np.exp(-x) * values[room:0:-1], values])
-
-
-DEGREE = 5  # of polynomials of the squared slope
-_NODES = 64
-_FINER = 16  # points between nodes at which a polynomial is compared with the chord
-_MARGIN = 1e-10  # of M: more than its rounding
-_STEEPEST = 18.0  # shifts: outcomes whose ratio is steeper count as fully revealing
-_EXTRA = 1e-10  # the most that an answer may add beside M
-_THIN = 1e-9  # by how much slopes at zero may round beyond it
-_STEEPER = 1.1  # than the slope that is asked for: so steep the next may be
 
 
 class NotSmoothError(ArithmeticError):
@@ -170,19 +176,6 @@ def _taps(pairs: Pairs, step: float, reach: int) -> tuple[_Taps, float]:
     offsets[:, ::2], offsets[:, 1::2] = place + reach, place + 1 + reach
     weights[:, ::2], weights[:, 1::2] = mass * (1 - share), mass * share
     return _Taps(offsets, weights, reach), lost
-
-
-_ROUNDING = 1e-12  # of kinks and of what is added to them, in one answer: more than rounding
-_BOX, _BOXES = 0.98, 4  # width of the boxes of the guess, in shifts; an even number, for stability
-_BEYOND = 6.5  # shifts by which kinks are continued
-_TINY = 1e-280
-_TERMS = 6  # of the polynomial by which a guess is scaled
-_APART = 0.8  # ratio of curvatures at which the envelope is evaluated
-_MILDER = 0.8  # ratio of slopes for which one polynomial is used
-_FIT = 5  # terms of the polynomial that the first kinks are fitted with
-
-_PLACES = np.linspace(0, 1, 48)
-_FITTED = np.linalg.pinv(np.vander(_PLACES**2, _TERMS))
 
 
 class Tail(NamedTuple):

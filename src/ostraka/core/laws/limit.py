@@ -19,28 +19,14 @@ import numpy as np
 from scipy.special import ndtr
 
 from ostraka.core.laws import stored
+from ostraka.core.laws.cover import argmax_family, screen_family
 from ostraka.core.laws.gaussian import gaussian_delta, mirrored
-from ostraka.core.laws.law import (
-    ARGMAX,
-    BOUNDED_RANGE,
-    GAUSSIAN,
-    LARGEST_SHIFT,
-    LONGEST_RANGE,
-    SCREEN,
-    SHORTEST_RANGE,
-    SMALLEST_SHIFT,
-    Law,
-    added,
-    argmax_family,
-    screen_family,
-)
+from ostraka.core.laws.law import ARGMAX, BOUNDED_RANGE, GAUSSIAN, SCREEN, Law, added
 
+_SMALLEST_SHIFT, _LARGEST_SHIFT = 1e-5, 0.45  # of t; outside, floats or the proof at the edge give out
+_SHORTEST_RANGE, _LONGEST_RANGE = 1e-5, 4.0  # that are followed; beyond, other bounds are as good
 STARTS = (8, 32, 128)  # squared shifts that a Gaussian has before the first answer
-_ABOUT = {
-    8: 0.743,
-    32: 0.656,
-    128: 0.645,
-}  # what an answer then adds, in squared shifts: decides which is tried
+_ABOUT = {8: 0.743, 32: 0.656, 128: 0.645}  # squared shifts that an answer then adds: decides which is tried
 _WORTHWHILE = 40  # uses
 _STEP = 0.05  # shifts
 _STEEPEST = 26.0  # shifts: outcomes whose ratio is steeper count as fully revealing
@@ -87,8 +73,8 @@ class Levels(NamedTuple):
 def within_reach(law: Law) -> bool:
     """Whether its answers can be followed: an argmax or a screen with enough noise, or a bounded range."""
     if law.kind == BOUNDED_RANGE:
-        return SHORTEST_RANGE <= law.size <= LONGEST_RANGE
-    return law.kind in (ARGMAX, SCREEN) and SMALLEST_SHIFT <= math.sqrt(law.mu_squared) <= LARGEST_SHIFT
+        return _SHORTEST_RANGE <= law.size <= _LONGEST_RANGE
+    return law.kind in (ARGMAX, SCREEN) and _SMALLEST_SHIFT <= math.sqrt(law.mu_squared) <= _LARGEST_SHIFT
 
 
 def beside(law: Law) -> Part:

@@ -1,4 +1,4 @@
-"""Losses log P / Q of fixed pairs of laws on a grid, and their exact composition.
+"""Fixed pairs of laws: their losses log P / Q on a grid, their exact composition, and a table after them.
 
 Pure pairs are those of responses, and of counts with Laplace noise. Sampled Gaussians compare
 P = (1 - q) N(0, 1) + q N(mu, 1) with Q = N(0, 1), and Q with P. The mass of P and that of
@@ -10,12 +10,12 @@ larger of both directions counts. docs/composition.md has the bounds of the rest
 from __future__ import annotations
 
 import math
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ostraka.core.laws.cover import Pairs
+from ostraka.core.laws.cover import Pairs, stencils
 from ostraka.core.laws.law import LAPLACE_COUNT, Law
 from ostraka.core.numeric import normal_cells
 
@@ -33,6 +33,8 @@ _RATES = np.geomspace(1e-2, 3e3, 30).tolist()  # of the Chernoff bound
 _ROUNDING = 2.0**-52
 _OUTWARD = 1e-11  # of a mass: rounding of a split, moved up
 _PAIR_OUTWARD = 1e-12  # of the differences of a pair
+_CHORD_OUTWARD = 1e-12  # of sums of kernels, and of a chord
+_REMEMBERED = 64  # values of one table
 
 
 class Cells(NamedTuple):
@@ -224,3 +226,83 @@ def _one_way(parts: list[_Losses], step: float) -> tuple[int, np.ndarray] | None
     later = np.concatenate([[0.0], above[:-1]]) * -math.expm1(-step)
     sticks = np.asarray(lfilter([1.0], [1.0, -math.exp(-step)], later)[::-1])
     return low, np.minimum(1.0, sticks * (1 + 1e-9) + revealing + outside + doubt)
+
+
+class Kernel(NamedTuple):
+    """A fixed pair on a grid: weights at the places -reach, ..., reach, and fully revealing mass."""
+
+    weights: np.ndarray
+    revealing: float
+
+    @property
+    def reach(self) -> int:
+        """How many grid points it reaches to either side."""
+        return len(self.weights) // 2
+
+
+def kernel(pair: Pairs, step: float) -> Kernel:
+    """The weights by which a pair averages a convex function of e^x on a grid of x; errs upwards."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.where(pair.mass > 0, pair.difference / pair.mass, 0.0)
+    widest = float(np.abs(np.log1p(np.maximum(ratios, -1 + 1e-12))).max())
+    reach = math.ceil(widest / step) + 1
+    stencil = stencils(pair, step=step, reach=reach)
+    weights = np.zeros(2 * reach + 1)
+    np.add.at(weights, stencil.offsets[0] + reach, stencil.weights[0])
+    return Kernel(weights, float(stencil.constants[0]))
+
+
+def together(first: Kernel, second: Kernel) -> Kernel:
+    """Both, one after the other. Only positive numbers add up, and the sums are rounded up."""
+    weights = np.convolve(first.weights, second.weights) * (1 + _CHORD_OUTWARD)
+    return Kernel(weights, (first.revealing + second.revealing) * (1 + _CHORD_OUTWARD))
+
+
+class Averaged:
+    """Upper bounds of a table's function after a kernel.
+
+    Beyond its points the function is continued: by the chord from (0, 1) below, by the last value above.
+    """
+
+    def __init__(self, start: int, step: float, values: np.ndarray, by: Kernel) -> None:
+        self._start, self._step, self._values, self._by = start, step, values, by
+        self._fall = (1 - float(values[0])) / math.exp(start * step)
+        self._at = lru_cache(_REMEMBERED)(self._value)
+
+    def epsilon(self, delta: float) -> float:
+        """Smallest epsilon >= 0 at which delta is proved, or infinity."""
+        low, high = 0, self._start + len(self._values) + self._by.reach
+        if self._at(low) <= delta:
+            return 0.0
+        if not self._at(high) <= delta:
+            return math.inf
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._at(middle) <= delta else (middle, high)
+        before, after = self._at(low), self._at(high)
+        share = min(1.0, (before - delta) / (before - after) + _CHORD_OUTWARD)
+        x = self._step * low + math.log1p(share * math.expm1(self._step))
+        return x + _CHORD_OUTWARD * (1 + abs(x))
+
+    def delta(self, epsilon: float) -> float:
+        """The smallest proved delta at epsilon, at most 1: on the chord between grid points."""
+        end = self._start + len(self._values) + self._by.reach
+        if not epsilon < self._step * end:
+            return self._at(end)
+        i = max(0, math.floor(epsilon / self._step - 1e-9))
+        within = min(epsilon - self._step * i, self._step)
+        share = max(0.0, math.expm1(within) / math.expm1(self._step) - _CHORD_OUTWARD * (1 + i))
+        on_chord = self._at(i) + min(1.0, share) * (self._at(i + 1) - self._at(i))
+        return min(1.0, on_chord * (1 + _CHORD_OUTWARD))
+
+    def _value(self, i: int) -> float:
+        """The bound at one grid point."""
+        reach, n = self._by.reach, len(self._values)
+        first, last = i - reach - self._start, i + reach + 1 - self._start
+        inside = self._values[max(0, first) : max(0, last)]
+        below = self._step * (self._start + np.arange(first, min(0, last)))
+        around = np.concatenate(
+            [1 - self._fall * np.exp(below), inside, np.full(reach * 2 + 1, self._values[-1])]
+        )
+        around = around[: 2 * reach + 1] if first < n else np.full(2 * reach + 1, self._values[-1])
+        return min(1.0, (float(around @ self._by.weights) + self._by.revealing) * (1 + _CHORD_OUTWARD))

@@ -1,6 +1,7 @@
-"""delta against epsilon for many answers: a table for each mechanism and number, in memory and on disk.
+"""Delta against epsilon for many answers, in tables: of any votes (:func:`of`), and of given ones (Given).
 
-At the end, the recursion for given laws: pairs of outcome laws, one set a query, on a grid that errs up.
+Tables of any votes are kept in memory and on disk, one for each mechanism and number. Those of given votes
+come from a recursion over pairs of outcome laws, one set a query, on a grid that errs up.
 """
 
 from __future__ import annotations
@@ -21,8 +22,6 @@ from ostraka.core.laws.law import GAUSSIAN, Law, composes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ostraka.core.laws.answers import Kernel
-
 # Answers that are followed one by one, if noise is as large as most, and if not; then a Gaussian bounds them.
 _MOST, _FEWER = 512, 64
 _LITTLE_DELTA = 1e-9
@@ -36,6 +35,13 @@ _LOWER, _UPPER = 6.0, 8.0  # standard deviations of the loss that a grid reaches
 _FINE = 0.01  # spacing of a Gaussian's table, in its standard deviations
 _OUTWARD = 1e-12
 _ULP = 2.0**-52
+_GIVEN_OUTWARD = 1e-10  # relative: ten times what probabilities err
+_LOST = 1e-290  # of a probability that underflows
+_TAIL = 1e-15  # of the composed loss may lie beyond the grid, which only loosens the bound
+_RATES = np.geomspace(0.5, 400.0, 10)  # of the Chernoff bound which says how far the grid reaches
+_MOST_GIVEN_POINTS, _FINEST, _COARSEST = 12_000, 1e-4, 0.02
+_LOOSE = 5e-3  # by how much interpolation may widen the losses, in variance
+_STEEPEST = 30.0  # nats: what one outcome tells beyond counts as fully revealing
 
 
 class Table(NamedTuple):
@@ -161,26 +167,22 @@ def _beside(table: Table, gaussian: limit.Part, pairs: list[Law], room: float) -
     wide = 2 * (gaussian.mu_squared / 2 + _FURTHEST * math.sqrt(gaussian.mu_squared) + room)
     if wide > _MOST_POINTS * table.step:
         return None
-    from ostraka.core.laws import answers as fixed  # noqa: PLC0415  (compiled code, loaded when needed)
-
     kernels = [
-        reduce(fixed.together, [fixed.kernel(losses.pure_pair(law, table.step), table.step)] * law.uses)
+        reduce(losses.together, [losses.kernel(losses.pure_pair(law, table.step), table.step)] * law.uses)
         for law in pairs
     ]
     if gaussian.mu_squared:
         kernels.append(_of_gaussian(gaussian.mu_squared, table.step))
     if not kernels:
         return _raised(table, gaussian.delta)
-    kernel = reduce(fixed.together, kernels)
+    kernel = reduce(losses.together, kernels)
     kernel = kernel._replace(revealing=kernel.revealing + gaussian.delta)
-    return fixed.Averaged(table.start, table.step, table.values, kernel)
+    return losses.Averaged(table.start, table.step, table.values, kernel)
 
 
 @lru_cache(maxsize=16)
-def _of_gaussian(mu_squared: float, step: float) -> Kernel:
-    from ostraka.core.laws import answers  # noqa: PLC0415  (compiled code, loaded when needed)
-
-    return answers.kernel(gaussian_pair(mu_squared, step), step)
+def _of_gaussian(mu_squared: float, step: float) -> losses.Kernel:
+    return losses.kernel(gaussian_pair(mu_squared, step), step)
 
 
 def _as_gaussian(part: limit.Part, room: float) -> Table | None:
@@ -221,9 +223,7 @@ def _raised(table: Table, by: float) -> Table:
 def followed_table(law: Law) -> Table | None:
     """The table of one family which is followed to its last use; None where that is too much."""
     pair = equivalents.table(law)
-    if (
-        pair is None
-    ):  # no file of this library holds it: from the user's folder of tables, or by the recursion
+    if pair is None:  # from the user's folder of tables, or by the recursion
         name = f"{law.kind} {law.size.hex()} {law.uses}"
         stored_table = stored.load(name)
         if stored_table is not None:
@@ -241,15 +241,6 @@ def followed_table(law: Law) -> Table | None:
     spread = math.sqrt(law.uses * law.mu_squared)
     less = min(values.size - 1, math.ceil(_LOWER * spread / step))
     return Table(-less, step, mirrored(values, step, less))
-
-
-_GIVEN_OUTWARD = 1e-10  # relative: ten times what probabilities err
-_LOST = 1e-290  # of a probability that underflows
-_TAIL = 1e-15  # of the composed loss may lie beyond the grid, which only loosens the bound
-_RATES = np.geomspace(0.5, 400.0, 10)  # of the Chernoff bound which says how far the grid reaches
-_MOST_GIVEN_POINTS, _FINEST, _COARSEST = 12_000, 1e-4, 0.02
-_LOOSE = 5e-3  # by how much interpolation may widen the losses, in variance
-_STEEPEST = 30.0  # nats: what one outcome tells beyond counts as fully revealing
 
 
 def both_ways(log_q: np.ndarray, lam: np.ndarray) -> tuple[Pairs, Pairs]:

@@ -161,10 +161,10 @@ class Ledger(CommittedState):
         with self._writing() as history:
             earlier = self._store.with_keys([("", key)]).get(("", key)) if key is not None else None
             if earlier:
-                entry = _entry(history, history.checked(earlier, self._store))
-                protects = protection(entry.unit, entry.mechanism)
-                question = entry.mechanism, entry.uses, protects, entry.simulation
-                if question != (quote[0], int(uses), unit, bool(simulation)):  # a note asks for nothing
+                paid = history.prices.get(history.checked(earlier, self._store).price or 0)
+                was = paid.mechanism if paid else ""  # a note, which asks for nothing
+                question = was, earlier.uses, protection(earlier.protects, was), earlier.simulation
+                if question != (quote[0], int(uses), unit, int(simulation)):
                     raise KeyConflict(f"key {key!r} stands for another entry in {self.path}: use a new key")
                 return earlier.seq
             _check_bound(history, quote, unit)

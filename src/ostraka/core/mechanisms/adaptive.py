@@ -37,6 +37,8 @@ _FIRST_ROUNDS, _ROUNDS = 4, 2
 _LAST_STEPS = 40
 _ABSOLUTE = math.sqrt(2 / math.pi)  # mean size of a normal number
 ROWS, WEIGHTS, THETA = "rows", "weights", "theta"  # names of the model's arrays in a release
+FIRST, NEXT = "first/", "next/"  # how names of released arrays begin
+_MOST_LEFT = 3  # rows that follow: 0, 1, 2, or more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,10 +300,6 @@ def _candidates(sizes: tuple[int, ...], first: tuple[tuple[int, ...], ...]) -> t
         if sum(size for size in cells if size <= most) <= _ALL_CELLS:
             break
     return within
-
-
-FIRST, NEXT = "first/", "next/"  # how names of released arrays begin
-_MOST_LEFT = 3  # rows that follow: 0, 1, 2, or more
 
 
 def left_sizes(longest: int) -> int:

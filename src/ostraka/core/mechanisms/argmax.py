@@ -25,6 +25,8 @@ from ostraka.core.private import Adjacency
 if TYPE_CHECKING:
     from ostraka.core.private import Private
 
+_TINY = float(np.finfo(float).tiny)  # a positive cost that underflows is still positive
+
 
 @dataclass(frozen=True, slots=True)
 class GaussianBound:
@@ -302,9 +304,6 @@ class LNMax(_NoisyMax):
     def rescaled(self, factor: float) -> Self:
         """The same mechanism in other units of votes."""
         return replace(self, scale=self.scale * factor)
-
-
-_TINY = float(np.finfo(float).tiny)  # a positive cost that underflows is still positive
 
 
 def _behind(counts: np.ndarray) -> np.ndarray:

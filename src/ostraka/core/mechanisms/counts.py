@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _MOST_SIGMA = 1e5  # tables of the noise stay short
 _MOST_COUNT = 2**52
 _FURTHEST_SHIFT = 8.0  # standard deviations; beyond, only the Rényi bound is claimed
+_MOST_CELLS = 50_000_000
+_BLOCK = 2**17  # rows that are counted at once, so that few numbers are in memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,10 +169,6 @@ def _integers(private: Private) -> NDArray[np.int64]:
     if not whole or (values.size and not (values.min() >= -_MOST_COUNT and values.max() <= _MOST_COUNT)):
         raise ValueError(f"counts of shape {values.shape} must be integers of at most 2^52 in size")
     return values.astype(np.int64)
-
-
-_MOST_CELLS = 50_000_000
-_BLOCK = 2**17  # rows that are counted at once, so that few numbers are in memory
 
 
 class CodedTable:

@@ -33,6 +33,22 @@ if TYPE_CHECKING:
 _BITS = 63  # drawn at a time
 # Standard deviations within which shifts are compared: from probabilities, and beyond from their logarithms.
 _NEAR, _FURTHEST = 11.0, 36.0
+GAUSSIAN, LAPLACE = 0, 1  # as in kernels.outcome, which is compiled code
+_SPARE = 30  # digits beyond those of the bits
+_LOST = 10  # of them, more than rounding takes
+_MOST_BITS = 1024  # real generators stay below 200; one that repeats itself never ends
+_HALF = Decimal("0.5")
+End = Fraction | float  # a float only where it is infinite
+# Logarithms of probabilities are this close to the ideal ones, a digit less: docs/record/floating-point.md.
+EXACTNESS = 2.0**-40
+_ALL = 2**63
+_WHOLE_BITS = 62
+_WHOLE_FURTHEST = 9.3  # standard deviations; beyond lies less than 2^-65 of a normal law
+_CELLS = 512  # in one scale or standard deviation, at least
+_WHOLE_NEAR = 2**29  # numbers of 63 bits; the edges of tables err by less than 2^23
+_LEGENDRE = np.polynomial.legendre.leggauss(5)
+_EXTREME = 1e150  # beyond, noise or counts may leave the range of float64
+_ROUNDING = 2.0**-50  # as in kernels.draws
 
 
 def discrete_gaussian(
@@ -130,16 +146,6 @@ def _lower_half(sigma: float, bits: int) -> list[int]:
                 below += weight * scale
     first = next((k for k, floor in enumerate(floors) if floor), len(floors)) - 1
     return floors[max(first, 0) :]
-
-
-GAUSSIAN, LAPLACE = 0, 1  # as in kernels.outcome, which is compiled code
-
-_SPARE = 30  # digits beyond those of the bits
-_LOST = 10  # of them, more than rounding takes
-_MOST_BITS = 1024  # real generators stay below 200; one that repeats itself never ends
-_HALF = Decimal("0.5")
-
-End = Fraction | float  # a float only where it is infinite
 
 
 class Noise:
@@ -267,17 +273,6 @@ def _root_of_two_pi(digits: int) -> Decimal:
         return root
 
 
-# Logarithms of probabilities are this close to the ideal ones, a digit less: docs/record/floating-point.md.
-EXACTNESS = 2.0**-40
-
-_ALL = 2**63
-_WHOLE_BITS = 62
-_WHOLE_FURTHEST = 9.3  # standard deviations; beyond lies less than 2^-65 of a normal law
-_CELLS = 512  # in one scale or standard deviation, at least
-_WHOLE_NEAR = 2**29  # numbers of 63 bits; the edges of tables err by less than 2^23
-_LEGENDRE = np.polynomial.legendre.leggauss(5)
-
-
 def weights(epsilon: float, n_kept: int) -> tuple[int, int]:
     """Return whole weights of the true class and of each other one; their ratio never exceeds e^epsilon."""
     others = int(2.0**_WHOLE_BITS / (math.exp(epsilon) + n_kept))
@@ -351,10 +346,6 @@ def _cells(sigma: float) -> np.ndarray:
 
 def _threshold(chance: float) -> int:
     return round(chance * _ALL)
-
-
-_EXTREME = 1e150  # beyond, noise or counts may leave the range of float64
-_ROUNDING = 2.0**-50  # as in kernels.draws
 
 
 def largest(counts: np.ndarray, *, kind: int, scale: float, rng: np.random.Generator) -> np.ndarray:

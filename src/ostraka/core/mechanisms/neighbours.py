@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
     from ostraka.core.mechanisms.law import BallotMechanism
 
+NO_ARGMAX = (-1, 1.0)
+NO_SCREEN = (_neighbours.NO_SCREEN, 0.0, 1.0)
+_RELATIONS = ("replace-one", "add-or-remove")  # of ballots
+_IMPOSSIBLE = -1e300  # a log probability below this is that of an outcome that never comes
+
 
 class Neighbours(Protocol):
     """All neighbours of each row of counts: each moves one ballot. Private, as the counts are."""
@@ -37,12 +42,6 @@ class Neighbours(Protocol):
         counts, the second half the counts with neighbours.
         """
         ...
-
-
-NO_ARGMAX = (-1, 1.0)
-NO_SCREEN = (_neighbours.NO_SCREEN, 0.0, 1.0)
-_RELATIONS = ("replace-one", "add-or-remove")  # of ballots
-_IMPOSSIBLE = -1e300  # a log probability below this is that of an outcome that never comes
 
 
 def neighbours(mechanism: BallotMechanism, counts: np.ndarray, *, relation: str) -> Neighbours:

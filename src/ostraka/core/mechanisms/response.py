@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from ostraka.core.private import Private
 
 _SUMS_TO_ONE = 1e-6
+_LARGEST = 40.0  # nats; up to here whole weights of 63 bits do
+_ROUNDING = 1 + 1e-12  # of the closed form
+_DEAREST = 2  # classes: the divergence of two responses falls as there are more
 
 
 class Labels:
@@ -97,11 +100,6 @@ def priors(values: Any) -> np.ndarray:
     if not (np.isfinite(array).all() and (array >= 0).all() and (abs(total - 1) < _SUMS_TO_ONE).all()):
         raise ValueError("prior must be probabilities: finite, >= 0, and each row must sum to 1")
     return np.asarray(array / total)
-
-
-_LARGEST = 40.0  # nats; up to here whole weights of 63 bits do
-_ROUNDING = 1 + 1e-12  # of the closed form
-_DEAREST = 2  # classes: the divergence of two responses falls as there are more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

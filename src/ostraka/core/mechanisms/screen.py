@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 LARGEST, EVERY = 1, 2  # as compiled code has them; 0 is no screen
 _HALF_LOG_2PI = 0.9189385332046727
+_MOST_TEACHERS = 2**31  # so that votes less guesses fit into float64, exactly
+_GRID = 2.0**20  # guesses are rounded to a millionth of a vote, about
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,10 +228,6 @@ class Confident:
     def release(self, private: Private, *, rng: np.random.Generator) -> np.ndarray:
         """A class index, or -1 for no answer; int64 of shape (n_queries,)."""
         return self.law().in_turn(private, lambda part, votes, _: part.release(votes, rng=rng), None)
-
-
-_MOST_TEACHERS = 2**31  # so that votes less guesses fit into float64, exactly
-_GRID = 2.0**20  # guesses are rounded to a millionth of a vote, about
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)

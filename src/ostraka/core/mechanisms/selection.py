@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 _BITS = 62  # drawn at a time
 _PROPOSALS, _MOST_PROPOSALS = 32, 1 << 16  # made at once: for each choice, and in all
+_STEPS = 4096
+_FURTHEST = 1e4  # nats: a public log probability below -1e4 is as good as none
+_MOST = 2.0**52  # units: scores are whole numbers that stay exact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,11 +150,6 @@ def scores_of(values: np.ndarray) -> np.ndarray:
     if values.ndim != 1 or not values.size or not np.issubdtype(values.dtype, np.integer):
         raise ValueError(f"scores must be integers of shape (n_candidates,), got shape {values.shape}")
     return values
-
-
-_STEPS = 4096
-_FURTHEST = 1e4  # nats: a public log probability below -1e4 is as good as none
-_MOST = 2.0**52  # units: scores are whole numbers that stay exact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,6 +37,19 @@ _FINE_UP_TO = 2.0  # in order / sigma: where the answer is, and worth a finer se
 _COARSE, _FINE, _LINE = 4, 20, 100  # points a sigma
 _COARSE_MARGIN, _MARGIN, _ROUNDING = 0.01, 6e-4, 1e-8
 _AT_ONCE = 2**14  # columns of a product
+MOST_STEP = 64  # the largest move of one cell that is priced
+_LEAST_VARIANCE = 1e-200  # below, a ratio of neighbouring chances leaves float64
+_SKELLAM_LAW_ROUNDING = 1e-10  # nats: far more than the sums below err by (tests compare with 50 digits)
+_TAIL = math.log(2.0**-100)  # what lies further out is left to the slack of the curve
+MOST_SIGMA = 10_000.0  # in votes; keeps tables and sums short
+_MOST_ARGMAX_SIGMA = 1_000.0
+MOST_SUM_SIGMA = 8_000.0  # prices take half a second
+_MOST_TABLE = 1e6  # of a variance: tables of draws are made in a second
+_MOST_L2 = 2.0**14
+_SUMMED_UP_TO = 1_000.0  # a sigma: beyond, Rényi divergences are taken from a theorem
+# Clients in a browser draw from tables of 128 bits, each number within 2^-110; and at most 2^28 cells move,
+# each of which a Gaussian dominates but for 2^-100.
+_SLACK = 2.0**-60
 
 
 @lru_cache(maxsize=32)
@@ -144,12 +157,6 @@ def _largest(law: np.ndarray, moved: np.ndarray, orders: np.ndarray) -> np.ndarr
     return divergences
 
 
-MOST_STEP = 64  # the largest move of one cell that is priced
-_LEAST_VARIANCE = 1e-200  # below, a ratio of neighbouring chances leaves float64
-_SKELLAM_LAW_ROUNDING = 1e-10  # nats: far more than the sums below err by (tests compare with 50 digits)
-_TAIL = math.log(2.0**-100)  # what lies further out is left to the slack of the curve
-
-
 @lru_cache(maxsize=256)
 def shift_rdp(variance: float, shift: int) -> tuple[float, ...]:
     """Rényi divergence of Skellam noise moved by ``shift``, for each order, rounded up by 1e-10 nats."""
@@ -216,17 +223,6 @@ def log_density(variance: float, reach: int) -> np.ndarray:
         if k <= reach:
             logs[k] = math.log(ratio)
     return np.cumsum(logs)
-
-
-MOST_SIGMA = 10_000.0  # in votes; keeps tables and sums short
-_MOST_ARGMAX_SIGMA = 1_000.0
-MOST_SUM_SIGMA = 8_000.0  # prices take half a second
-_MOST_TABLE = 1e6  # of a variance: tables of draws are made in a second
-_MOST_L2 = 2.0**14
-_SUMMED_UP_TO = 1_000.0  # a sigma: beyond, Rényi divergences are taken from a theorem
-# Clients in a browser draw from tables of 128 bits, each number within 2^-110; and at most 2^28 cells move,
-# each of which a Gaussian dominates but for 2^-100.
-_SLACK = 2.0**-60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

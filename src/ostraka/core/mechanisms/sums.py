@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 _LEAST, _MOST = 0.05, 1e4  # epsilon of 40, and noise that leaves nothing
 _ROUNDING = 1 + 1e-12
+CELLS = 2**16  # of the grid in one standard deviation of the noise
+_LEAST_SIGMA, _MOST_SIGMA = 1e-3, 1e9
+EXACT = 2**52  # whole numbers up to here are exact, and so are their sums
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,11 +164,6 @@ def _noised(labels: np.ndarray, size: np.ndarray, grain: float, rng: np.random.G
     halves = (2 * size + 1) * (1 - 2 * rng.integers(0, 2, size=size.shape))
     halves[np.arange(len(labels)), labels] += round(2 / grain)
     return np.asarray(halves * (grain / 2))
-
-
-CELLS = 2**16  # of the grid in one standard deviation of the noise
-_LEAST_SIGMA, _MOST_SIGMA = 1e-3, 1e9
-EXACT = 2**52  # whole numbers up to here are exact, and so are their sums
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,6 +43,31 @@ _DIGESTS = {
 _FULL = 65_535  # a share of 1 of the general bound
 _ROUNDING = 1 + 1e-12
 _ORDERS = np.array(ORDERS[:-1])
+# Beyond order * shift = 6 the general bound is less than 6 % above the supremum (30 % for Laplace noise), and
+# is used instead; also where a shift is so small that logs of probabilities lose it.
+_SMALLEST = 1e-9
+_TIGHT_ROUNDING = 1 + 1e-13  # of the general bounds, which are closed forms
+# Near its largest value D falls by less than 0.2 r^2 of itself (measured, docs/proof.md). So the best point
+# of the coarse grid, within 0.18 of the supremum, is at most 0.7 % below it; of the fine grid, 0.03 %.
+# The fine grid is for order * shift <= 2, where the answer is; beyond, the coarse one will do.
+_COARSE, _FINE, _FINE_UP_TO = 0.25, 0.05, 2.0
+_SLACK, _MARGIN = 0.01, 6e-4
+# Laplace densities have a kink: D peaks within a few shifts of the origin and is searched there too; from
+# order * shift = 1 on the peak leaves along a crease, and the margin is wider.
+_KINK_MARGIN, _CREASE_MARGIN = 4e-3, 2e-2
+_LINE = np.linspace(-16.0, 16.0, 3201)
+_LEGENDRE = np.polynomial.legendre.leggauss(48)
+_CACHED = 128  # points at a time, whose nodes stay in the cache of the processor
+_EDGE = 8.5  # what lies beyond is bounded by formulas
+_SUPREMA_ROUNDING = 1e-13  # relative: ten times what probabilities and differences err
+_OUTWARD = 1e-8  # relative: what the sums of a divergence err
+# How far above the largest value seen: of a line; of a plane, up to order * shift = 2 of the column before,
+# and beyond.
+_ON_LINE, _SUPREMA_FINE, _ROUGH, _SUPREMA_FINE_UP_TO = 5e-5, 4e-4, 4e-3, 2.12
+_GROUPS = (0.0, 0.2, 0.6, 1.0, 1.5, 2.0, 3.0, 4.5, 1e300)  # orders whose worst votes lie close to each other
+_HALVINGS, _MOST_BOXES, _PART = 26, 400_000, 2_048
+_SHORT = 0.45
+_ROOT = math.sqrt(2.0)
 
 
 def node(column: int) -> float:
@@ -96,23 +121,6 @@ def tabulate(kind: str, column: int) -> np.ndarray:
     if near.any():
         share[near] = supremum(shift, _ORDERS[near]) / (count * _ORDERS[near] * shift**2)
     return np.minimum(np.ceil(share * (_FULL * _ROUNDING)), _FULL).astype("<u2")
-
-
-# Beyond order * shift = 6 the general bound is less than 6 % above the supremum (30 % for Laplace noise), and
-# is used instead; also where a shift is so small that logs of probabilities lose it.
-_SMALLEST = 1e-9
-_TIGHT_ROUNDING = 1 + 1e-13  # of the general bounds, which are closed forms
-# Near its largest value D falls by less than 0.2 r^2 of itself (measured, docs/proof.md). So the best point
-# of the coarse grid, within 0.18 of the supremum, is at most 0.7 % below it; of the fine grid, 0.03 %.
-# The fine grid is for order * shift <= 2, where the answer is; beyond, the coarse one will do.
-_COARSE, _FINE, _FINE_UP_TO = 0.25, 0.05, 2.0
-_SLACK, _MARGIN = 0.01, 6e-4
-# Laplace densities have a kink: D peaks within a few shifts of the origin and is searched there too; from
-# order * shift = 1 on the peak leaves along a crease, and the margin is wider.
-_KINK_MARGIN, _CREASE_MARGIN = 4e-3, 2e-2
-_LINE = np.linspace(-16.0, 16.0, 3201)
-_LEGENDRE = np.polynomial.legendre.leggauss(48)
-_CACHED = 128  # points at a time, whose nodes stay in the cache of the processor
 
 
 @lru_cache(maxsize=1024)
@@ -290,18 +298,6 @@ def _three_laplace_outcomes(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def _log_laplace(x: np.ndarray) -> np.ndarray:
     """Log of the standard Laplace distribution function."""
     return np.where(x < 0, x - math.log(2), np.log1p(-0.5 * np.exp(-np.maximum(x, 0.0))))
-
-
-_EDGE = 8.5  # what lies beyond is bounded by formulas
-_SUPREMA_ROUNDING = 1e-13  # relative: ten times what probabilities and differences err
-_OUTWARD = 1e-8  # relative: what the sums of a divergence err
-# How far above the largest value seen: of a line; of a plane, up to order * shift = 2 of the column before,
-# and beyond.
-_ON_LINE, _SUPREMA_FINE, _ROUGH, _SUPREMA_FINE_UP_TO = 5e-5, 4e-4, 4e-3, 2.12
-_GROUPS = (0.0, 0.2, 0.6, 1.0, 1.5, 2.0, 3.0, 4.5, 1e300)  # orders whose worst votes lie close to each other
-_HALVINGS, _MOST_BOXES, _PART = 26, 400_000, 2_048
-_SHORT = 0.45
-_ROOT = math.sqrt(2.0)
 
 
 class _Corners(NamedTuple):

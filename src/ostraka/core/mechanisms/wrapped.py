@@ -37,6 +37,7 @@ _ROUNDING = 1e-15
 # The Gaussian integral is taken where order * mu and the largest exponent are at most these; beyond, chance
 # saves next to nothing.
 _FURTHEST, _LARGEST = 300.0, 700.0
+NOT_YET = -1  # in the answers that advice is made of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -333,9 +334,6 @@ class Weighted(Wrapped):
     def law(self) -> OutcomeLaw:
         """The stages of the mechanism, of ballots which all weigh ``weight``; counts are weighted."""
         return OutcomeLaw.wrapped(self, weight=self.weight * law(self.mechanism).stages[0].weight)
-
-
-NOT_YET = -1  # in the answers that advice is made of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
