@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from ostraka import GNMax, LNMax, Threshold
@@ -22,7 +23,7 @@ def advise(stage, answers):
 SUMS = GaussianSums(n_columns=1, sigma=4.0)
 TABLE = {"sizes": (3, 2, 2), "select_epsilon": 0.5}
 RIGHT = {
-    GNMax: {"sigma": 1.0},
+    GNMax: {"sigma": np.float32(1.0)},  # whose largest number is below the most noise there may be
     LNMax: {"scale": 1.0},
     Threshold: {"at": 1.0, "sigma": 1.0},
     NoisyCounts: {"sigma": 1.0},
@@ -49,6 +50,7 @@ REFUSED = [
     (Threshold, {"sigma": 1e200}, r"sigma must be at most 1e\+150 votes, got 1e\+200"),
     (Threshold, {"at": math.nan}, "at must be finite"),
     (Threshold, {"at": math.inf}, "at must be finite"),
+    (Threshold, {"at": 10**400}, "at must be finite"),
     (Threshold, {"noise": "max"}, "noise must be one of largest, every, got 'max'"),
     *((NoisyCounts, {"sigma": sigma}, "sigma must") for sigma in (0.0, 2e5)),
     (NoisyCounts, {"l2": 0.5}, "l2 must be"),

@@ -339,7 +339,7 @@ class Records:
     "released",
     [
         np.array([1, 2]),
-        {"sums": np.array([1.5, 2.0]), "counts": np.array([[3]])},
+        {"sums": np.array([1.5, 2.0]), "file": np.array([[3]]), "allow_pickle": np.array(4)},
         Model(b"weights of a network"),
     ],
     ids=["array", "named arrays", "model"],
@@ -359,7 +359,10 @@ def test_a_release_is_an_array_named_arrays_or_a_model_and_comes_back_under_its_
             np.testing.assert_array_equal(found, released)
 
 
-@pytest.mark.parametrize("released", [np.array([None]), {"a": np.array([object()])}, {1: VOTES}, "text"])
+@pytest.mark.parametrize(
+    "released",
+    [np.array([None]), {"a": np.zeros(1, dtype=[("b", object)])}, {1: VOTES}, "text"],
+)
 def test_what_is_no_release_is_not_recorded(released):
     with pytest.raises((TypeError, ValueError), match="release"):
         to_bytes(released)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from types import ModuleType
 
 _MOST_NOISE = 1e150
@@ -28,61 +29,52 @@ class TrainingDiverged(FloatingPointError):  # noqa: N818  (as BudgetExceeded)
 
 def positive(**named: float) -> None:
     """Raise unless every number is finite and > 0."""
-    for name, value in named.items():
-        if not (_is_number(value) and math.isfinite(value) and value > 0):
-            raise ValueError(f"{name} must be finite and > 0, got {value!r}")
+    _each(named, lambda value: _is_finite(value) and value > 0, "finite and > 0")
 
 
 def noise(**named: float) -> None:
     """Raise unless every scale of noise is > 0 and at most 1e150 votes: squares of more leave float64."""
     positive(**named)
-    for name, value in named.items():
-        if value > _MOST_NOISE:
-            raise ValueError(f"{name} must be at most {_MOST_NOISE:g} votes, got {value!r}")
+    _each(named, lambda value: float(value) <= _MOST_NOISE, f"at most {_MOST_NOISE:g} votes")
 
 
 def between(*, least: float, most: float, **named: float) -> None:
     """Raise unless every number is > 0, and from ``least`` to ``most``."""
     positive(**named)
-    for name, value in named.items():
-        if not least <= value <= most:
-            raise ValueError(f"{name} must be from {least:g} to {most:g}, got {value!r}")
+    _each(named, lambda value: least <= value <= most, f"from {least:g} to {most:g}")
 
 
 def nonnegative(**named: float) -> None:
     """Raise unless every number is >= 0 (infinity is allowed, NaN is not)."""
-    for name, value in named.items():
-        if not (_is_number(value) and value >= 0):
-            raise ValueError(f"{name} must be >= 0, got {value!r}")
+    _each(named, lambda value: _is_number(value) and value >= 0, ">= 0")
 
 
 def integer(*, least: int = 0, **named: int) -> None:
     """Raise unless every value is an integer >= ``least``."""
-    for name, value in named.items():
-        if isinstance(value, bool) or not isinstance(value, _INTEGERS) or value < least:
-            raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
+    _each(
+        named,
+        lambda value: isinstance(value, _INTEGERS) and not isinstance(value, bool) and value >= least,
+        f"an integer >= {least}",
+    )
 
 
 def finite(**named: float) -> None:
     """Raise unless every number is finite."""
-    for name, value in named.items():
-        if not (_is_number(value) and math.isfinite(value)):
-            raise ValueError(f"{name} must be finite, got {value!r}")
+    _each(named, _is_finite, "finite")
 
 
 def one_of(*, allowed: tuple[str, ...], **named: str) -> None:
     """Raise unless every value is one of the allowed words."""
-    for name, value in named.items():
-        if value not in allowed:
-            raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
+    _each(named, lambda value: value in allowed, f"one of {', '.join(allowed)}")
 
 
 def share(*, zero: bool = False, one: bool = False, **named: float) -> None:
     """Raise unless every number is > 0 and < 1; with ``zero`` or ``one``, that number is allowed, too."""
-    ends = f"{'>=' if zero else '>'} 0 and {'<=' if one else '<'} 1"
-    for name, value in named.items():
-        if not (_is_number(value) and (0 < value < 1 or (zero and value == 0) or (one and value == 1))):
-            raise ValueError(f"{name} must be {ends}, got {value!r}")
+    _each(
+        named,
+        lambda value: _is_number(value) and (0 < value < 1 or (zero and value == 0) or (one and value == 1)),
+        f"{'>=' if zero else '>'} 0 and {'<=' if one else '<'} 1",
+    )
 
 
 def delta(value: float) -> None:
@@ -146,8 +138,21 @@ def install(extra: str) -> str:
     return f"pip install {shlex.join(names)}, or, {checkout}" if names else checkout
 
 
+def _each(named: Mapping[str, Any], holds: Callable[[Any], object], words: str) -> None:
+    for name, value in named.items():
+        if not holds(value):
+            raise ValueError(f"{name} must be {words}, got {value!r}")
+
+
 def _is_number(value: object) -> bool:
     return isinstance(value, _NUMBERS) and not isinstance(value, bool)
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return _is_number(value) and math.isfinite(value)
+    except OverflowError:  # an integer that float64 does not hold
+        return False
 
 
 def nats(epsilon: float, *, digits: int = 4) -> str:

@@ -6,6 +6,7 @@ import pytest
 
 from ostraka import Curve
 from ostraka.core.ledger import history
+from ostraka.core.ledger.budget import KeyConflict
 from ostraka.core.ledger.chain import Receipt
 from ostraka.ledger import Budget, BudgetExceeded, Ledger
 
@@ -118,6 +119,12 @@ class TestGrants:
     def test_are_of_finite_epsilon(self, ledger, epsilon):
         with pytest.raises(ValueError, match="budget_epsilon must be finite and > 0"):
             ledger.grant("ann", budget_epsilon=epsilon)
+
+    def test_are_refused_and_not_lost_under_the_key_of_a_charge(self, ledger, ask):
+        ledger.charge_each([ask("k")])
+        with pytest.raises(KeyConflict, match="nothing was granted"):
+            ledger.grant("ann", budget_epsilon=0.2, key="k")
+        assert ledger.accounts()[0].cap == 1.0
 
     def test_reach_a_ledger_that_is_open_elsewhere(self, ledger, ask, path):
         with Ledger(path) as other:

@@ -64,6 +64,19 @@ def test_a_restored_file_is_charged_for_what_it_lacks(path, ledger, ask, gaussia
         again.verify()
 
 
+def test_a_copy_that_was_not_adopted_takes_no_charge(path, ledger, ask, gaussian):
+    ledger.charge_each([ask("a")])
+    ledger.close()
+    with Ledger(path, read_only=True) as copy:
+        with pytest.raises(ValueError, match="lost must be an integer >= 0"):
+            copy.adopt(by="olga", lost=-1)
+        with pytest.raises(BudgetExceeded):
+            copy.adopt(by="olga", lost=5, reserve=gaussian(0.5))
+        with pytest.raises(LedgerError, match="opened to be read"):
+            copy.charge(gaussian(10.0), uses=1, unit="row", simulation=False)
+        assert copy.adopt(by="olga", lost=1, reserve=gaussian(10.0)) == 4
+
+
 def test_a_ledger_without_charges_cannot_say_what_was_lost(path, budget, gaussian):
     Ledger(path, budget=budget).close()
     with Ledger(path, read_only=True) as copy, pytest.raises(LedgerError, match="count its whole budget"):

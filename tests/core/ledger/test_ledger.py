@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from ostraka import Adjacency, Curve, GNMax, Private, release
+from ostraka.core.ledger.budget import KeyConflict
 from ostraka.ledger import Budget, BudgetExceeded, Ledger, LedgerError
 
 ASK = {"unit": "row", "simulation": False}
@@ -147,6 +148,11 @@ class TestAKey:
         with pytest.raises(LedgerError, match="key 'k' stands for another entry"):
             ledger.charge(gaussian(sigma), **({"uses": 2, "key": "k", **ASK} | change))
         assert len(ledger.entries()) == 1
+
+    def test_of_a_note_asks_for_nothing(self, ledger, gaussian):
+        ledger.note("a key was changed", by="olga")
+        with pytest.raises(KeyConflict, match="stands for another entry"):
+            ledger.charge(gaussian(40.0), uses=1, key="2: a key was changed by olga", **ASK)
 
 
 class TestAnswers:

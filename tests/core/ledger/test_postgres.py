@@ -204,6 +204,15 @@ class TestOwners:
             with pytest.raises(LedgerMoved):
                 ledger.charge_each([ask("q")])
 
+    def test_another_budget_after_a_cut_stops_it_at_every_call(self, ledger, where, ask):
+        cut(ledger, where)
+        changed(where, "UPDATE ostraka_budget SET epsilon = 3.0")
+        with pytest.raises(LedgerUnavailable):  # it finds the connection cut
+            ledger.charge_each([ask("q")])
+        for _ in range(2):
+            with pytest.raises(LedgerMoved, match="has another budget"):
+                ledger.charge_each([ask("q")])
+
     @pytest.mark.parametrize("lost", ["ostraka_total, ostraka_answer, ostraka_entry", "ALL"])
     def test_tables_that_went_stop_it(self, ledger, where, ask, lost):
         ledger.charge_each([ask("q")])

@@ -38,9 +38,16 @@ def test_prices_of_two_relations_do_not_add(first, second):
     with Ledger(":memory:", budget=BUDGET) as ledger:
         ledger.charge(first, uses=1, unit="row", simulation=False)
         spent = ledger.spent()
-        with pytest.raises(LedgerError, match="separate ledger"):
-            ledger.charge(second, uses=1, unit="row", simulation=False)
+        for ask in (
+            lambda: ledger.charge(second, uses=1, unit="row", simulation=False),
+            lambda: ledger.affords(second, uses=1),
+            lambda: ledger.uses_left(second),
+        ):
+            with pytest.raises(LedgerError, match="separate ledger"):
+                ask()
         assert ledger.spent() == spent
+        assert ledger.affords(first, uses=1)
+        assert ledger.uses_left(first, most=2) == 2
         ledger.charge(first, uses=1, unit="row", simulation=False)
 
 

@@ -285,6 +285,13 @@ class TestDamage:
                 ledger.verify()
             assert damage.value.seq == 4
 
+    def test_an_answer_that_was_changed_under_an_open_ledger_is_not_given(self, filled):
+        with Ledger(filled) as ledger:
+            tamper(filled, "UPDATE answer SET array = zeroblob(9) WHERE entry = 4")
+            for read in (lambda: ledger.answer(4), lambda: ledger.record(4, np.array([1]))):
+                with pytest.raises(LedgerError, match="entry 4: its answer is not the one recorded"):
+                    read()
+
     @pytest.mark.parametrize(
         "change",
         [

@@ -11,11 +11,10 @@ from __future__ import annotations
 import math
 import os
 from bisect import bisect_left
-from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_EVEN, Context, Decimal, localcontext
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from scipy.special import ive, logsumexp, ndtri_exp
@@ -29,18 +28,19 @@ from ostraka.core.private import Adjacency
 if TYPE_CHECKING:
     from ostraka.core.private import Private
 
-LogDensity: TypeAlias = Callable[[float, int], np.ndarray]
-
+# of the search for the cost of an argmax
 _FURTHEST = 6.0  # beyond order / sigma = 6 the price of both noisy counts is little above, and is used
 _LEAST_SIGMA = 0.5  # below it, too
 _FINE_UP_TO = 2.0  # in order / sigma: where the answer is, and worth a finer search
 _COARSE, _FINE, _LINE = 4, 20, 100  # points a sigma
 _COARSE_MARGIN, _MARGIN, _ROUNDING = 0.01, 6e-4, 1e-8
 _AT_ONCE = 2**14  # columns of a product
+# of the cost of sums
 MOST_STEP = 64  # the largest move of one cell that is priced
 _LEAST_VARIANCE = 1e-200  # below, a ratio of neighbouring chances leaves float64
 _SKELLAM_LAW_ROUNDING = 1e-10  # nats: far more than the sums below err by (tests compare with 50 digits)
 _TAIL = math.log(2.0**-100)  # what lies further out is left to the slack of the curve
+# of mechanisms and draws
 MOST_SIGMA = 10_000.0  # in votes; keeps tables and sums short
 _MOST_ARGMAX_SIGMA = 1_000.0
 MOST_SUM_SIGMA = 8_000.0  # prices take half a second
@@ -50,179 +50,6 @@ _SUMMED_UP_TO = 1_000.0  # a sigma: beyond, Rényi divergences are taken from a 
 # Clients in a browser draw from tables of 128 bits, each number within 2^-110; and at most 2^28 cells move,
 # each of which a Gaussian dominates but for 2^-100.
 _SLACK = 2.0**-60
-
-
-@lru_cache(maxsize=32)
-def argmax_rdp(variance: float, one_count: tuple[float, ...], law: LogDensity) -> tuple[float, ...]:
-    """Cost of one answer at each order, for all votes and any number of classes; errs up. Nats.
-
-    ``one_count`` is what one noisy count costs at each order, ``law`` the noise: the log probabilities of 0
-    to so many, of a variance.
-    """
-    sigma, single = math.sqrt(variance), np.array(one_count)
-    doubled, orders = 2 * single, np.array(ORDERS)
-    where = orders <= (_FURTHEST * sigma if sigma >= _LEAST_SIGMA else 0.0)
-    bound = doubled.copy()
-    if where.any():
-        # where no third class can win: the noisy difference of two counts
-        wide = math.sqrt(2 * variance)
-        step = max(1, math.floor(wide / _LINE))
-        reach = step * (math.ceil(16 * wide / step) + 30)
-        spare = math.ceil(3 * wide) + 60  # what lies beyond is below 1e-16 of the outermost sums
-        density = _density(2 * variance, law, reach + spare)
-        below, above = np.cumsum(density), np.cumsum(density[::-1])[::-1]
-        ahead = np.arange(spare - 2, 2 * reach + spare, step)
-        near, moved = (np.stack([below[at], above[at + 1]]) for at in (ahead, ahead + 2))
-        line = _largest(near, moved, orders[where]) * (1 + (0.0 if step == 1 else _MARGIN))
-        largest = np.maximum(line, _over_plane(variance, law, orders[where]))
-        largest = np.maximum(largest, single[where])  # far out one of the classes cannot win
-        bound[where] = np.minimum(doubled[where], largest * (1 + _ROUNDING))
-    return tuple(up(value) for value in bound.tolist())
-
-
-def _over_plane(variance: float, law: LogDensity, orders: np.ndarray) -> np.ndarray:
-    """Return the largest divergence of three outcomes on a coarse lattice, refined where it is large."""
-    sigma = math.sqrt(variance)
-    coarse, fine = (max(1, math.floor(sigma / points)) for points in (_COARSE, _FINE))
-    side = np.arange(-math.ceil(5 * sigma) - 10, math.ceil(10 * sigma) + 10, coarse)
-    at = np.stack(np.meshgrid(side, side, indexing="ij"), axis=-1).reshape(-1, 2)
-    laws = _moved(variance, law, at)
-    # divergences of each point, shape (points, orders); no term is negative
-    values = np.zeros((len(at), orders.size))
-    for p, q in ((p, q) for base, moved in laws for p, q in ((base, moved), (moved, base))):
-        ratio = (np.log(p) - np.log(q))[:, :, None]
-        excess = q[:, :, None] * (np.expm1(np.minimum(orders * ratio, 700.0)) - orders * np.expm1(ratio))
-        total = np.maximum(excess, 0.0).sum(axis=0)
-        np.maximum(values, np.log1p(total) / (orders - 1), out=values)
-    largest = values.max(axis=0)
-    if coarse == 1:
-        return np.asarray(largest)
-    refined = orders <= _FINE_UP_TO * sigma
-    near = (values[:, refined] * (1 + _COARSE_MARGIN) >= largest[refined]).any(axis=1)
-    largest = largest * (1 + _COARSE_MARGIN)
-    if near.any():
-        steps = np.arange(-(coarse // (2 * fine)) - 1, coarse // (2 * fine) + 2) * fine
-        around = np.stack(np.meshgrid(steps, steps), axis=-1).reshape(1, -1, 2)
-        points = np.unique((at[near][:, None] + around).reshape(-1, 2), axis=0)
-        best = [_largest(base, moved, orders[refined]) for base, moved in _moved(variance, law, points)]
-        largest[refined] = np.max(best, axis=0) * (1 + (0.0 if fine == 1 else _MARGIN))
-    return np.asarray(largest)
-
-
-def _moved(variance: float, law: LogDensity, at: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return the laws at each point (a, b) and one ballot away, for both rules for ties with the bar."""
-    return [
-        (_outcomes(variance, law, at, late), _outcomes(variance, law, at + np.array([-1, 1]), late))
-        for late in (0, 1)
-    ]
-
-
-def _outcomes(variance: float, law: LogDensity, at: np.ndarray, late: int) -> np.ndarray:
-    """Return P(A >= B, A >= 0), P(B > A, B >= late) and P(A < 0, B < late) at every (a, b), shape (3, n)."""
-    # late: whether the class at the bar comes before (1) or after (0) the second one, which loses ties to
-    # the first
-    firsts, seconds = np.unique(at[:, 0]), np.unique(at[:, 1])
-    end = int(at.max()) + math.ceil(12 * math.sqrt(variance)) + 60
-    middle = end - min(0, int(at.min())) + 2
-    density = _density(variance, law, middle)
-    below = np.cumsum(density)
-    first, second = np.zeros((2, len(firsts), len(seconds)))
-    for start in range(0, end, _AT_ONCE):
-        x = np.arange(start, min(end, start + _AT_ONCE)) + middle
-        a, b = x - firsts[:, None], x - seconds[:, None]
-        first += density[a] @ below[b].T
-        second += below[a - 1] @ (density[b] * (x >= middle + late)).T
-    i, j = np.searchsorted(firsts, at[:, 0]), np.searchsorted(seconds, at[:, 1])
-    neither = below[middle - 1 - at[:, 0]] * below[middle + late - 1 - at[:, 1]]
-    return np.stack([first[i, j], second[i, j], neither])
-
-
-@lru_cache(maxsize=4)
-def _density(variance: float, law: LogDensity, reach: int) -> np.ndarray:
-    """Probabilities of -reach, …, reach."""
-    half = np.exp(law(variance, reach))
-    return np.concatenate([half[:0:-1], half])
-
-
-def _largest(law: np.ndarray, moved: np.ndarray, orders: np.ndarray) -> np.ndarray:
-    """Return the largest divergence in either direction over all laws, outcomes first."""
-    from ostraka.core.kernels.divergence import largest_divergence  # noqa: PLC0415  (compiled code)
-
-    divergences = np.zeros(len(orders))
-    for p, q in ((law.T, moved.T), (moved.T, law.T)):
-        log_q = np.log(q)
-        largest_divergence(
-            np.ascontiguousarray(log_q), np.ascontiguousarray(np.log(p) - log_q), orders, divergences
-        )
-    return divergences
-
-
-@lru_cache(maxsize=256)
-def shift_rdp(variance: float, shift: int) -> tuple[float, ...]:
-    """Rényi divergence of Skellam noise moved by ``shift``, for each order, rounded up by 1e-10 nats."""
-    reach = math.ceil(2 * shift * ORDERS[-2] + 40 * math.sqrt(variance)) + 50
-    half = log_density(variance, reach)
-    at = np.concatenate([half[:0:-1], half])  # whole numbers from -reach to reach
-    unmoved, moved = at[shift:], at[:-shift]  # the density is even: both directions are this one
-    stride = max(1, math.floor(math.sqrt(variance) / 2))
-    coarse_here, coarse_moved = unmoved[::stride], moved[::stride]
-    rdp = []
-    for order in ORDERS:
-        if not math.isfinite(order):  # Skellam ratios are unbounded: there is no pure differential privacy
-            rdp.append(math.inf)
-            continue
-        coarse = order * coarse_here + (1 - order) * coarse_moved
-        near = np.flatnonzero(coarse > coarse.max() - 80)
-        first, last = max(0, (near[0] - 1) * stride), (near[-1] + 1) * stride + 1
-        terms = order * unmoved[first:last] + (1 - order) * moved[first:last]
-        total = float(logsumexp(terms))
-        inside = max(terms[0], terms[-1]) < total - 60  # the mass of this order lies well inside the sum
-        rdp.append(up(max(total, 0.0) / (order - 1) + _SKELLAM_LAW_ROUNDING) if inside else math.inf)
-    return tuple(rdp)
-
-
-def shift_mu(variance: float, shift: int) -> float:
-    """Return mu, rounded up: but for 2^-100, a Gaussian moved by mu deviations dominates the move.
-
-    The density is log-concave, so the best tests are thresholds, and the trade-off function is linear
-    between them. It lies above that of the Gaussian, which is convex, as soon as it does so at every
-    threshold i: if z(i) - z(i - shift) <= mu, where z is the normal quantile of P[X <= i].
-    """
-    z = _normal_quantiles(variance)
-    inner = len(z) // 2 - (MOST_STEP - shift)  # thresholds as far out as this move needs
-    middle = len(z) // 2
-    z = z[middle - inner : middle + inner]
-    return float((z[shift:] - z[:-shift]).max()) * (1 + 1e-9) + _SKELLAM_LAW_ROUNDING
-
-
-@lru_cache(maxsize=8)
-def _normal_quantiles(variance: float) -> np.ndarray:
-    """Return z(i) for i from -n to n - 1, where P[X > n - 1 - MOST_STEP] is below 2^-100."""
-    deviations = 60 if variance < 2_500 else 16  # far enough for 2^-100; checked below
-    reach = math.ceil(deviations * math.sqrt(variance)) + 300 + MOST_STEP
-    tails = np.logaddexp.accumulate(log_density(variance, reach)[::-1])[::-1][1:]  # log P[X > i], i >= 0
-    last = int(np.argmax(tails < _TAIL)) + MOST_STEP
-    if not (tails[last - MOST_STEP] < _TAIL and last + 100 < len(tails)):
-        raise ValueError("the tails of this noise are too long to be priced")
-    right = -ndtri_exp(tails[: last + 1])
-    return np.concatenate([-right[::-1], right])  # the density is even: z(-1 - i) = -z(i)
-
-
-def log_density(variance: float, reach: int) -> np.ndarray:
-    """Return log probabilities of 0, …, reach from Bessel ratios I(k)/I(k-1), by downward recursion."""
-    if variance < _LEAST_VARIANCE:
-        raise ValueError(
-            "sigma must be at least 1e-100: less noise has no price in float64; use a larger one"
-        )
-    top = reach + math.ceil(10 * math.sqrt(variance)) + 50
-    ratio = variance / (top + 0.5 + math.sqrt((top + 1.5) ** 2 + variance**2))
-    logs = np.empty(reach + 1)
-    logs[0] = math.log(ive(0, variance))
-    for k in range(top, 0, -1):
-        ratio = 1 / (2 * k / variance + ratio)
-        if k <= reach:
-            logs[k] = math.log(ratio)
-    return np.cumsum(logs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,7 +111,7 @@ class SkellamMax:
     def curve(self) -> Curve:
         """Cost of one row of noisy counts, or of their argmax, for every possible votes."""
         if self.reveals == "argmax":
-            rdp = argmax_rdp(self.sigma**2, shift_rdp(self.sigma**2, 1), log_density)
+            rdp = argmax_rdp(self.sigma**2)
         else:
             rdp = skellam_rdp(self.sigma**2, self.changed)
         # each count is dominated by a Gaussian, and the argmax is computed from all of them
@@ -364,8 +191,9 @@ class SkellamSum:
         laws = (Law(GAUSSIAN, mu_squared),)
         return Curve(ORDERS, rdp, "vector", mu_squared=mu_squared, slack=_SLACK, laws=laws)
 
-    def uses(self, private: Private) -> int:  # noqa: ARG002  (part of the protocol)
+    def uses(self, private: Private) -> int:
         """One use for the whole array: the norms bound all of it."""
+        del private
         return 1
 
     def release(self, private: Private, *, rng: np.random.Generator) -> np.ndarray:
@@ -380,65 +208,6 @@ class SkellamSum:
 def vector_adjacency(l1: float, l2: float, *, sigma: float) -> Adjacency:
     """The adjacency of sums of clients' vectors which carry Skellam noise of this standard deviation."""
     return Adjacency(unit="client", moves="vector", l1=l1, l2=l2, noise_sigma=sigma)
-
-
-@lru_cache(maxsize=32)
-def skellam_rdp(variance: float, changed: int = 2) -> tuple[float, ...]:
-    """Rényi divergence, rounded up, when so many counts with this noise move by one; nats for each order."""
-    return tuple(up(changed * value) for value in shift_rdp(variance, 1))
-
-
-@lru_cache(maxsize=32)
-def vector_rdp(variance: float, l1: float, l2: float) -> tuple[float, ...]:
-    """The largest Rényi divergence, rounded up, of any whole-number move within both norms."""
-    if variance > _SUMMED_UP_TO**2 or min(l1, l2) > MOST_STEP:
-        return published_rdp(variance, l1, l2)
-    single = np.array([shift_rdp(variance, step) for step in _steps(l1, l2)])
-    return tuple(up(value, ulps=64) for value in _costliest(single, l1, l2).tolist())
-
-
-@lru_cache(maxsize=32)
-def vector_mu_squared(variance: float, l1: float, l2: float) -> float:
-    """The square of a mean shift, rounded up, whose Gaussian dominates every move within both norms.
-
-    Independent cells are dominated by independent Gaussians, whose squared shifts add.
-    """
-    if min(l1, l2) > MOST_STEP:  # a move by k costs at most k^2 times that of a move by one
-        return up(l2**2 * shift_mu(variance, 1) ** 2, ulps=64)
-    single = np.array([[shift_mu(variance, step) ** 2] for step in _steps(l1, l2)])
-    return up(float(_costliest(single, l1, l2)[0]), ulps=64)
-
-
-def published_rdp(variance: float, l1: float, l2: float) -> tuple[float, ...]:
-    """Theorem 3.5 of Agarwal et al. 2021, which holds at whole orders; others take the next, rounded up."""
-    area, l1 = l2 * l2 * (1 + 1e-12), min(l1, l2 * l2)  # of whole numbers, l1 is at most the square of l2
-    rdp = []
-    for order in (math.ceil(order) if math.isfinite(order) else order for order in ORDERS):
-        rest = min(((2 * order - 1) * area + 6 * l1) / (4 * variance**2), 3 * l1 / (2 * variance))
-        rdp.append(up(order * area / (2 * variance) + rest, ulps=64) if math.isfinite(order) else math.inf)
-    return tuple(rdp)
-
-
-def _steps(l1: float, l2: float) -> range:
-    """The moves of one cell that both norms allow."""
-    return range(1, math.floor(min(l1, l2)) + 1)
-
-
-def _costliest(single: np.ndarray, l1: float, l2: float) -> np.ndarray:
-    """Return the largest cost of a whole move, given the costs of one cell for moves of 1, 2, 3 and so on."""
-    # costs of cells add; with n(k) cells moved by k, the worst case is a linear program: maximise the sum of
-    # n(k) cost(k) where the n(k) k add to at most l1 and the n(k) k^2 to at most l2^2; fractions only raise
-    # it, and two values of k suffice, since there are two constraints
-    steps, area = _steps(l1, l2), l2 * l2 * (1 + 1e-12)
-    worst = np.zeros(single.shape[1])
-    for i, step in enumerate(steps):
-        worst = np.maximum(worst, min(l1 / step, area / step**2) * single[i])
-        for j, two in enumerate(steps[:i]):
-            fine = (l1 * step - area) / (two * (step - two))  # cells that move by the smaller step
-            coarse = (area - l1 * two) / (step * (step - two))
-            if fine > 0 and coarse > 0:
-                worst = np.maximum(worst, fine * single[j] + coarse * single[i])
-    return worst
 
 
 def skellam(variance: float, shape: tuple[int, ...], *, rng: np.random.Generator | None = None) -> np.ndarray:
@@ -501,3 +270,230 @@ def _poisson(mean: float, bits: int) -> list[int]:
                 chance *= rate / len(floors)
                 below += chance
     return floors
+
+
+@lru_cache(maxsize=32)
+def skellam_rdp(variance: float, changed: int = 2) -> tuple[float, ...]:
+    """Rényi divergence, rounded up, when so many counts with this noise move by one; nats for each order."""
+    return tuple(up(changed * value) for value in shift_rdp(variance, 1))
+
+
+@lru_cache(maxsize=32)
+def vector_rdp(variance: float, l1: float, l2: float) -> tuple[float, ...]:
+    """The largest Rényi divergence, rounded up, of any whole-number move within both norms."""
+    if variance > _SUMMED_UP_TO**2 or min(l1, l2) > MOST_STEP:
+        return published_rdp(variance, l1, l2)
+    single = np.array([shift_rdp(variance, step) for step in _steps(l1, l2)])
+    return tuple(up(value, ulps=64) for value in _costliest(single, l1, l2).tolist())
+
+
+@lru_cache(maxsize=32)
+def vector_mu_squared(variance: float, l1: float, l2: float) -> float:
+    """The square of a mean shift, rounded up, whose Gaussian dominates every move within both norms.
+
+    Independent cells are dominated by independent Gaussians, whose squared shifts add.
+    """
+    if min(l1, l2) > MOST_STEP:  # a move by k costs at most k^2 times that of a move by one
+        return up(l2**2 * shift_mu(variance, 1) ** 2, ulps=64)
+    single = np.array([[shift_mu(variance, step) ** 2] for step in _steps(l1, l2)])
+    return up(float(_costliest(single, l1, l2)[0]), ulps=64)
+
+
+def published_rdp(variance: float, l1: float, l2: float) -> tuple[float, ...]:
+    """Theorem 3.5 of Agarwal et al. 2021, which holds at whole orders; others take the next, rounded up."""
+    area, l1 = l2 * l2 * (1 + 1e-12), min(l1, l2 * l2)  # of whole numbers, l1 is at most the square of l2
+    rdp = []
+    for order in (math.ceil(order) if math.isfinite(order) else order for order in ORDERS):
+        rest = min(((2 * order - 1) * area + 6 * l1) / (4 * variance**2), 3 * l1 / (2 * variance))
+        rdp.append(up(order * area / (2 * variance) + rest, ulps=64) if math.isfinite(order) else math.inf)
+    return tuple(rdp)
+
+
+def _steps(l1: float, l2: float) -> range:
+    """The moves of one cell that both norms allow."""
+    return range(1, math.floor(min(l1, l2)) + 1)
+
+
+def _costliest(single: np.ndarray, l1: float, l2: float) -> np.ndarray:
+    """Return the largest cost of a whole move, given the costs of one cell for moves of 1, 2, 3 and so on."""
+    # costs of cells add; with n(k) cells moved by k, the worst case is a linear program: maximise the sum of
+    # n(k) cost(k) where the n(k) k add to at most l1 and the n(k) k^2 to at most l2^2; fractions only raise
+    # it, and two values of k suffice, since there are two constraints
+    steps, area = _steps(l1, l2), l2 * l2 * (1 + 1e-12)
+    worst = np.zeros(single.shape[1])
+    for i, step in enumerate(steps):
+        worst = np.maximum(worst, min(l1 / step, area / step**2) * single[i])
+        for j, two in enumerate(steps[:i]):
+            fine = (l1 * step - area) / (two * (step - two))  # cells that move by the smaller step
+            coarse = (area - l1 * two) / (step * (step - two))
+            if fine > 0 and coarse > 0:
+                worst = np.maximum(worst, fine * single[j] + coarse * single[i])
+    return worst
+
+
+@lru_cache(maxsize=256)
+def shift_rdp(variance: float, shift: int) -> tuple[float, ...]:
+    """Rényi divergence of Skellam noise moved by ``shift``, for each order, rounded up by 1e-10 nats."""
+    reach = math.ceil(2 * shift * ORDERS[-2] + 40 * math.sqrt(variance)) + 50
+    half = log_density(variance, reach)
+    at = np.concatenate([half[:0:-1], half])  # whole numbers from -reach to reach
+    unmoved, moved = at[shift:], at[:-shift]  # the density is even: both directions are this one
+    stride = max(1, math.floor(math.sqrt(variance) / 2))
+    coarse_here, coarse_moved = unmoved[::stride], moved[::stride]
+    rdp = []
+    for order in ORDERS:
+        if not math.isfinite(order):  # Skellam ratios are unbounded: there is no pure differential privacy
+            rdp.append(math.inf)
+            continue
+        coarse = order * coarse_here + (1 - order) * coarse_moved
+        near = np.flatnonzero(coarse > coarse.max() - 80)
+        first, last = max(0, (near[0] - 1) * stride), (near[-1] + 1) * stride + 1
+        terms = order * unmoved[first:last] + (1 - order) * moved[first:last]
+        total = float(logsumexp(terms))
+        inside = max(terms[0], terms[-1]) < total - 60  # the mass of this order lies well inside the sum
+        rdp.append(up(max(total, 0.0) / (order - 1) + _SKELLAM_LAW_ROUNDING) if inside else math.inf)
+    return tuple(rdp)
+
+
+def shift_mu(variance: float, shift: int) -> float:
+    """Return mu, rounded up: but for 2^-100, a Gaussian moved by mu deviations dominates the move.
+
+    The density is log-concave, so the best tests are thresholds, and the trade-off function is linear
+    between them. It lies above that of the Gaussian, which is convex, as soon as it does so at every
+    threshold i: if z(i) - z(i - shift) <= mu, where z is the normal quantile of P[X <= i].
+    """
+    z = _normal_quantiles(variance)
+    inner = len(z) // 2 - (MOST_STEP - shift)  # thresholds as far out as this move needs
+    middle = len(z) // 2
+    z = z[middle - inner : middle + inner]
+    return float((z[shift:] - z[:-shift]).max()) * (1 + 1e-9) + _SKELLAM_LAW_ROUNDING
+
+
+@lru_cache(maxsize=8)
+def _normal_quantiles(variance: float) -> np.ndarray:
+    """Return z(i) for i from -n to n - 1, where P[X > n - 1 - MOST_STEP] is below 2^-100."""
+    deviations = 60 if variance < 2_500 else 16  # far enough for 2^-100; checked below
+    reach = math.ceil(deviations * math.sqrt(variance)) + 300 + MOST_STEP
+    tails = np.logaddexp.accumulate(log_density(variance, reach)[::-1])[::-1][1:]  # log P[X > i], i >= 0
+    last = int(np.argmax(tails < _TAIL)) + MOST_STEP
+    if not (tails[last - MOST_STEP] < _TAIL and last + 100 < len(tails)):
+        raise ValueError("the tails of this noise are too long to be priced")
+    right = -ndtri_exp(tails[: last + 1])
+    return np.concatenate([-right[::-1], right])  # the density is even: z(-1 - i) = -z(i)
+
+
+def log_density(variance: float, reach: int) -> np.ndarray:
+    """Return log probabilities of 0, …, reach from Bessel ratios I(k)/I(k-1), by downward recursion."""
+    if variance < _LEAST_VARIANCE:
+        raise ValueError(
+            "sigma must be at least 1e-100: less noise has no price in float64; use a larger one"
+        )
+    top = reach + math.ceil(10 * math.sqrt(variance)) + 50
+    ratio = variance / (top + 0.5 + math.sqrt((top + 1.5) ** 2 + variance**2))
+    logs = np.empty(reach + 1)
+    logs[0] = math.log(ive(0, variance))
+    for k in range(top, 0, -1):
+        ratio = 1 / (2 * k / variance + ratio)
+        if k <= reach:
+            logs[k] = math.log(ratio)
+    return np.cumsum(logs)
+
+
+@lru_cache(maxsize=32)
+def argmax_rdp(variance: float) -> tuple[float, ...]:
+    """Cost of one answer at each order, for all votes and any number of classes; errs up. Nats."""
+    sigma, single = math.sqrt(variance), np.array(shift_rdp(variance, 1))
+    doubled, orders = 2 * single, np.array(ORDERS)
+    where = orders <= (_FURTHEST * sigma if sigma >= _LEAST_SIGMA else 0.0)
+    bound = doubled.copy()
+    if where.any():
+        # where no third class can win: the noisy difference of two counts
+        wide = math.sqrt(2 * variance)
+        step = max(1, math.floor(wide / _LINE))
+        reach = step * (math.ceil(16 * wide / step) + 30)
+        spare = math.ceil(3 * wide) + 60  # what lies beyond is below 1e-16 of the outermost sums
+        density = _density(2 * variance, reach + spare)
+        below, above = np.cumsum(density), np.cumsum(density[::-1])[::-1]
+        ahead = np.arange(spare - 2, 2 * reach + spare, step)
+        near, moved = (np.stack([below[at], above[at + 1]]) for at in (ahead, ahead + 2))
+        line = _largest(near, moved, orders[where]) * (1 + (0.0 if step == 1 else _MARGIN))
+        largest = np.maximum(line, _over_plane(variance, orders[where]))
+        largest = np.maximum(largest, single[where])  # far out one of the classes cannot win
+        bound[where] = np.minimum(doubled[where], largest * (1 + _ROUNDING))
+    return tuple(up(value) for value in bound.tolist())
+
+
+def _over_plane(variance: float, orders: np.ndarray) -> np.ndarray:
+    """Return the largest divergence of three outcomes on a coarse lattice, refined where it is large."""
+    sigma = math.sqrt(variance)
+    coarse, fine = (max(1, math.floor(sigma / points)) for points in (_COARSE, _FINE))
+    side = np.arange(-math.ceil(5 * sigma) - 10, math.ceil(10 * sigma) + 10, coarse)
+    at = np.stack(np.meshgrid(side, side, indexing="ij"), axis=-1).reshape(-1, 2)
+    laws = _moved(variance, at)
+    # divergences of each point, shape (points, orders); no term is negative
+    values = np.zeros((len(at), orders.size))
+    for p, q in ((p, q) for base, moved in laws for p, q in ((base, moved), (moved, base))):
+        ratio = (np.log(p) - np.log(q))[:, :, None]
+        excess = q[:, :, None] * (np.expm1(np.minimum(orders * ratio, 700.0)) - orders * np.expm1(ratio))
+        total = np.maximum(excess, 0.0).sum(axis=0)
+        np.maximum(values, np.log1p(total) / (orders - 1), out=values)
+    largest = values.max(axis=0)
+    if coarse == 1:
+        return np.asarray(largest)
+    refined = orders <= _FINE_UP_TO * sigma
+    near = (values[:, refined] * (1 + _COARSE_MARGIN) >= largest[refined]).any(axis=1)
+    largest = largest * (1 + _COARSE_MARGIN)
+    if near.any():
+        steps = np.arange(-(coarse // (2 * fine)) - 1, coarse // (2 * fine) + 2) * fine
+        around = np.stack(np.meshgrid(steps, steps), axis=-1).reshape(1, -1, 2)
+        points = np.unique((at[near][:, None] + around).reshape(-1, 2), axis=0)
+        best = [_largest(base, moved, orders[refined]) for base, moved in _moved(variance, points)]
+        largest[refined] = np.max(best, axis=0) * (1 + (0.0 if fine == 1 else _MARGIN))
+    return np.asarray(largest)
+
+
+def _moved(variance: float, at: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return the laws at each point (a, b) and one ballot away, for both rules for ties with the bar."""
+    return [
+        (_outcomes(variance, at, late), _outcomes(variance, at + np.array([-1, 1]), late)) for late in (0, 1)
+    ]
+
+
+def _outcomes(variance: float, at: np.ndarray, late: int) -> np.ndarray:
+    """Return P(A >= B, A >= 0), P(B > A, B >= late) and P(A < 0, B < late) at every (a, b), shape (3, n)."""
+    # late: whether the class at the bar comes before (1) or after (0) the second one, which loses ties to
+    # the first
+    firsts, seconds = np.unique(at[:, 0]), np.unique(at[:, 1])
+    end = int(at.max()) + math.ceil(12 * math.sqrt(variance)) + 60
+    middle = end - min(0, int(at.min())) + 2
+    density = _density(variance, middle)
+    below = np.cumsum(density)
+    first, second = np.zeros((2, len(firsts), len(seconds)))
+    for start in range(0, end, _AT_ONCE):
+        x = np.arange(start, min(end, start + _AT_ONCE)) + middle
+        a, b = x - firsts[:, None], x - seconds[:, None]
+        first += density[a] @ below[b].T
+        second += below[a - 1] @ (density[b] * (x >= middle + late)).T
+    i, j = np.searchsorted(firsts, at[:, 0]), np.searchsorted(seconds, at[:, 1])
+    neither = below[middle - 1 - at[:, 0]] * below[middle + late - 1 - at[:, 1]]
+    return np.stack([first[i, j], second[i, j], neither])
+
+
+@lru_cache(maxsize=4)
+def _density(variance: float, reach: int) -> np.ndarray:
+    """Probabilities of -reach, …, reach."""
+    half = np.exp(log_density(variance, reach))
+    return np.concatenate([half[:0:-1], half])
+
+
+def _largest(law: np.ndarray, moved: np.ndarray, orders: np.ndarray) -> np.ndarray:
+    """Return the largest divergence in either direction over all laws, outcomes first."""
+    from ostraka.core.kernels.divergence import largest_divergence  # noqa: PLC0415  (compiled code)
+
+    divergences = np.zeros(len(orders))
+    for p, q in ((law.T, moved.T), (moved.T, law.T)):
+        log_q = np.log(q)
+        largest_divergence(
+            np.ascontiguousarray(log_q), np.ascontiguousarray(np.log(p) - log_q), orders, divergences
+        )
+    return divergences
