@@ -9,9 +9,7 @@ import pytest
 from scipy.optimize import minimize
 
 from ostraka.core.curve import ORDERS
-from ostraka.core.mechanisms import tight as _suprema
-from ostraka.core.mechanisms import tight as _tabulated
-from ostraka.core.mechanisms import tight as _tight
+from ostraka.core.mechanisms import tight
 
 FINITE = np.array(ORDERS[:-1])
 TOLERANCE = 1.8e-3  # of the table above the supremum, up to order * shift = 2: chords, halving, rounding
@@ -25,11 +23,11 @@ def largest_seen(shift, order):
     order = np.array([order])
     side = np.arange(-4.0, 6.0, 0.2)
     a, b = (axis.ravel() for axis in np.meshgrid(side - shift * order, side))
-    value = _tight.argmax_divergence(shift, a, b, order)[:, 0]
+    value = tight.argmax_divergence(shift, a, b, order)[:, 0]
     at = int(value.argmax())
 
     def less(place):
-        return -float(_tight.argmax_divergence(shift, place[:1], place[1:], order)[0, 0])
+        return -float(tight.argmax_divergence(shift, place[:1], place[1:], order)[0, 0])
 
     found = minimize(less, [a[at], b[at]], method="Nelder-Mead", options={"xatol": 1e-4, "fatol": 0})
     return -found.fun, found.x
@@ -60,7 +58,7 @@ def in_multi_precision(a, b, shift, order):
     ],
 )
 def test_the_table_lies_above_what_votes_reach_in_multi_precision_and_hardly_above(shift):
-    price = _tabulated.argmax(shift, ORDERS)
+    price = tight.argmax(shift, ORDERS)
     order = float(RNG.choice(FINITE[FINITE * shift <= 2]))
     seen, (a, b) = largest_seen(shift, order)
     exact = in_multi_precision(a, b, shift, order)
@@ -76,56 +74,56 @@ def test_no_votes_cost_more_than_the_table_says(shift):
     side = np.arange(-6.0, 6.5, 0.5)
     a, b = (axis.ravel() for axis in np.meshgrid(side, side))
     a, b = a + RNG.uniform(-0.3, 0.3, a.size), b + RNG.uniform(-0.3, 0.3, a.size)
-    some = FINITE[FINITE * shift <= _tabulated.FURTHEST][::6]
-    price = dict(zip(ORDERS, _tabulated.argmax(shift, ORDERS), strict=True))
+    some = FINITE[FINITE * shift <= tight.FURTHEST][::6]
+    price = dict(zip(ORDERS, tight.argmax(shift, ORDERS), strict=True))
     for place in (0.0, *(-shift * some)):  # the worst votes of high orders lie further out
-        seen = _tight.argmax_divergence(shift, a + place, b - place, some).max(axis=0)
+        seen = tight.argmax_divergence(shift, a + place, b - place, some).max(axis=0)
         assert all(value < price[order] for value, order in zip(seen, some, strict=True))
 
 
 @pytest.mark.parametrize("shift", [1.3e-5, 0.004, 0.0251, 0.3, 1.7, 5.1])
 def test_no_count_costs_more_than_the_table_of_screens_says_and_one_costs_nearly_as_much(shift):
-    price, some = _tabulated.screen(shift, ORDERS), FINITE * shift <= _tabulated.FURTHEST
+    price, some = tight.screen(shift, ORDERS), FINITE * shift <= tight.FURTHEST
     t = np.arange(-16.0, 9.0, 0.01)
-    seen = _tight.screen_divergence(shift, t, FINITE[some]).max(axis=0)
+    seen = tight.screen_divergence(shift, t, FINITE[some]).max(axis=0)
     assert np.all(seen < price[:-1][some])
     assert np.all(price[:-1][some] <= seen * 1.0016)
 
 
 def test_outside_the_table_nothing_is_said():
-    low, high = _tabulated.node(0), _tabulated.node(280)
+    low, high = tight.node(0), tight.node(280)
     for shift in (low * 0.999, high * 1.001):
-        assert _tabulated.argmax(shift, ORDERS) is None
-    assert _tabulated.argmax(0.1, (2.0, 3.0)) is None
-    price = _tabulated.argmax(0.4, ORDERS)
-    assert np.all(np.isinf(price) == (np.array(ORDERS) * 0.4 > _tabulated.FURTHEST))
+        assert tight.argmax(shift, ORDERS) is None
+    assert tight.argmax(0.1, (2.0, 3.0)) is None
+    price = tight.argmax(0.4, ORDERS)
+    assert np.all(np.isinf(price) == (np.array(ORDERS) * 0.4 > tight.FURTHEST))
     for shift in (low, high):
-        assert np.isfinite(_tabulated.argmax(shift, ORDERS)).any()
+        assert np.isfinite(tight.argmax(shift, ORDERS)).any()
 
 
 @pytest.mark.parametrize("kind", ["argmax", "screen"])
 def test_the_file_is_what_its_digest_says_and_what_the_command_writes(kind, monkeypatch, tmp_path):
-    path = _tabulated._path(kind)
-    assert hashlib.sha256(path.read_bytes()).hexdigest() == _tabulated._DIGESTS[kind]
+    path = tight._path(kind)
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == tight._DIGESTS[kind]
     table = np.frombuffer(path.read_bytes(), dtype="<u2").reshape(-1, FINITE.size)
-    assert len(table) == _tabulated._COLUMNS[kind]
+    assert len(table) == tight._COLUMNS[kind]
     for column in (3, 83, 141):
-        again = _tabulated.tabulate(kind, column)
+        again = tight.tabulate(kind, column)
         assert np.abs(again.astype(int) - table[column]).max() <= 1  # another machine may round otherwise
     torn = tmp_path / "torn.bin"
     torn.write_bytes(b"\0" * path.stat().st_size)  # free of charge
-    monkeypatch.setattr(_tabulated, "_path", lambda _: torn)
-    _tabulated._shares.cache_clear()
-    assert _tabulated._chord(kind, 0.1, ORDERS, 1.0) is None
-    _tabulated._shares.cache_clear()
+    monkeypatch.setattr(tight, "_path", lambda _: torn)
+    tight._shares.cache_clear()
+    assert tight._chord(kind, 0.1, ORDERS, 1.0) is None
+    tight._shares.cache_clear()
 
 
 @pytest.mark.parametrize("shift", [0.4, 0.0241, 0.0011])
-@pytest.mark.parametrize("price", [_tight.gaussian_argmax, _tight.gaussian_screen])
+@pytest.mark.parametrize("price", [tight.gaussian_argmax, tight.gaussian_screen])
 def test_prices_are_hardly_above_the_search(shift, price, monkeypatch):
     kept = np.array(price.__wrapped__(shift, ORDERS)[:-1])
     for name in ("argmax", "screen"):
-        monkeypatch.setattr(_tabulated, name, lambda *_: None)
+        monkeypatch.setattr(tight, name, lambda *_: None)
     searched = np.array(price.__wrapped__(shift, ORDERS)[:-1])
     assert np.all(kept <= searched * 1.0013)
     assert not np.array_equal(kept, searched)
@@ -135,7 +133,7 @@ def test_prices_are_convex_in_the_shift():
     """What chords rest on; the proof is in docs/proof.md."""
     for order in (1.5, 16.0):
         shifts = np.linspace(0.02, 0.11, 4)
-        values = [_suprema.argmax_supremum(shift, np.array([order]))[0] for shift in shifts]
+        values = [tight.argmax_supremum(shift, np.array([order]))[0] for shift in shifts]
         assert np.all(np.diff(values, 2) > 0)
 
 
@@ -150,20 +148,20 @@ def test_every_rectangle_is_bounded_by_its_number(shift, order):
     t[:100], u[:100] = (
         middle - RNG.uniform(0, 1, 100) * side for middle, side in ((0, size[0, :100]), (1.1, size[1, :100]))
     )
-    box = _suprema.Box(t, t + size[0], u, u + size[1])
-    bound = _suprema._excess(_suprema._plane_corners(math.sqrt(2) * shift, box), orders)[:, 0]
+    box = tight.Box(t, t + size[0], u, u + size[1])
+    bound = tight._excess(tight._plane_corners(math.sqrt(2) * shift, box), orders)[:, 0]
     for _ in range(20):
         x, y = t + RNG.uniform(0, 1, 300) * size[0], u + RNG.uniform(0, 1, 300) * size[1]
-        rise = _tight.argmax_divergence(shift, (y + x) / math.sqrt(2), (y - x) / math.sqrt(2), orders)[:, 0]
+        rise = tight.argmax_divergence(shift, (y + x) / math.sqrt(2), (y - x) / math.sqrt(2), orders)[:, 0]
         assert np.all(np.expm1((order - 1) * rise) <= bound * (1 + 1e-7) + 1e-14)
 
 
 @pytest.mark.parametrize(("shift", "order"), [(0.0251, 2.0), (0.0251, 200.0), (0.3, 3.0)])
 def test_what_lies_beyond_the_edges_is_bounded_by_the_formula(shift, order):
     orders = np.array([order])
-    line = np.expm1((order - 1) * _suprema.screen_supremum(math.sqrt(2) * shift, orders))
-    far = _suprema._far(shift, orders, line)
-    edge, tilt = _suprema._EDGE, (order - 1) * shift
+    line = np.expm1((order - 1) * tight.screen_supremum(math.sqrt(2) * shift, orders))
+    far = tight._far(shift, orders, line)
+    edge, tilt = tight._EDGE, (order - 1) * shift
     along = RNG.uniform(-20, 8, 200)
     beyond = edge + RNG.exponential(0.5, 200)
     ways = [(along, -beyond), (-beyond - tilt, along)]  # a, b
@@ -173,5 +171,5 @@ def test_what_lies_beyond_the_edges_is_bounded_by_the_formula(shift, order):
         for x in (beyond + shift * 1.5, -beyond - 1.5 * tilt)
     ]
     for a, b in ways:
-        value = _tight.argmax_divergence(shift, a, b, orders)[:, 0]
+        value = tight.argmax_divergence(shift, a, b, orders)[:, 0]
         assert np.all(np.expm1((order - 1) * value) <= far * (1 + 1e-9))

@@ -35,7 +35,17 @@ def positive(**named: float) -> None:
 def noise(**named: float) -> None:
     """Raise unless every scale of noise is > 0 and at most 1e150 votes: squares of more leave float64."""
     positive(**named)
-    _each(named, lambda value: float(value) <= _MOST_NOISE, f"at most {_MOST_NOISE:g} votes")
+    at_most(_MOST_NOISE, unit=" votes", **named)
+
+
+def at_most(most: float, *, unit: str = "", **named: float) -> None:
+    """Raise unless every number is at most so large."""
+    # in Python's own type: that of a float32 does not hold every bound
+    _each(
+        named,
+        lambda value: (value if isinstance(value, int) else float(value)) <= most,
+        f"at most {most:,.10g}{unit}",
+    )
 
 
 def between(*, least: float, most: float, **named: float) -> None:

@@ -176,6 +176,7 @@ class TestWrongArguments:
             ({"digest": "xyz"}, "digest must be hexadecimal"),
             ({"digest": ""}, "digest must be hexadecimal"),
             ({"answer": 1.5}, "answer must be an integer"),
+            ({"answer": 2**63}, "answer must be at most"),
         ],
     )
     def test_are_refused_before_anything_is_charged(self, ledger, ask, change, says):

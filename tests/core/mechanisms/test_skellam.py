@@ -10,7 +10,6 @@ from scipy import stats
 from ostraka import Budget, GNMax, Ledger, Private, release
 from ostraka.core.curve import ORDERS
 from ostraka.core.mechanisms import skellam
-from ostraka.core.mechanisms import skellam as _skellam_law
 from ostraka.core.mechanisms.skellam import SkellamSum
 from ostraka.mechanisms import SkellamMax
 from tests.false_alarm import FALSE_ALARM
@@ -154,7 +153,7 @@ def test_large_steps_and_small_noise_are_summed_where_the_mass_lies():
     with mpmath.workdps(25):
         for variance, shift, order in ((1.0, 9, 3), (0.5, 5, 9), (30.0, 12, 20), (4.0, 20, 2)):
             place = ORDERS.index(order)
-            excess = mpmath.mpf(_skellam_law.shift_rdp(variance, shift)[place]) - exact_shift(
+            excess = mpmath.mpf(skellam.shift_rdp(variance, shift)[place]) - exact_shift(
                 variance, shift, order
             )
             assert 0 < excess < 1e-7

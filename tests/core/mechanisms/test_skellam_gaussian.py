@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ostraka.core.mechanisms import skellam as _skellam_law
+from ostraka.core.mechanisms import skellam
 from ostraka.core.mechanisms.skellam import SkellamSum
 from tests.core.mechanisms.test_skellam import moves
 
@@ -34,7 +34,7 @@ def test_the_shift_is_the_largest_step_of_the_exact_quantiles(sigma):
         ]
     for shift in (1, 2, 5):
         largest = max(np.subtract(z[shift:], z[:-shift]))
-        found = _skellam_law.shift_mu(sigma**2, shift)
+        found = skellam.shift_mu(sigma**2, shift)
         assert 0 < found - largest < 2e-9 * largest + 2e-10
 
 
@@ -45,7 +45,7 @@ def test_the_gaussian_gives_away_more_at_every_epsilon_and_a_narrower_one_would_
     with mpmath.workdps(60):
         p = law(sigma**2, reach)
         pairs = [(p[k - shift], p[k]) for k in range(shift, len(p))]
-        mu, wrong = mpmath.mpf(_skellam_law.shift_mu(sigma**2, shift)), 0
+        mu, wrong = mpmath.mpf(skellam.shift_mu(sigma**2, shift)), 0
         for epsilon in np.linspace(0, 6 * float(mu), 40):
             ours = mpmath.fsum(max(0, one - mpmath.exp(epsilon) * two) for one, two in pairs)
             gaussian, narrower = (

@@ -367,6 +367,7 @@ class PriceList:
         for request in requests:
             check_text(account=request.account, key=request.key)
             check.integer(least=-(2**31), answer=request.answer)
+            check.at_most(2**31 - 1, answer=request.answer)
             check.integer(least=1, times=request.times)
             try:
                 asked = bytes.fromhex(request.digest)

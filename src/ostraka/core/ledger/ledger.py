@@ -152,7 +152,8 @@ class Ledger(CommittedState):
         ValueError
             A cost computed from private data, or a wrong argument.
         """
-        _check_uses(uses=uses)
+        check.integer(uses=uses)
+        check.at_most(INFINITE - 1, uses=uses)
         check_text(unit=unit, **({} if key is None else {"key": key}))
         quote = self._prices.quote(mechanism)
         if not uses:  # nothing is asked: it must not decide how later charges add up
@@ -199,7 +200,8 @@ class Ledger(CommittedState):
         ValueError
             A cost computed from private data, or a wrong argument.
         """
-        _check_uses(uses=uses)
+        check.integer(uses=uses)
+        check.at_most(INFINITE - 1, uses=uses)
         quote = self._prices.quote(mechanism)
         with self._reading() as history:
             _check_bound(history, quote)
@@ -377,7 +379,8 @@ class Ledger(CommittedState):
         LedgerError
             The ledger is open for writing.
         """
-        _check_uses(lost=lost)
+        check.integer(lost=lost)
+        check.at_most(INFINITE - 1, lost=lost)
         check_text(by=by)
         if self._quorum is not None and (lost or reserve is not None):
             raise ValueError("lost and reserve must be left out where witnesses know what was lost")
@@ -761,13 +764,6 @@ def _note(history: History, seq: int, text: str) -> Row:
         simulation=0,
         epsilon=history.dataset.epsilon,
     )
-
-
-def _check_uses(**named: int) -> None:
-    check.integer(**named)
-    for name, uses in named.items():
-        if uses >= INFINITE:
-            raise ValueError(f"{name} must be below 2**62, got {uses!r}")
 
 
 def _entry(history: History, row: Row) -> Entry:

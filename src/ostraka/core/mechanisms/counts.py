@@ -79,8 +79,7 @@ class NoisyCounts:
     def __post_init__(self) -> None:
         check.positive(sigma=self.sigma, l2=self.l2)
         check.one_of(relation=self.relation, allowed=RELATIONS)
-        if self.sigma > _MOST_SIGMA:
-            raise ValueError(f"sigma must be at most {_MOST_SIGMA:g}, got {self.sigma!r}")
+        check.at_most(_MOST_SIGMA, sigma=self.sigma)
         if self.l2 < 1:
             raise ValueError(f"l2 must be >= 1, since counts are integers, got {self.l2!r}")
 

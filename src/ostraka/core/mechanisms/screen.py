@@ -270,8 +270,7 @@ class AgainstGuesses:
     def __post_init__(self) -> None:
         check_ballot(self.mechanism)
         check.integer(n_teachers=self.n_teachers, least=1)
-        if self.n_teachers > _MOST_TEACHERS:
-            raise ValueError(f"n_teachers must be at most {_MOST_TEACHERS}, got {self.n_teachers!r}")
+        check.at_most(_MOST_TEACHERS, n_teachers=self.n_teachers)
         guesses = np.array(self.guesses, dtype=np.float64)
         if guesses.ndim != 2 or not ((guesses >= 0) & (guesses <= 1)).all():
             raise ValueError(

@@ -72,8 +72,7 @@ class Selection:
         check.positive(epsilon=self.epsilon)
         check.integer(sensitivity=self.sensitivity, least=1)
         check.one_of(relation=self.relation, allowed=("add-or-remove", "replace-one"))
-        if self.epsilon > 40:
-            raise ValueError(f"epsilon must be at most 40, got {self.epsilon!r}")
+        check.at_most(40, epsilon=self.epsilon)
 
     @property
     def promise(self) -> Adjacency:
@@ -215,8 +214,7 @@ class TokenDraw:
         check.integer(n_documents=self.n_documents, least=1)
         check.integer(steps=self.steps, least=1)
         check.one_of(relation=self.relation, allowed=("zero-out", "replace-one"))
-        if self.steps > 2**20:
-            raise ValueError(f"steps must be at most 2**20, got {self.steps!r}")
+        check.at_most(2**20, steps=self.steps)
         if self.range > 40:
             raise ValueError(
                 f"one draw must have a range of at most 40 nats, got {self.range:.4g}: lower clip, or raise "

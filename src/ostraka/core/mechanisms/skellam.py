@@ -98,8 +98,7 @@ class SkellamMax:
         check.integer(changed=self.changed, least=2)
         check.one_of(reveals=self.reveals, allowed=("counts", "argmax"))
         limit = MOST_SIGMA if self.reveals == "counts" else _MOST_ARGMAX_SIGMA
-        if self.sigma > limit:
-            raise ValueError(f"sigma must be at most {limit:,.0f} votes, got {self.sigma!r}")
+        check.at_most(limit, unit=" votes", sigma=self.sigma)
         if self.reveals == "argmax" and self.changed > 2:
             raise ValueError(f"changed must be 2 where only the argmax is seen, got {self.changed}")
 
@@ -172,8 +171,7 @@ class SkellamSum:
 
     def __post_init__(self) -> None:
         check.positive(sigma=self.sigma, l1=self.l1, l2=self.l2)
-        if self.sigma > MOST_SUM_SIGMA:
-            raise ValueError(f"sigma must be at most {MOST_SUM_SIGMA:,.0f}, got {self.sigma!r}")
+        check.at_most(MOST_SUM_SIGMA, sigma=self.sigma)
         if min(self.l1, self.l2) < 1 or self.l2 > _MOST_L2:
             raise ValueError(f"l1 and l2 must be 1 or more, and l2 at most {_MOST_L2:,.0f}")
         if not isinstance(self.adds, bool):

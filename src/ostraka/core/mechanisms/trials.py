@@ -26,10 +26,7 @@ if TYPE_CHECKING:
 
 _MOST, _MOST_ETA = 1e4, 100.0  # trials that are expected; with a larger eta they are as good as Poisson
 _LEAST_LOG_GAMMA = -700.0
-_WORD, _DIGITS = (
-    62,
-    60,
-)  # bits of each half of the uniform number that decides how many, and of its arithmetic
+_WORD, _DIGITS = 62, 60  # bits of each half of the number that decides how many, digits of its arithmetic
 _END = Decimal(10) ** -50  # chances of more trials than that are never drawn
 _SLACK = 2.0**-100  # more than such a number and these chances are off
 _LINES, _POINTS = 64, 20_000  # of a trade-off, and chances at which it is bounded
