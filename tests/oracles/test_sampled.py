@@ -86,7 +86,7 @@ def test_gaussians_and_samples_compose_as_fixed_pairs():
     assert mixed.epsilon(1e-6) == pytest.approx(truth, rel=2e-3)
 
 
-@pytest.mark.parametrize("sigma", [0.3, 0.1])
+@pytest.mark.parametrize("sigma", [0.3, pytest.param(0.1, marks=pytest.mark.slow)])
 def test_samples_beside_a_gaussian_that_reveals_much(sigma):
     """Its losses lie so low that one minus their exponential is rounded to one."""
     mixed = sampled_gaussian_curve(sigma=0.5, sampling_rate=0.01, steps=2)

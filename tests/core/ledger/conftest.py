@@ -17,6 +17,7 @@ from ostraka.ledger import Budget, ChargeRequest, Ledger
 from rigs import postgres
 from rigs.disk import UnavailableError
 
+ASK = {"unit": "row", "simulation": False}
 PRELUDE = """
 import sys
 from dataclasses import dataclass

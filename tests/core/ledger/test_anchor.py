@@ -10,9 +10,8 @@ from ostraka.core.ledger import history
 from ostraka.core.ledger.chain import Row, Seal
 from ostraka.core.ledger.witness import Anchor
 from ostraka.ledger import Budget, Ledger, LedgerError
-from tests.core.ledger.conftest import beneath, tamper
+from tests.core.ledger.conftest import ASK, beneath, tamper
 
-ASK = {"unit": "row", "simulation": False}
 SECRET = b"0123456789abcdef" * 2
 
 

@@ -9,8 +9,7 @@ from ostraka.core.ledger import history
 from ostraka.core.ledger.budget import KeyConflict
 from ostraka.core.ledger.chain import Receipt
 from ostraka.ledger import Budget, BudgetExceeded, Ledger
-
-ASK = {"unit": "row", "simulation": False}
+from tests.core.ledger.conftest import ASK
 
 
 class TestRefusals:

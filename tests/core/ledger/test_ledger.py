@@ -9,8 +9,7 @@ import pytest
 from ostraka import Adjacency, Curve, GNMax, Private, release
 from ostraka.core.ledger.budget import KeyConflict
 from ostraka.ledger import Budget, BudgetExceeded, Ledger, LedgerError
-
-ASK = {"unit": "row", "simulation": False}
+from tests.core.ledger.conftest import ASK
 
 
 @pytest.fixture

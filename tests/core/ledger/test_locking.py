@@ -6,8 +6,7 @@ import signal
 import pytest
 
 from ostraka.ledger import Ledger, LedgerError
-
-ASK = {"unit": "row", "simulation": False}
+from tests.core.ledger.conftest import ASK
 
 
 @pytest.fixture(autouse=True)

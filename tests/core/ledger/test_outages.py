@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from ostraka.core.ledger.budget import LedgerMoved, LedgerUnavailable
-from ostraka.ledger import Budget, ChargeRequest, Ledger, LedgerError
+from ostraka.ledger import Budget, Ledger, LedgerError
+from tests.core.ledger.conftest import ASK
 
-ASK = {"unit": "row", "simulation": False}
 SECRET = b"s" * 32
 
 
@@ -26,22 +26,14 @@ def owned(folder):
     """A ledger as the service opens it, with one charge."""
     ledger = Ledger(
         folder / "ledger.sqlite",
-        budget=Budget(epsilon=5.0, delta=1e-5),
+        budget=Budget(epsilon=50.0, delta=1e-5),
         secret=SECRET,
         anchor=folder / "elsewhere" / "anchor",
         owner=True,
     )
-    ledger.grant("ann", budget_epsilon=5.0)
+    ledger.grant("ann", budget_epsilon=50.0)
     yield ledger
     ledger.close()
-
-
-@pytest.fixture
-def ask(gaussian):
-    cost = gaussian(100.0)
-    return lambda key: ChargeRequest(
-        account="ann", key=key, digest=key.encode().hex(), cost=cost, reserve=cost, answer=7
-    )
 
 
 def rest(path):

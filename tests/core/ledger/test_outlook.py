@@ -5,8 +5,8 @@ import pytest
 from ostraka.core.ledger import readings as readings_module
 from ostraka.core.ledger.budget import DAY, Pace
 from ostraka.ledger import Ledger
+from tests.core.ledger.conftest import ASK
 
-ASK = {"unit": "row", "simulation": False}
 NOW = 1_800_000_000
 
 

@@ -12,10 +12,9 @@ from ostraka.core.ledger import history
 from ostraka.core.ledger.budget import LedgerMoved, LedgerUnavailable
 from ostraka.core.ledger.chain import Receipt
 from ostraka.ledger import Budget, Ledger, LedgerError
-from tests.core.ledger.conftest import AtCommit, changed
+from tests.core.ledger.conftest import ASK, AtCommit, changed
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed: pip install '.[service]'")
-ASK = {"unit": "row", "simulation": False}
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import sqlite3
 
 import pytest
 
-from ostraka.ledger import Budget, ChargeRequest, Ledger, LedgerError
+from ostraka.ledger import Budget, Ledger, LedgerError
 from tests.core.ledger.conftest import AtCommit, race
 
 N_CALLERS, N_EACH = 64, 3
@@ -16,21 +16,13 @@ def together(charge):
     return race(lambda _, key: charge(key), n_callers=N_CALLERS, n_each=N_EACH)
 
 
-def question(gaussian, key, sigma, answer=1):
-    cost = gaussian(sigma)
-    return ChargeRequest(
-        account="ann", key=key, digest=key.encode().hex(), cost=cost, reserve=cost, answer=answer
-    )
-
-
-def test_one_key_from_many_callers_is_one_charge(path, gaussian):
+def test_one_key_from_many_callers_is_one_charge(path, ask):
     with Ledger(path, budget=Budget(epsilon=9.0, delta=1e-5, adaptive=False)) as ledger:
         ledger.grant("ann", budget_epsilon=9.0)
         receipts = []
 
         def charge(key):
-            question_ = question(gaussian, "same", 40.0, answer=len(key))
-            receipts.extend(ledger.charge_each([question_]))
+            receipts.extend(ledger.charge_each([ask("same", sigma=40.0, answer=len(key))]))
             return True
 
         together(charge)
@@ -39,7 +31,7 @@ def test_one_key_from_many_callers_is_one_charge(path, gaussian):
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_a_commit_that_fails_under_load_leaves_every_receipt_and_answers_no_more(path, gaussian, after):
+def test_a_commit_that_fails_under_load_leaves_every_receipt_and_answers_no_more(path, ask, after):
     receipts, errors = {}, []
     with Ledger(path, budget=Budget(epsilon=9.0, delta=1e-5, adaptive=False), owner=True) as ledger:
         ledger.grant("ann", budget_epsilon=9.0)
@@ -56,7 +48,7 @@ def test_a_commit_that_fails_under_load_leaves_every_receipt_and_answers_no_more
 
         def charge(key):
             try:
-                (receipts[key],) = ledger.charge_each([question(gaussian, key, 100.0, answer=len(key))])
+                (receipts[key],) = ledger.charge_each([ask(key, sigma=100.0, answer=len(key))])
             except LedgerError as error:
                 errors.append(str(error))
             return True

@@ -13,9 +13,7 @@ import pytest
 from ostraka.core.ledger import history
 from ostraka.core.ledger import sqlite as files
 from ostraka.ledger import Budget, Ledger, LedgerError
-from tests.core.ledger.conftest import tamper
-
-ASK = {"unit": "row", "simulation": False}
+from tests.core.ledger.conftest import ASK, tamper
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,7 @@ from ostraka.core.curve import Curve
 from ostraka.core.ledger import sqlite, store
 from ostraka.core.ledger.budget import LedgerUnavailable
 from ostraka.ledger import ChargeRequest, Ledger, LedgerError
-
-ASK = {"unit": "row", "simulation": False}
+from tests.core.ledger.conftest import ASK
 
 
 @pytest.fixture
