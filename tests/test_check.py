@@ -100,6 +100,7 @@ def test_counts_that_are_none_are_described_by_shape_or_kind():
         ([[0] * 1001], "counts must have at most 1,000 classes"),
         ([["one", "two"]], "counts must be numbers, got a list"),
         (np.array([["one", "two"]]), "counts must be numbers, got an array of str_"),
+        (np.array([[1j, 2]]), "counts must be numbers, got an array of complex128"),
     ]:
         with pytest.raises(ValueError, match=says):
             _check.counts(bad)

@@ -74,6 +74,7 @@ REFUSED = [
         for kind in (StagedResponse, RandomizedResponse, OneHotLaplace, OneHotGaussian)
         for wrong in (1, 0, -3, 2.0, True, None)
     ),
+    (RandomizedResponse, {"n_classes": 2**53 + 1}, "n_classes must be at most"),
     *((Subsampled, {"sampling_rate": rate}, "sampling_rate") for rate in (0, -0.1, 1.5, math.nan, True)),
     *((Weighted, {"weight": weight}, "weight") for weight in (0, -1, math.nan, math.inf)),
     *((SkellamSum, {"sigma": sigma}, "must be") for sigma in (0.0, 8001.0)),

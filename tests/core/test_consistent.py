@@ -239,6 +239,8 @@ def test_settings_that_cannot_be_meant_are_refused(settings, words):
         ([[1.0]], "must have 2 columns, got 1"),
         ([1.0, 2.0], "shape"),
         (pd.DataFrame({"age": [1.0]}), "columns age, hours"),
+        (pd.DataFrame([[1.0, 2.0, 3.0]], columns=["age", "hours", "hours"]), "different names"),
+        ([[10**400, "a"]], "must hold numbers of float64, text or nothing, got int"),
     ],
 )
 def test_rows_that_cannot_be_told_apart_are_refused(rows, words):
@@ -253,6 +255,11 @@ def test_steps_middles_and_votes_that_are_missing_are_asked_for():
         ROWS.snap([["a", "b"]])
     with ledger() as book, pytest.raises(ValueError, match="one row for each of 1 votes, got 2"):
         consistently(NOISY, ballots([9, 1]), [[1, 2], [3, 4]], consistent=ROWS, ledger=book)
+
+
+def test_rows_of_no_column_are_one_question():
+    one, two = Consistent(secret=SECRET, grid=0.5, teachers="v1").digests(pd.DataFrame(index=[0, 1]))
+    assert one == two
 
 
 @pytest.mark.parametrize(("law", "size"), [("normal", (7, 10)), ("normal", 7), ("laplace", (7, 3))])

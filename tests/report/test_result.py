@@ -77,6 +77,7 @@ def test_private_and_foreign_objects_are_refused_without_showing_them() -> None:
     ("text", "match"),
     [
         ("{", "not JSON"),
+        ('{"version": 1, "kind": "learn", "notes": null}', "notes is not"),
         ("[1]", "version None"),
         ('{"kind": "learn"}', "version None"),
         ('{"version": 99, "kind": "learn"}', "version 99"),

@@ -100,7 +100,7 @@ def is_hexadecimal(value: object, *, digits: int = 64) -> bool:
 def counts(values: Any) -> np.ndarray:
     """Vote counts as float64 of shape (n_queries, n_classes), finite, 2 to 1,000 classes."""
     try:
-        array = np.ascontiguousarray(values, dtype=np.float64)
+        array = None if np.iscomplexobj(values) else np.ascontiguousarray(values, dtype=np.float64)
     except (TypeError, ValueError):  # which would quote a value
         array = None
     if array is None:
@@ -154,15 +154,19 @@ def _each(named: Mapping[str, Any], holds: Callable[[Any], object], words: str) 
             raise ValueError(f"{name} must be {words}, got {value!r}")
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, _NUMBERS) and not isinstance(value, bool)
+def _is_number(value: Any) -> bool:
+    """Whether float64 holds it, infinity and NaN included."""
+    if isinstance(value, bool) or not isinstance(value, _NUMBERS):
+        return False
+    try:
+        float(value)
+    except OverflowError:  # an integer
+        return False
+    return True
 
 
 def _is_finite(value: Any) -> bool:
-    try:
-        return _is_number(value) and math.isfinite(value)
-    except OverflowError:  # an integer that float64 does not hold
-        return False
+    return _is_number(value) and math.isfinite(value)
 
 
 def nats(epsilon: float, *, digits: int = 4) -> str:

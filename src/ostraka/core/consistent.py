@@ -184,6 +184,8 @@ class Consistent:
         columns: dict[str, np.ndarray] | None = None
         if hasattr(rows, "columns"):
             columns = {str(name): np.asarray(rows[name]) for name in rows.columns}
+            if len(columns) < len(rows.columns):
+                raise ValueError("rows must have columns of different names, also where a name is a number")
             if self.columns is not None and set(columns) != set(self.columns):
                 raise ValueError(f"rows must have the columns {', '.join(sorted(self.columns))}")
         else:
@@ -198,7 +200,7 @@ class Consistent:
         else:
             names = sorted(columns)
             head = self._head(names)
-            n = len(columns[names[0]])
+            n = len(rows)
             cells, texts = np.zeros((n, len(names)), dtype=_CELL), [b""] * n
             for j, (name, step) in enumerate(zip(names, self._steps_of(names).tolist(), strict=True)):
                 if columns[name].dtype.kind in "biuf":
@@ -210,7 +212,7 @@ class Consistent:
                         cells[row, j] = (_TEXT, len(written))
                         texts[row] += written
                     elif value is not None and value == value:  # noqa: PLR0124  (NaN differs from itself)
-                        cells[row, j] = (_NUMBER, _steps(np.array([value], dtype=float), step)[0])
+                        cells[row, j] = (_NUMBER, _steps(_number(value), step)[0])
         keyed = self._known()
         rows_of, size = cells.tobytes(), cells.shape[1] * _CELL.itemsize
         return [
@@ -364,6 +366,14 @@ def _without_secret(
     return Consistent(
         secret=None, grid=grid, teachers=teachers, columns=columns, grid_in_teachers=grid_in_teachers
     )
+
+
+def _number(value: Any) -> np.ndarray:
+    try:
+        return np.array([value], dtype=np.float64)
+    except (OverflowError, TypeError, ValueError):
+        kind = type(value).__name__
+        raise ValueError(f"rows must hold numbers of float64, text or nothing, got {kind}") from None
 
 
 def _numbered(values: np.ndarray, step: float | np.ndarray) -> np.ndarray:

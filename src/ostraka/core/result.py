@@ -146,9 +146,13 @@ class Result:
         version = record.pop("version", None) if isinstance(record, dict) else None
         if version != _VERSION:
             raise ValueError(f"a Result must be JSON of version {_VERSION}, got version {version!r}")
-        unknown = sorted(set(record) - {item.name for item in fields(cls)})
+        types: dict[str, Any] = {item.name: dict for item in fields(cls)}
+        types |= {"kind": str, "lower": dict | None, "notes": list}
+        unknown = sorted(set(record) - set(types))
         if unknown or "kind" not in record:
             raise ValueError(f"a Result must have a kind and known fields only, got unknown {unknown}")
+        if wrong := [name for name, value in record.items() if not isinstance(value, types[name])]:
+            raise ValueError(f"a Result must be as Result.to_json writes it: {', '.join(wrong)} is not")
         return cls(**record)
 
 

@@ -241,6 +241,7 @@ def test_a_bound_beyond_what_is_paid_for_falls_back_to_any_votes():
         (PAIR, {}, ValueError, "answered is needed"),
         (PAIR, {"answered": [True]}, ValueError, r"bool of shape \(2,\)"),
         (PAIR, {"answered": [1, 0]}, ValueError, "bool"),
+        (PAIR, {"answered": [True, True], "agreement": math.nan}, ValueError, "agreement must be"),
         ((GNMAX, GNMAX), {}, TypeError, "mechanism must be"),
         (3, {}, TypeError, "mechanism must be"),
         (Threshold(at=2, sigma=1.0), {"method": "smooth"}, TypeError, "Threshold.* offers no bound"),

@@ -144,13 +144,13 @@ class TestAKey:
         [(41.0, {}), (40.0, {"uses": 3}), (40.0, {"unit": "person"}), (40.0, {"simulation": True})],
     )
     def test_stands_for_one_question_only(self, ledger, gaussian, sigma, change):
-        with pytest.raises(LedgerError, match="key 'k' stands for another entry"):
+        with pytest.raises(LedgerError, match="key 'k' stands for another question"):
             ledger.charge(gaussian(sigma), **({"uses": 2, "key": "k", **ASK} | change))
         assert len(ledger.entries()) == 1
 
     def test_of_a_note_asks_for_nothing(self, ledger, gaussian):
         ledger.note("a key was changed", by="olga")
-        with pytest.raises(KeyConflict, match="stands for another entry"):
+        with pytest.raises(KeyConflict, match="stands for another question"):
             ledger.charge(gaussian(40.0), uses=1, key="2: a key was changed by olga", **ASK)
 
 

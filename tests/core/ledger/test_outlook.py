@@ -2,7 +2,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from ostraka.core.ledger import readings as readings_module
 from ostraka.core.ledger.budget import DAY, Pace
 from ostraka.ledger import Ledger
 from tests.core.ledger.conftest import ASK
@@ -13,9 +12,9 @@ NOW = 1_800_000_000
 @pytest.fixture
 def clock(monkeypatch):
     shown = SimpleNamespace(now=NOW)
-    for room in ("history", "readings"):
-        monkeypatch.setattr(f"ostraka.ledger.{room}.time", SimpleNamespace(time=lambda: shown.now))
-    monkeypatch.setattr(readings_module, "_BLOCK", 4)
+    for file in ("history", "ledger"):
+        monkeypatch.setattr(f"ostraka.core.ledger.{file}.time", SimpleNamespace(time=lambda: shown.now))
+    monkeypatch.setattr("ostraka.core.ledger.ledger._BLOCK", 4)
     return shown
 
 
@@ -45,7 +44,7 @@ def test_the_outlook_counts_the_last_day_whatever_the_clock_did(gaussian, budget
 def test_of_a_long_day_the_older_entries_are_counted_at_the_mean_uses_of_the_newest(
     gaussian, budget, clock, monkeypatch
 ):
-    monkeypatch.setattr(readings_module, "_SAMPLE", 8)
+    monkeypatch.setattr("ostraka.core.ledger.ledger._SAMPLE", 8)
     with Ledger(":memory:", budget=budget) as ledger:
         charged(ledger, gaussian, clock, *[NOW - 2 * DAY] * 9, *range(NOW - 100, NOW))
         read = []

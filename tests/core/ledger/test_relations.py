@@ -20,8 +20,10 @@ def old(tmp_path, monkeypatch):
     def write(*mechanisms, snapshot=False):
         path = tmp_path / "old.ledger"
         with monkeypatch.context() as before:
-            for module in ("ledger", "history", "batch"):
-                before.setattr(f"ostraka.ledger.{module}.protection", lambda protects, _mechanism: protects)
+            for file in ("ledger", "history", "commit"):
+                before.setattr(
+                    f"ostraka.core.ledger.{file}.protection", lambda protects, _mechanism: protects
+                )
             before.setattr(history, "SNAPSHOT_EVERY", 1 if snapshot else 10_000)
             with Ledger(path, budget=BUDGET) as ledger:
                 for mechanism in mechanisms:

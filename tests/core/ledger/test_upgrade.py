@@ -10,7 +10,6 @@ import pytest
 
 from ostraka import Budget, GNMax, Ledger
 from ostraka.core.ledger import sqlite
-from ostraka.core.ledger import sqlite as locking
 from ostraka.ledger import LedgerError
 from tests.core.ledger.conftest import tamper
 
@@ -58,8 +57,8 @@ def test_an_upgraded_file_has_the_tables_of_a_new_one(old, tmp_path):
 
 
 def test_a_file_in_use_is_not_upgraded_beneath_its_user(old):
-    with locking.OPENING:
-        user = locking.FileLock(str(old))
+    with sqlite.OPENING:
+        user = sqlite.FileLock(str(old))
         user.take(alone=False)
     with pytest.raises(LedgerError, match="has an older format, and is in use"):
         Ledger(old)

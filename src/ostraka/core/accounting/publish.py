@@ -128,6 +128,7 @@ def release_epsilon(
     """
     check.delta(delta)
     check.one_of(method=method, allowed=("auto", "certificate", "smooth"))
+    check.share(zero=True, one=True, agreement=agreement)
     if not isinstance(votes, Private):
         raise TypeError("votes must be Private: Private(counts, Adjacency.one_ballot())")
     check_ballot(mechanism)

@@ -18,7 +18,7 @@ _BEYOND = 2.0**-98
 _LARGEST_SHIFT, _LARGEST_RANGE = 0.16, 0.5
 _SAMPLED = "sampled-gaussian "  # followed by the rate in hexadecimal
 _RESPONSE = "response "  # followed by the number of classes, 3 or more; with 2 it is PURE
-_MOST_CLASSES = 2**53
+MOST_CLASSES = 2**53
 _OUTWARD = 1e-9
 
 
@@ -110,8 +110,8 @@ def check(law: Law) -> None:
 def _check_kind(kind: str) -> None:
     if kind.startswith(_RESPONSE):
         number = kind.removeprefix(_RESPONSE)
-        plain = number.isascii() and number.isdigit() and len(number) <= len(str(_MOST_CLASSES))
-        if not (plain and 2 <= int(number) <= _MOST_CLASSES):
+        plain = number.isascii() and number.isdigit() and len(number) <= len(str(MOST_CLASSES))
+        if not (plain and 2 <= int(number) <= MOST_CLASSES):
             raise ValueError(f"a response must have from 2 to 2^53 classes, got {number!r}")
     if kind.startswith(_SAMPLED):
         number = kind.removeprefix(_SAMPLED)

@@ -166,7 +166,9 @@ class Ledger(CommittedState):
                 was = paid.mechanism if paid else ""  # a note, which asks for nothing
                 question = was, earlier.uses, protection(earlier.protects, was), earlier.simulation
                 if question != (quote[0], int(uses), unit, int(simulation)):
-                    raise KeyConflict(f"key {key!r} stands for another entry in {self.path}: use a new key")
+                    raise KeyConflict(
+                        f"key {key!r} stands for another question in {self.path}: use a new key"
+                    )
                 return earlier.seq
             _check_bound(history, quote, unit)
             reserve = history.reserve(*quote)

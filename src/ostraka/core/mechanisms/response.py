@@ -15,7 +15,7 @@ from scipy.special import logsumexp
 
 from ostraka.core import check
 from ostraka.core.curve import ORDERS, Curve
-from ostraka.core.laws.law import Law
+from ostraka.core.laws.law import MOST_CLASSES, Law
 from ostraka.core.mechanisms import exact
 from ostraka.core.numeric import up
 from ostraka.core.private import Adjacency
@@ -144,6 +144,7 @@ class RandomizedResponse(Labels):
 
     def __post_init__(self) -> None:
         check.integer(n_classes=self.n_classes, least=2)
+        check.at_most(MOST_CLASSES, n_classes=self.n_classes)
         _check_epsilon(self.epsilon)
 
     def curve(self) -> Curve:
