@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from ostraka import TeacherEnsemble
-from ostraka.nets import compiled, vectorised
+from ostraka.nets import compiled
 from ostraka.nets.compiled import is_compilable
 from ostraka.nets.training import TrainingSet
 from ostraka.nets.vectorised import plan, train_stack
@@ -121,7 +121,7 @@ def test_threads_and_rounds_change_nothing_to_the_last_bit(monkeypatch, options)
     own = [training_set(number, 30 + 7 * number) for number in range(6)]
     want, _, losses = train_stack(found(n_threads=1, **options), own)
     for n_threads, work in ((2, 2**26), (3, 1), (1, 2_000)):
-        monkeypatch.setattr(vectorised, "_WORK", work)
+        monkeypatch.setattr(compiled, "_WORK", work)
         got, failed, others = train_stack(found(n_threads=n_threads, **options), own)
         assert not failed.any()
         assert others == losses
