@@ -153,7 +153,7 @@ MUTANTS = [
     Mutant(
         "a recorded law may have any number of classes",
         "core/laws/law.py",
-        "if not (plain and 2 <= int(number) <= _MOST_CLASSES):",
+        "if not (plain and 2 <= int(number) <= MOST_CLASSES):",
         "if not plain:",
         "contracts/test_curve_contract.py::test_laws_that_no_release_has_are_refused",
     ),

@@ -184,8 +184,8 @@ MUTANTS = [
     Mutant(
         "NaN passes for a positive number",
         CHECK,
-        "if not (_is_number(value) and math.isfinite(value) and value > 0):",
-        "if _is_number(value) and (value <= 0 or value == math.inf):",
+        'lambda value: _is_finite(value) and value > 0, "finite and > 0"',
+        'lambda value: not (value <= 0 or value == math.inf), "finite and > 0"',
         BY_MECHANISM + "TestEveryBallot::test_noise_that_is_no_noise_is_refused",
     ),
     Mutant(
