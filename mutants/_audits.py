@@ -6,7 +6,7 @@ from mutants._mutant import Mutant
 
 __all__ = ["MUTANTS"]
 
-SETS, TAILS, ONE_RUN = "audit/cuts.py", "audit/intervals.py", "audit/one_run.py"
+SETS, ONE_RUN = "audit/cuts.py", "audit/one_run.py"
 BY_ONE_RUN, BY_TAILS, BY_LABELS = (
     f"audit/test_{name}.py::" for name in ("one_run", "tails", "label_canaries")
 )
@@ -87,21 +87,21 @@ MUTANTS = [
     ),
     Mutant(
         "half the delta of Theorem 5.2",
-        TAILS,
+        ONE_RUN,
         "part = 2 * n_delta / i",
         "part = n_delta / i",
         BY_TAILS + "test_steinkes_tail_is_theorem_5_2_by_mpmath",
     ),
     Mutant(
         "delta spent twice at one place",
-        TAILS,
+        ONE_RUN,
         "(tail + near - weighted / distance + n_delta / distance).min()",
         "(tail + n_delta / distance).min()",
         BY_TAILS + "test_the_planned_tail_is_the_worst_joint_law_of_a_linear_programme",
     ),
     Mutant(
         "the surest guesses as sure as all",
-        TAILS,
+        ONE_RUN,
         "ndtr(mu / 2 - c) / share * _UP",
         "ndtr(mu / 2) + 0 * c",
         BY_TAILS + "test_the_tail_of_the_surest_guesses_is_an_integral_over_the_largest_that_is_left",

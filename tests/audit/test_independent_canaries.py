@@ -9,8 +9,7 @@ import pytest
 from scipy.stats import beta, binomtest, norm
 
 from ostraka import Curve
-from ostraka.audit.intervals import gaussian_end, surest_tail
-from ostraka.audit.one_run import sign_guesses
+from ostraka.audit.one_run import gaussian_end, sign_guesses, surest_tail
 from ostraka.audits import one_run_lower_bound
 from ostraka.scores import Scores
 from tests.audit.games import DELTA, gaussian_game, gaussian_mu, never_above

@@ -9,7 +9,7 @@ from scipy.integrate import quad
 from scipy.optimize import linprog
 from scipy.stats import beta, binom, ncx2, norm
 
-from ostraka.audit.intervals import gaussian_is_refuted, near_tail, planned_tail, steinke_tail, surest_tail
+from ostraka.audit.one_run import gaussian_is_refuted, near_tail, planned_tail, steinke_tail, surest_tail
 
 
 @pytest.mark.parametrize(
