@@ -22,7 +22,7 @@ from bench._data import folder
 from bench.neighbours import sentences as phrases
 from ostraka import GNMax
 from ostraka.accounting import exact_curve, papernot2018_curve
-from ostraka.audit.adversaries import AdversarialQueries, Worlds, adversarial_queries, mean_leak, measure_leak
+from ostraka.audit.adversaries import AdversarialQueries, adversarial_queries, mean_leak, measure_leak
 from ostraka.audits import NeighbourWorlds, TeacherWorlds
 from ostraka.core.curve import Curve
 from ostraka.mechanisms import Subsampled
@@ -30,6 +30,7 @@ from reproduce._random_features import RandomFeatures
 
 if TYPE_CHECKING:
     from ostraka.audit.adversaries import Leak
+    from ostraka.audit.worlds import Worlds
 
 DELTA, TRIALS = 1e-6, 10**8
 DRAWS = {True: 10_000, False: 3_000}  # pairs of votes of the repeated question, of each natural one

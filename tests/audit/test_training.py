@@ -6,7 +6,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from ostraka import TeacherEnsemble
-from ostraka.audit.runs import Retraining
+from ostraka.audit.worlds import Retraining
 from ostraka.audits import TeacherWorlds, retrained_votes
 from ostraka.voters import partition
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from ostraka.core.imports import face
 
 if TYPE_CHECKING:
-    from ostraka.audit.adversaries import NeighbourWorlds as NeighbourWorlds
     from ostraka.audit.adversaries import audit_adversary as audit_adversary
     from ostraka.audit.claims import audit_answers as audit_answers
     from ostraka.audit.claims import audit_mechanism as audit_mechanism
@@ -19,11 +18,12 @@ if TYPE_CHECKING:
     from ostraka.audit.library import audit_library as audit_library
     from ostraka.audit.one_run import audit_canaries as audit_canaries
     from ostraka.audit.one_run import one_run_lower_bound as one_run_lower_bound
-    from ostraka.audit.runs import TeacherWorlds as TeacherWorlds
     from ostraka.audit.runs import audit_counts as audit_counts
     from ostraka.audit.runs import audit_run as audit_run
-    from ostraka.audit.runs import retrained_votes as retrained_votes
     from ostraka.audit.votes import votes_lower_bound as votes_lower_bound
+    from ostraka.audit.worlds import NeighbourWorlds as NeighbourWorlds
+    from ostraka.audit.worlds import TeacherWorlds as TeacherWorlds
+    from ostraka.audit.worlds import retrained_votes as retrained_votes
 
 __all__ = [
     "NeighbourWorlds",

@@ -1,49 +1,39 @@
 """Audits of private prediction by adversaries who choose the target row and the questions.
 
-Also Private-kNN as a system under audit: the law of its votes, with and without a target.
+What comes in: a system under audit (:mod:`ostraka.audit.worlds`), the mechanism that answers, and rows that
+an adversary may ask about. What goes out: how much its answers leak, beside what was promised.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
-import scipy.stats
 
 from ostraka.audit.bound import Bound, Finding, Measure, Verdict
 from ostraka.audit.claims import AUDIT_ORDERS, at_orders, order_measures
 from ostraka.audit.cuts import MOST_OUTCOMES, of_laws, renyi_lower_bound
-from ostraka.audit.votes import VoteModel, joint_bound, leading_direction, repeated, vote_cap
+from ostraka.audit.votes import joint_bound, leading_direction, repeated, vote_cap
 from ostraka.core import check
 from ostraka.core.curve import Curve
-from ostraka.core.private import Adjacency, Private
 
 if TYPE_CHECKING:
-    from ostraka.audit.votes import BallotPool, Draw
+    from ostraka.audit.votes import BallotPool, Draw, VoteModel
+    from ostraka.audit.worlds import Worlds
     from ostraka.core.mechanisms.law import BallotMechanism
 
 Adversary = Literal["Nat-AdvQ", "Pois-AdvQ", "Pois-NatQ", "Pois-PairQ"]
-
 _STEPS = (0.02, 0.05, 0.1, 0.2, 0.4, 1.0)  # of a copy, on the way to another question
 _DRAWS = 2_000  # trainings by which copies are compared
-
-
-class Worlds(Protocol):
-    """A system under audit, by the votes it has with and without a target.
-
-    One whose answers are independent in each world, as by a fresh sample or a prompt at temperature 0 for
-    each, says ``fresh = True``. Others are trained once, and may have ``pool(queries, rows, labels)``, a
-    :class:`~ostraka.audit.votes.BallotPool` of the ballots on all queries: how votes hang together.
-    """
-
-    def expected(self, queries: np.ndarray) -> np.ndarray:
-        """Mean votes without any target, shape (n_queries, n_classes)."""
-        ...
-
-    def models(self, queries: np.ndarray, rows: np.ndarray, labels: np.ndarray) -> list[VoteModel]:
-        """The votes on query j where row j with label j is the target, or is not there."""
-        ...
+_NOTHING = 1e-6  # of natural questions, those that the target moves less often are not even asked
+_PAIRS = 20_000
+_TRAININGS = 200_000  # drawn where the law of all answers together has too many cells
+_MOST = 60  # questions that are audited together: those which leak most
+_WORST = 5  # queries whose leak is computed exactly before the worst is chosen
+_MODELLED = "Holds for the modelled training phase: it says of the real one what the model fits of it."
+_ONCE = "Trained once: all answers come from one training. Trained anew: from one for each, as in the paper."
+_FRESH = "Adds up the answers, which are independent in each world."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -186,37 +176,8 @@ def adversarial_queries(
             [best[b][1] + t * (best[a][1] - best[b][1]) for a, b, t in zip(first, second, part, strict=True)]
         )
         labels = np.array([best[a][2] for a in first])
-    row, label = leaks[0][1], leaks[0][2]
+    _, row, label = leaks[0]
     return _natural(queries, row, label)
-
-
-def mean_leak(model: VoteModel, mechanism: BallotMechanism) -> float:
-    """Divergence of order 2 between the answers to the mean votes of both worlds: a quick approximation."""
-    shared = model.n * model.law + model.fixed + model.parties.sum(axis=0)
-    laws = np.exp(mechanism.log_outcomes([shared + w @ model.moves for w in (model.present, model.absent)]))
-    return float(of_laws(laws[0], laws[1], np.array([2.0]))[0])
-
-
-def _natural(queries: np.ndarray, row: np.ndarray, label: int) -> AdversarialQueries:
-    n = len(queries)
-    return AdversarialQueries(
-        queries=queries, rows=np.broadcast_to(row, (n, *row.shape)), labels=np.full(n, label), repeated=False
-    )
-
-
-def _second(votes: np.ndarray) -> np.ndarray:
-    """The second most common class of each row."""
-    return np.argsort(-votes, axis=1, kind="stable")[:, 1]
-
-
-_NOTHING = 1e-6  # of natural questions, those that the target moves less often are not even asked
-_PAIRS = 20_000
-_TRAININGS = 200_000  # drawn where the law of all answers together has too many cells
-_MOST = 60  # questions that are audited together: those which leak most
-_WORST = 5  # queries whose leak is computed exactly before the worst is chosen
-_MODELLED = "Holds for the modelled training phase: it says of the real one what the model fits of it."
-_ONCE = "Trained once: all answers come from one training. Trained anew: from one for each, as in the paper."
-_FRESH = "Adds up the answers, which are independent in each world."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -358,70 +319,6 @@ def measure_leak(
     )
 
 
-class _Ask(NamedTuple):
-    """Bounds on what a mechanism's answers leak, by so many trials, at these orders and this confidence."""
-
-    mechanism: BallotMechanism
-    trials: int
-    orders: tuple[float, ...]
-    confidence: float
-    rng: np.random.Generator
-
-    def anew(self, models: list[VoteModel], times: list[int]) -> tuple[Bound, np.ndarray | None, int]:
-        """The sum over answers that are independent in each world, that of the model, and their trials."""
-        order, bounds = np.array(self.orders), []
-        settings: dict[str, Any] = {
-            "orders": self.orders,
-            "confidence": 1 - (1 - self.confidence) / len(models),
-        }
-        has_laws = all(model.has_outcome_laws(self.mechanism) for model in models)
-        trials = self.trials if has_laws else min(self.trials, _PAIRS)
-        exact = np.zeros(order.size)
-        for model, n in zip(models, times, strict=True):
-            if len(models) > 1 and np.abs(model.present - model.absent).sum() < _NOTHING:
-                bound = renyi_lower_bound([1, 1], [1, 1], **settings)
-            elif has_laws:
-                p, q = model.outcome_laws(self.mechanism)
-                exact += n * np.maximum(of_laws(p, q, order), of_laws(q, p, order))
-                if p.size > MOST_OUTCOMES:  # the rarest outcomes are merged before any trial
-                    rank = np.argsort(-(p + q))
-                    common, rare = rank[: MOST_OUTCOMES - 1], rank[MOST_OUTCOMES - 1 :]
-                    p, q = (np.append(law[common], law[rare].sum()) for law in (p, q))
-                counts = (self.rng.multinomial(trials, law) for law in (p, q))
-                bound = renyi_lower_bound(*counts, **settings)
-            else:
-                bound = model.lower_bound(self.mechanism, n_draws=trials, rng=self.rng, **settings)
-            bounds.append(bound)
-        return Bound.compose(bounds, times=times), exact if has_laws else None, trials
-
-    def repeated(self, model: VoteModel, n_answers: int) -> tuple[Bound, np.ndarray | None]:
-        """All answers to one question, by their exact law, or by draws of votes if it has too many cells."""
-        law = repeated(model, self.mechanism, n_answers=n_answers)
-        if law is not None:
-            settings: dict[str, Any] = {"orders": self.orders, "confidence": self.confidence, "rng": self.rng}
-            return law.bound(trials=self.trials, **settings), law.divergences(self.orders)
-
-        def draw(n_draws: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-            present, absent = model.worlds(n_draws=n_draws, rng=rng)
-            return present.open()[:, None], absent.open()[:, None]
-
-        return self._sampled(draw, [n_answers]), None
-
-    def together(self, pool: BallotPool | None, models: list[VoteModel], times: list[int]) -> Bound:
-        """All answers to the questions that leak most, or, without a pool, to the one that does."""
-        leaks = [n * mean_leak(model, self.mechanism) for model, n in zip(models, times, strict=True)]
-        if pool is None:
-            best = int(np.argmax(leaks))
-            return self.repeated(models[best], times[best])[0]
-        worst = np.sort(np.argsort(leaks)[::-1][:_MOST])
-        return self._sampled(pool.take(worst.tolist()).sampler(), [times[j] for j in worst])
-
-    def _sampled(self, draw: Draw, times: list[int]) -> Bound:
-        settings: dict[str, Any] = {"orders": self.orders, "confidence": self.confidence, "rng": self.rng}
-        n_draws = min(self.trials, _TRAININGS)
-        return joint_bound(draw, self.mechanism, times, n_draws=n_draws, **settings)
-
-
 def audit_adversary(
     adversary: Adversary,
     system: Worlds,
@@ -493,12 +390,94 @@ def audit_adversary(
         }
         what = f"epsilon at delta {delta:g} (illustration, no lower bound)"
         measures.append(Measure(what=what, **epsilons))
-    name, note = (
-        f"{name} × {adversary}",
-        f"{leak.bound.note} {_MODELLED} {_FRESH if leak.independent else _ONCE}",
+    note = f"{leak.bound.note} {_MODELLED} {_FRESH if leak.independent else _ONCE}"
+    finding = leak.bound.finding(
+        name=f"{name} × {adversary}", verdict=verdict, sentence=sentence, measures=measures
     )
-    finding = leak.bound.finding(name=name, verdict=verdict, sentence=sentence, measures=measures)
     return replace(finding, confidence=confidence, trials=leak.trials, note=note)
+
+
+def mean_leak(model: VoteModel, mechanism: BallotMechanism) -> float:
+    """Divergence of order 2 between the answers to the mean votes of both worlds: a quick approximation."""
+    shared = model.n * model.law + model.fixed + model.parties.sum(axis=0)
+    laws = np.exp(mechanism.log_outcomes([shared + w @ model.moves for w in (model.present, model.absent)]))
+    return float(of_laws(laws[0], laws[1], np.array([2.0]))[0])
+
+
+def _natural(queries: np.ndarray, row: np.ndarray, label: int) -> AdversarialQueries:
+    n = len(queries)
+    return AdversarialQueries(
+        queries=queries, rows=np.broadcast_to(row, (n, *row.shape)), labels=np.full(n, label), repeated=False
+    )
+
+
+def _second(votes: np.ndarray) -> np.ndarray:
+    """The second most common class of each row."""
+    return np.argsort(-votes, axis=1, kind="stable")[:, 1]
+
+
+class _Ask(NamedTuple):
+    """Bounds on what a mechanism's answers leak, by so many trials, at these orders and this confidence."""
+
+    mechanism: BallotMechanism
+    trials: int
+    orders: tuple[float, ...]
+    confidence: float
+    rng: np.random.Generator
+
+    def anew(self, models: list[VoteModel], times: list[int]) -> tuple[Bound, np.ndarray | None, int]:
+        """The sum over answers that are independent in each world, that of the model, and their trials."""
+        order, bounds = np.array(self.orders), []
+        settings: dict[str, Any] = {
+            "orders": self.orders,
+            "confidence": 1 - (1 - self.confidence) / len(models),
+        }
+        has_laws = all(model.has_outcome_laws(self.mechanism) for model in models)
+        trials = self.trials if has_laws else min(self.trials, _PAIRS)
+        exact = np.zeros(order.size)
+        for model, n in zip(models, times, strict=True):
+            if len(models) > 1 and np.abs(model.present - model.absent).sum() < _NOTHING:
+                bound = renyi_lower_bound([1, 1], [1, 1], **settings)
+            elif has_laws:
+                p, q = model.outcome_laws(self.mechanism)
+                exact += n * np.maximum(of_laws(p, q, order), of_laws(q, p, order))
+                if p.size > MOST_OUTCOMES:  # the rarest outcomes are merged before any trial
+                    rank = np.argsort(-(p + q))
+                    common, rare = rank[: MOST_OUTCOMES - 1], rank[MOST_OUTCOMES - 1 :]
+                    p, q = (np.append(law[common], law[rare].sum()) for law in (p, q))
+                counts = (self.rng.multinomial(trials, law) for law in (p, q))
+                bound = renyi_lower_bound(*counts, **settings)
+            else:
+                bound = model.lower_bound(self.mechanism, n_draws=trials, rng=self.rng, **settings)
+            bounds.append(bound)
+        return Bound.compose(bounds, times=times), exact if has_laws else None, trials
+
+    def repeated(self, model: VoteModel, n_answers: int) -> tuple[Bound, np.ndarray | None]:
+        """All answers to one question, by their exact law, or by draws of votes if it has too many cells."""
+        law = repeated(model, self.mechanism, n_answers=n_answers)
+        if law is not None:
+            settings: dict[str, Any] = {"orders": self.orders, "confidence": self.confidence, "rng": self.rng}
+            return law.bound(trials=self.trials, **settings), law.divergences(self.orders)
+
+        def draw(n_draws: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+            present, absent = model.worlds(n_draws=n_draws, rng=rng)
+            return present.open()[:, None], absent.open()[:, None]
+
+        return self._sampled(draw, [n_answers]), None
+
+    def together(self, pool: BallotPool | None, models: list[VoteModel], times: list[int]) -> Bound:
+        """All answers to the questions that leak most, or, without a pool, to the one that does."""
+        leaks = [n * mean_leak(model, self.mechanism) for model, n in zip(models, times, strict=True)]
+        if pool is None:
+            best = int(np.argmax(leaks))
+            return self.repeated(models[best], times[best])[0]
+        worst = np.sort(np.argsort(leaks)[::-1][:_MOST])
+        return self._sampled(pool.take(worst.tolist()).sampler(), [times[j] for j in worst])
+
+    def _sampled(self, draw: Draw, times: list[int]) -> Bound:
+        settings: dict[str, Any] = {"orders": self.orders, "confidence": self.confidence, "rng": self.rng}
+        n_draws = min(self.trials, _TRAININGS)
+        return joint_bound(draw, self.mechanism, times, n_draws=n_draws, **settings)
 
 
 def _judged(measures: list[Measure], leak: Leak, adversarial: AdversarialQueries) -> tuple[Verdict, str]:
@@ -534,121 +513,3 @@ def _judged(measures: list[Measure], leak: Leak, adversarial: AdversarialQueries
         f"{(best.anew_lower or 0.0) / best.upper:.2%}. Other questions may do better."
     )
     return "consistent", "".join(words)
-
-
-_CHUNK = 100
-_NEVER = 1e-15  # chance below which a row is taken to be out of reach
-
-
-class NeighbourWorlds:
-    """Private-kNN as a system under audit: votes are the labels of the nearest rows of a fresh sample.
-
-    Parameters
-    ----------
-    X : array of shape (n_rows, n_features)
-        Distances are Euclidean.
-    y : integer array of shape (n_rows,)
-        Class indices.
-    n_classes, n_neighbours : int
-    sampling_rate : float in (0, 1]
-        Probability that a row takes part in an answer.
-
-    Raises
-    ------
-    ValueError
-        Another sampling rate, or fewer than one neighbour.
-
-    Guarantees
-    ----------
-    :meth:`models` has the laws that the published model asks for, to 1e-12; :meth:`pairs` draws from the
-    system itself. Source: Chadha et al. 2024, arXiv:2402.09403, section 6 and appendix D.3.
-
-    Examples
-    --------
-    >>> X = np.arange(20.0)[:, None]
-    >>> system = NeighbourWorlds(X, np.arange(20) % 2, n_classes=2, n_neighbours=4, sampling_rate=0.5)
-    >>> system.expected(np.array([[0.2]])).round(2)
-    array([[2.12, 1.88]])
-    """
-
-    fresh = True  # every answer has a sample of its own
-
-    def __init__(
-        self, X: np.ndarray, y: np.ndarray, *, n_classes: int, n_neighbours: int, sampling_rate: float
-    ) -> None:
-        check.integer(n_neighbours=n_neighbours, n_classes=n_classes, least=1)
-        check.share(one=True, sampling_rate=sampling_rate)
-        self._X, self._y = np.asarray(X), np.asarray(y)
-        self._squares = np.einsum("ij,ij->i", self._X, self._X)
-        self._n_classes, self._k, self._rate = n_classes, n_neighbours, sampling_rate
-        ranks = np.arange(len(self._y))
-        # P[fewer than k of the nearer rows take part], times the row's own chance
-        self._reached = sampling_rate * scipy.stats.binom.cdf(n_neighbours - 1, ranks, sampling_rate)
-        self._last = sampling_rate * scipy.stats.binom.pmf(n_neighbours - 1, ranks, sampling_rate)
-        self._enough = min(len(ranks), int((self._reached > _NEVER).sum()) + 1)
-        self._cache: tuple[bytes, list[_Near]] | None = None
-
-    def expected(self, queries: np.ndarray) -> np.ndarray:
-        """Mean votes without the target, shape (n_queries, n_classes)."""
-        return np.array([near.votes for near in self._near(queries)])
-
-    def models(self, queries: np.ndarray, rows: np.ndarray, labels: np.ndarray) -> list[VoteModel]:
-        """A model of the votes on each query, where row j with label j is the target of query j."""
-        distances = np.square(np.asarray(queries) - rows).sum(axis=1)
-        return [
-            VoteModel.neighbours(
-                near.votes / near.votes.sum(),
-                near.last / near.last.sum(),
-                n_neighbours=self._k,
-                label=int(labels[j]),
-                reached=float(
-                    self._reached[min(int(np.searchsorted(near.distances, distances[j])), len(self._y) - 1)]
-                ),
-            )
-            for j, near in enumerate(self._near(queries))
-        ]
-
-    def pairs(
-        self, query: np.ndarray, row: np.ndarray, *, label: int, n_draws: int, rng: np.random.Generator
-    ) -> tuple[Private, Private]:
-        """Votes with the target and without, drawn from the system: the same rows take part in a pair."""
-        order = np.argsort(self._distances(np.asarray(query)[None])[0], kind="stable")
-        rank = int((self._distances(np.asarray(query)[None])[0] < np.square(query - row).sum()).sum())
-        sampled = np.cumsum(rng.geometric(self._rate, size=(n_draws, self._k)), axis=1) - 1
-        nobody = self._n_classes
-        names = np.append(self._y[order], nobody)[np.minimum(sampled, len(order))]
-        without = np.stack([(names == c).sum(axis=1) for c in range(nobody)], axis=1)
-        joins = (rng.random(n_draws) < self._rate) & (sampled[:, -1] >= rank)
-        ballot = np.eye(nobody + 1, dtype=np.int64)[:, :nobody]
-        present = without + joins[:, None] * (ballot[label] - ballot[names[:, -1]])
-        return Private(present, Adjacency.one_ballot()), Private(without, Adjacency.one_ballot())
-
-    def _near(self, queries: np.ndarray) -> list[_Near]:
-        name = np.ascontiguousarray(queries).tobytes()
-        if self._cache is None or self._cache[0] != name:
-            cache = []
-            for start in range(0, len(queries), _CHUNK):
-                for distances in self._distances(np.asarray(queries[start : start + _CHUNK])):
-                    near = np.argpartition(distances, self._enough - 1)[: self._enough]
-                    near = near[np.argsort(distances[near], kind="stable")]
-                    votes, last = (
-                        np.bincount(self._y[near], weights=weights[: near.size], minlength=self._n_classes)
-                        for weights in (self._reached, self._last)
-                    )
-                    cache.append(_Near(votes=votes, last=last, distances=distances[near]))
-            self._cache = name, cache
-        return self._cache[1]
-
-    def _distances(self, queries: np.ndarray) -> np.ndarray:
-        """Squared, shape (n_queries, n_rows)."""
-        squares = np.einsum("ij,ij->i", queries, queries)
-        return np.asarray(self._squares - 2 * queries @ self._X.T + squares[:, None])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Near:
-    """Mean votes of one query, the law of its last neighbour's label, and sorted squared distances."""
-
-    votes: np.ndarray
-    last: np.ndarray
-    distances: np.ndarray

@@ -1,6 +1,7 @@
-"""The one record of a bound: on Rényi divergences, on epsilon or on delta, from whatever was seen.
+"""What audits return: bounds on Rényi divergences, epsilon or delta, and findings.
 
-Finding: an upper and a lower bound for the same quantity, and the verdict that follows.
+A bound is one side of a quantity, whatever it was computed from. A finding compares lower bounds with upper
+ones of the same quantities, and says which verdict follows.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 Cut = tuple[int, ...]
+Verdict = Literal["consistent", "violated", "inconclusive"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,31 +245,6 @@ class Bound:
 RenyiBound = EpsilonBound = CanaryBound = Bound  # names of before
 
 
-def renyi_bound(
-    forward: Any, reverse: Any, *, orders: Sequence[float], cuts: tuple[Cut, ...] | None = None, **record: Any
-) -> Bound:
-    """A lower bound on Rényi divergences from both directions, and what a bound records."""
-    details = {
-        "orders": tuple(orders),
-        "forward": tuple(np.asarray(forward).tolist()),
-        "reverse": tuple(np.asarray(reverse).tolist()),
-        "cuts": ((),) * len(orders) if cuts is None else cuts,
-    }
-    return Bound(
-        quantity="rdp", value=tuple(np.maximum(forward, reverse).tolist()), details=details, **record
-    )
-
-
-def plain(value: Any) -> Any:
-    """Plain JSON types: tuples are lists, and infinity is ``"inf"``."""
-    if isinstance(value, tuple):
-        return [plain(part) for part in value]
-    return "inf" if value == math.inf else value
-
-
-Verdict = Literal["consistent", "violated", "inconclusive"]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
     """One quantity of a promise: its promised upper bound, its exact value, and its lower bound.
@@ -355,3 +332,25 @@ class Finding:
         'audit'
         """
         return Result(kind="audit", owner={"audit": [finding.to_dict() for finding in findings]})
+
+
+def renyi_bound(
+    forward: Any, reverse: Any, *, orders: Sequence[float], cuts: tuple[Cut, ...] | None = None, **record: Any
+) -> Bound:
+    """A lower bound on Rényi divergences from both directions, and what a bound records."""
+    details = {
+        "orders": tuple(orders),
+        "forward": tuple(np.asarray(forward).tolist()),
+        "reverse": tuple(np.asarray(reverse).tolist()),
+        "cuts": ((),) * len(orders) if cuts is None else cuts,
+    }
+    return Bound(
+        quantity="rdp", value=tuple(np.maximum(forward, reverse).tolist()), details=details, **record
+    )
+
+
+def plain(value: Any) -> Any:
+    """Plain JSON types: tuples are lists, and infinity is ``"inf"``."""
+    if isinstance(value, tuple):
+        return [plain(part) for part in value]
+    return "inf" if value == math.inf else value

@@ -1,6 +1,7 @@
-"""Audits of a mechanism against its price and outcome map, and of answers against a claimed epsilon.
+"""Audits of answers to the same votes: of a mechanism against its price, of a black box against a claim.
 
-Sequential audits: ask in batches, and stop when the verdict is clear.
+What comes in: a mechanism that can be sampled, counts of answers from two worlds, or two functions that ask
+for more. What goes out: a finding, which compares what was promised with what was seen.
 """
 
 from __future__ import annotations
@@ -40,90 +41,10 @@ if TYPE_CHECKING:
     Ask = Callable[[int], np.ndarray]
 
 AUDIT_ORDERS = (2.0, 3.0, 4.0, 8.0, 16.0, 32.0)
-
 CERTIFIED = 0.9  # of the exact divergence: what a sound audit with enough trials sees at least
 MISFIT = 1e-6  # probability that answers of the right law are said not to follow the outcome map
-
 _CHUNK = 4_000  # what fits a core's cache
-
-
-def sample_outcomes(
-    mechanism: BallotMechanism, votes: Any, *, trials: int, rng: np.random.Generator | None = None
-) -> np.ndarray:
-    """Count the answers of a mechanism which answers the same votes many times.
-
-    Parameters
-    ----------
-    mechanism : ballot mechanism, such as GNMax, LNMax or Threshold
-        Its own ``release`` is called, a few thousand votes at a time.
-    votes : array of shape (n_classes,), in votes
-        An audit's own, so not private.
-    trials : int
-        Public.
-    rng : numpy.random.Generator, optional
-        None: generators as the door makes them, ChaCha20 keyed by the operating system, one for each
-        core. A generator of your own makes it repeatable, on one core.
-
-    Returns
-    -------
-    int64 array, shape (n_outcomes,)
-        How often each outcome came, in the order of ``log_outcomes``.
-
-    Raises
-    ------
-    ValueError
-        ``votes`` not of one dimension; ``trials`` not a positive integer.
-
-    Examples
-    --------
-    >>> from ostraka import GNMax
-    >>> sample_outcomes(GNMax(sigma=2.0), [5, 4], trials=1000, rng=np.random.default_rng(0)).sum()
-    np.int64(1000)
-    """
-    check.integer(trials=trials, least=1)
-    n_outcomes = len(_log_law(mechanism, votes))
-    workers = 1 if rng is not None else min(os.cpu_count() or 1, math.ceil(trials / _CHUNK))
-    shares = [trials // workers + (worker < trials % workers) for worker in range(workers)]
-
-    def work(share: int) -> np.ndarray:
-        release = partial(mechanism.release, rng=os_keyed() if rng is None else rng)
-        return outcome_counts(released(release, votes, trials=share, n_outcomes=n_outcomes), n_outcomes)
-
-    if workers == 1:
-        return work(trials)
-    with ThreadPoolExecutor(workers) as pool:
-        return np.asarray(sum(pool.map(work, shares)))
-
-
-def released(
-    release: Callable[[Private], np.ndarray], votes: Any, *, trials: int, n_outcomes: int, chunk: int = _CHUNK
-) -> Iterator[np.ndarray]:
-    """Outcomes of the same votes released many times, in chunks, by number: of a screen "passes", "stops"."""
-    private = Private(np.tile(np.asarray(votes), (min(trials, chunk), 1)), Adjacency.one_ballot())
-    for start in range(0, trials, chunk):
-        yield outcome_places(release(private[: trials - start]), n_outcomes)
-
-
-def at_orders(curve: Curve, orders: tuple[float, ...], *, name: str) -> list[float]:
-    """The Rényi bounds of a curve at some of its orders."""
-    missing = [order for order in orders if order not in curve.orders]
-    if missing:
-        raise ValueError(f"orders must be among those of the {name}, got {missing}")
-    return [curve.rdp[curve.orders.index(order)] for order in orders]
-
-
-def order_measures(orders: tuple[float, ...], **columns: Any) -> tuple[Measure, ...]:
-    """A measure for each order; a column that is None is None at all of them."""
-    rows: list[dict[str, Any]] = [{"what": f"order {order:g}", "exact": None} for order in orders]
-    for name, column in columns.items():
-        for row, value in zip(rows, [None] * len(rows) if column is None else column, strict=True):
-            row[name] = None if value is None else float(value)
-    return tuple(Measure(**row) for row in rows)
-
-
-def outcome_counts(chunks: Iterable[np.ndarray], n_outcomes: int) -> np.ndarray:
-    """How many times each outcome came."""
-    return np.asarray(sum(np.bincount(places, minlength=n_outcomes) for places in chunks))
+_SAME = 100  # answers a world after which noise would have shown
 
 
 def audit_mechanism(
@@ -208,20 +129,16 @@ def audit_mechanism(
     verdict: Verdict = "consistent"
     sentence = f"{share} (confidence {confidence:g}), and nothing beyond what was promised."
     if broken:
-        verdict, sentence = (
-            "violated",
-            (
-                f"The promise is broken: at {broken.what} one ballot leaks at least {broken.lower:.4g} nats "
-                f"(confidence {confidence:g}), and at most {broken.upper:.4g} was promised."
-            ),
+        verdict = "violated"
+        sentence = (
+            f"The promise is broken: at {broken.what} one ballot leaks at least {broken.lower:.4g} nats "
+            f"(confidence {confidence:g}), and at most {broken.upper:.4g} was promised."
         )
     elif not fits or off_map:
-        verdict, sentence = (
-            "violated",
-            (
-                "The answers do not follow the outcome map that the price was computed from: "
-                "the code that draws them is not the mechanism that is priced."
-            ),
+        verdict = "violated"
+        sentence = (
+            "The answers do not follow the outcome map that the price was computed from: "
+            "the code that draws them is not the mechanism that is priced."
         )
     elif part < CERTIFIED:
         verdict = "inconclusive"
@@ -277,7 +194,7 @@ def audit_answers(
     counts, pilot = tallies(outcomes_p, outcomes_q), None
     if counts[0].size > 12:
         pilot, counts = hold_out(*counts, rng=os_keyed() if rng is None else rng)
-    return judged_answers(
+    return _judged_answers(
         counts,
         claimed_epsilon,
         delta=delta,
@@ -286,35 +203,6 @@ def audit_answers(
         pilot=pilot,
         ordered=isinstance(outcomes_p, Scores),
     )
-
-
-def judged_answers(counts: Sequence[np.ndarray], claimed: float, *, delta: float, **settings: Any) -> Finding:
-    """The finding of counts against a claimed epsilon; ``settings`` are those of the bound."""
-    bounded: Callable[..., Bound] = partial(epsilon_lower_bound, delta=delta, **settings)
-    bound = bounded(*counts)
-    sizes = [int(count.sum()) for count in counts]
-    clearest = bounded([sizes[0], 0], [0, sizes[1]], pilot=None, ordered=False).epsilon
-    name = f"answers of a black box, {counts[0].size} outcomes"
-    return bound.against(
-        claimed=claimed, clearest=clearest, name=name, outcome="these answers leak", kind="answers"
-    )
-
-
-def follows(counts: np.ndarray, law: np.ndarray, *, error: float = MISFIT) -> bool:
-    """Whether every outcome came as often as its probability says, by exact tests of two worlds."""
-    trials, tail_error = int(counts.sum()), error / (4 * counts.size)  # two worlds, two ends
-    low, high = intervals.clopper_pearson(counts, trials, error=tail_error)
-    return bool(((low <= law) & (law <= high)).all())
-
-
-def _log_law(mechanism: BallotMechanism, votes: Any) -> np.ndarray:
-    world = np.asarray(votes, dtype=np.float64)
-    if world.ndim != 1:
-        raise ValueError(f"votes must be one count a class, got shape {world.shape}")
-    return np.asarray(mechanism.log_outcomes(world[None, :])[0])
-
-
-_SAME = 100  # answers a world after which noise would have shown
 
 
 def audit_until(
@@ -362,7 +250,7 @@ def audit_until(
     Raises
     ------
     ValueError
-        An epsilon without a delta, a Curve with one; what :func:`renyi_lower_bound` refuses.
+        An epsilon without a delta, or below 0; a Curve with a delta; what :func:`renyi_lower_bound` refuses.
 
     Guarantees
     ----------
@@ -384,6 +272,8 @@ def audit_until(
     check.share(confidence=confidence)
     if isinstance(promise, Curve) == (delta is not None):
         raise ValueError("promise must be a Curve, or an epsilon together with its delta")
+    if not isinstance(promise, Curve):
+        check.nonnegative(promise=promise)
     counts: list[Any] = [0, 0]
     total = 0
     while True:
@@ -430,7 +320,7 @@ def audit_until(
             finding = bound.finding(name=name, verdict=verdict, sentence=sentence, measures=measures)
             reached = verdict == "violated" or best.lower >= wanted * best.upper
         else:
-            finding = judged_answers(
+            finding = _judged_answers(
                 counts,
                 promise,
                 delta=float(delta or 0.0),
@@ -441,3 +331,110 @@ def audit_until(
             reached = finding.measures[0].lower >= wanted * promise and finding.verdict != "inconclusive"
         if last or reached:
             return finding
+
+
+def sample_outcomes(
+    mechanism: BallotMechanism, votes: Any, *, trials: int, rng: np.random.Generator | None = None
+) -> np.ndarray:
+    """Count the answers of a mechanism which answers the same votes many times.
+
+    Parameters
+    ----------
+    mechanism : ballot mechanism, such as GNMax, LNMax or Threshold
+        Its own ``release`` is called, a few thousand votes at a time.
+    votes : array of shape (n_classes,), in votes
+        An audit's own, so not private.
+    trials : int
+        Public.
+    rng : numpy.random.Generator, optional
+        None: generators as the door makes them, ChaCha20 keyed by the operating system, one for each
+        core. A generator of your own makes it repeatable, on one core.
+
+    Returns
+    -------
+    int64 array, shape (n_outcomes,)
+        How often each outcome came, in the order of ``log_outcomes``.
+
+    Raises
+    ------
+    ValueError
+        ``votes`` not of one dimension; ``trials`` not a positive integer.
+
+    Examples
+    --------
+    >>> from ostraka import GNMax
+    >>> sample_outcomes(GNMax(sigma=2.0), [5, 4], trials=1000, rng=np.random.default_rng(0)).sum()
+    np.int64(1000)
+    """
+    check.integer(trials=trials, least=1)
+    n_outcomes = len(_log_law(mechanism, votes))
+    workers = 1 if rng is not None else min(os.cpu_count() or 1, math.ceil(trials / _CHUNK))
+    shares = [trials // workers + (worker < trials % workers) for worker in range(workers)]
+
+    def work(share: int) -> np.ndarray:
+        release = partial(mechanism.release, rng=os_keyed() if rng is None else rng)
+        return outcome_counts(released(release, votes, trials=share, n_outcomes=n_outcomes), n_outcomes)
+
+    if workers == 1:
+        return work(trials)
+    with ThreadPoolExecutor(workers) as pool:
+        return np.asarray(sum(pool.map(work, shares)))
+
+
+def released(
+    release: Callable[[Private], np.ndarray], votes: Any, *, trials: int, n_outcomes: int, chunk: int = _CHUNK
+) -> Iterator[np.ndarray]:
+    """Outcomes of the same votes released many times, in chunks, by number: of a screen "passes", "stops"."""
+    private = Private(np.tile(np.asarray(votes), (min(trials, chunk), 1)), Adjacency.one_ballot())
+    for start in range(0, trials, chunk):
+        yield outcome_places(release(private[: trials - start]), n_outcomes)
+
+
+def outcome_counts(chunks: Iterable[np.ndarray], n_outcomes: int) -> np.ndarray:
+    """How many times each outcome came."""
+    return np.asarray(sum(np.bincount(places, minlength=n_outcomes) for places in chunks))
+
+
+def _log_law(mechanism: BallotMechanism, votes: Any) -> np.ndarray:
+    world = np.asarray(votes, dtype=np.float64)
+    if world.ndim != 1:
+        raise ValueError(f"votes must be one count a class, got shape {world.shape}")
+    return np.asarray(mechanism.log_outcomes(world[None, :])[0])
+
+
+def follows(counts: np.ndarray, law: np.ndarray, *, error: float = MISFIT) -> bool:
+    """Whether every outcome came as often as its probability says, by exact tests of two worlds."""
+    trials, tail_error = int(counts.sum()), error / (4 * counts.size)  # two worlds, two ends
+    low, high = intervals.clopper_pearson(counts, trials, error=tail_error)
+    return bool(((low <= law) & (law <= high)).all())
+
+
+def at_orders(curve: Curve, orders: tuple[float, ...], *, name: str) -> list[float]:
+    """The Rényi bounds of a curve at some of its orders."""
+    missing = [order for order in orders if order not in curve.orders]
+    if missing:
+        raise ValueError(f"orders must be among those of the {name}, got {missing}")
+    return [curve.rdp[curve.orders.index(order)] for order in orders]
+
+
+def order_measures(orders: tuple[float, ...], **columns: Any) -> tuple[Measure, ...]:
+    """A measure for each order; a column that is None is None at all of them."""
+    rows: list[dict[str, Any]] = [{"what": f"order {order:g}", "exact": None} for order in orders]
+    for name, column in columns.items():
+        for row, value in zip(rows, [None] * len(rows) if column is None else column, strict=True):
+            row[name] = None if value is None else float(value)
+    return tuple(Measure(**row) for row in rows)
+
+
+def _judged_answers(
+    counts: Sequence[np.ndarray], claimed: float, *, delta: float, **settings: Any
+) -> Finding:
+    """The finding of counts against a claimed epsilon; ``settings`` are those of the bound."""
+    bounded: Callable[..., Bound] = partial(epsilon_lower_bound, delta=delta, **settings)
+    bound = bounded(*counts)
+    sizes = [int(count.sum()) for count in counts]
+    clearest = bounded([sizes[0], 0], [0, sizes[1]], pilot=None, ordered=False).epsilon
+    name = f"answers of a black box, {counts[0].size} outcomes"
+    return bound.against(
+        claimed=claimed, clearest=clearest, name=name, outcome="these answers leak", kind="answers"
+    )

@@ -353,7 +353,7 @@ def adversaries(
     import numpy as np
 
     from ostraka.audit.adversaries import Adversary, audit_adversary
-    from ostraka.audit.runs import Retraining, TeacherWorlds
+    from ostraka.audit.worlds import Retraining, TeacherWorlds
     from ostraka.data import task as _data
 
     ballot = make_mechanism(mechanism_name, sigma=sigma, scale=scale, screen=screen)
