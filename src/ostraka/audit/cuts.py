@@ -360,7 +360,7 @@ def tallies(outcomes_p: Any, outcomes_q: Any = None) -> tuple[np.ndarray, np.nda
     for name, array in zip(("outcomes_p", "outcomes_q"), worlds, strict=True):
         integral = array.dtype.kind in "iu" or (array.dtype.kind == "f" and (array == np.floor(array)).all())
         trials = float(array.sum(dtype=np.float64)) if integral else 0.0
-        if array.ndim != 1 or array.size < 2 or (array < 0).any() or not 2 <= trials <= _MOST_TRIALS:
+        if not 2 <= trials <= _MOST_TRIALS or array.ndim != 1 or array.size < 2 or (array < 0).any():
             raise ValueError(
                 f"{name} must say how often each of two or more outcomes was seen, in two to 2**53 trials: "
                 f"integers >= 0 in one dimension, got shape {array.shape}"

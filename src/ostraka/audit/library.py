@@ -1,6 +1,6 @@
 """The audit of this library: its noise, price, shards, teachers, door and ledger; and of broken builds of it.
 
-The broken builds have defects that were planted, most of them seen in published code: an audit must detect them.
+The broken builds have planted defects, most of them seen in published code: an audit must detect them.
 """
 
 from __future__ import annotations

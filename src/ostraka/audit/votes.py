@@ -1,4 +1,4 @@
-"""Votes that are random, as after retraining: their law under GNMax, lower bounds from draws, and models.
+"""Votes that are random, as after retraining: models of them, and lower bounds on what their answers leak.
 
 Draws of both worlds are separate, or pairs that share all randomness but the target. Bounds are for one
 answer, or for all answers of teachers that are trained once together: with L(v) the law of an answer to the
@@ -19,7 +19,7 @@ import scipy.special
 import scipy.stats
 from scipy.special import gammaln
 
-from ostraka.audit.bound import Bound, renyi_bound
+from ostraka.audit.bound import renyi_bound
 from ostraka.audit.cuts import (
     MOST_OUTCOMES,
     between_boxes,
@@ -38,185 +38,32 @@ from ostraka.core.private import Adjacency, Private
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ostraka.audit.bound import Bound
     from ostraka.core.mechanisms.law import BallotMechanism
 
     Numbers = tuple[np.ndarray, float, float, float, float]
-    from ostraka.audit.bound import Bound
-
     Draw = Callable[[int, np.random.Generator], tuple[np.ndarray, np.ndarray]]
 
 _REACH = 9.0  # of the integral over the winning count, in sigma
 _TINY = 1e-18
-
-
-def gaussian_argmax_law(n: int, law: np.ndarray, fixed_votes: np.ndarray, *, sigma: float) -> np.ndarray:
-    """P[class c wins], one row for each row of ``fixed_votes``: ``n`` ballots by ``law`` plus that row.
-
-    Multinomial counts are Poisson counts given their sum, so that the probability is one coefficient of a
-    product over the classes: of sum_k Poisson(k) Phi((x - k - rest) / sigma) z^k, for the winner with the
-    density instead. Read off on a circle; integrated over x by the trapezoid rule. Error below 1e-12: the
-    transform of a product of C functions as smooth as Phi falls like exp(-omega^2 / (2 C)).
-    """
-    mean = n * law
-    ends = [float(f(fixed_votes, axis=None)) for f in (np.min, np.max)]
-    width = 9 * math.sqrt(n) if n else 0.0
-    x = np.arange(
-        ends[0] + max(0.0, mean.min() - width) - _REACH * sigma,
-        ends[1] + min(float(n), mean.max() + width) + _REACH * sigma,
-        step := 0.8 * sigma / math.sqrt(law.size),
-    )
-    length = scipy.fft.next_fast_len(int(9 * math.sqrt(n)) + 40, real=True)
-    circle = np.exp(-2j * np.pi * np.outer(np.arange(n + 1), np.arange(length // 2 + 1)) / length)
-    factors = {
-        (c, shift): _factor(x, float(mean[c]), circle, shift=float(shift), sigma=sigma)
-        for c in range(law.size)
-        for shift in np.unique(fixed_votes[:, c])
-    }
-    turn = np.exp(2j * np.pi * np.arange(length // 2 + 1) * n / length)
-    weight = np.where((np.arange(turn.size) == 0) | (2 * np.arange(turn.size) == length), 1.0, 2.0)
-    pick = turn * weight / length / scipy.stats.poisson.pmf(n, n) * step
-    chances = np.empty((len(fixed_votes), law.size))
-    for row, shifts in enumerate(fixed_votes):
-        below, wins = zip(*(factors[c, shift] for c, shift in enumerate(shifts)), strict=True)
-        before, after = np.ones_like(below[0]), [np.ones_like(below[0])]
-        for factor in below[:0:-1]:
-            after.append(after[-1] * factor)
-        for c in range(law.size):
-            chances[row, c] = ((before * wins[c] * after[-1 - c]).sum(axis=0) @ pick).real
-            before = before * below[c]
-    chances = np.maximum(chances, 0.0)
-    return np.asarray(chances / chances.sum(axis=1, keepdims=True))
-
-
-def _factor(
-    x: np.ndarray, mean: float, circle: np.ndarray, *, shift: float, sigma: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """The transform over the number of ballots of one class, as a loser and as the winner."""
-    ballots = np.arange(len(circle))
-    mass = scipy.stats.poisson.pmf(ballots, mean)
-    keep = mass > _TINY
-    ballots, mass, circle = ballots[keep], mass[keep], circle[keep]
-    z = (x[:, None] - ballots - shift) / sigma
-    density = np.exp(-z * z / 2) / (sigma * math.sqrt(2 * math.pi))
-    return (mass * scipy.special.ndtr(z)) @ circle, (mass * density) @ circle
-
-
-_PILOT = 0.2  # share of the pairs that only choose where the divergence is touched
+_PILOT = 0.2  # share of the draws that only choose where the divergence is touched, or standardise a sum
 _ROUNDING = 1e-14
 _NOTE = (
     "Valid for any number of pairs and all orders at once (empirical Bernstein on a tangent of the "
     "divergence), for the code that the outcome map describes, and the system the votes were drawn from."
 )
-
-
-def paired_bound(
-    mechanism: BallotMechanism,
-    votes_p: Private,
-    votes_q: Private,
-    *,
-    orders: tuple[float, ...],
-    confidence: float,
-) -> Bound:
-    """Lower bound from draws of votes, each made in both worlds; see :func:`votes_lower_bound`."""
-    worlds = [np.asarray(votes.open()) for votes in (votes_p, votes_q)]
-    if worlds[0].shape != worlds[1].shape or worlds[0].ndim != 2 or len(worlds[0]) < 10:
-        raise ValueError(
-            f"votes must be ten or more pairs of the same classes, got {votes_p.shape} and {votes_q.shape}"
-        )
-    moved = worlds[0] - worlds[1]
-    if np.abs(moved).max() > 1 or np.abs(moved).sum(axis=1).max() > 2 or np.abs(moved.sum(axis=1)).max() > 1:
-        raise ValueError("each pair of votes must differ in one ballot at most")
-    laws = [np.exp(mechanism.log_outcomes(votes)) for votes in worlds]
-    reach = mechanism.curve().delta(0.0)
-    return bound_pairs(*laws, reach=reach, orders=orders, confidence=confidence)
-
-
-def bound_pairs(
-    laws_p: np.ndarray,
-    laws_q: np.ndarray,
-    *,
-    reach: float,
-    orders: tuple[float, ...],
-    confidence: float,
-) -> Bound:
-    """The same from laws of the answers, (n_draws, n_outcomes); ``reach``: how far apart a pair can be."""
-    n_pilot = max(2, math.ceil(_PILOT * len(laws_p)))
-    laws = laws_p, laws_q
-    means = [law[:n_pilot].mean(axis=0) for law in laws]
-    samples = [law[n_pilot:] for law in laws]
-
-    def numbers(order: float, sign: int) -> Numbers:
-        centred, slope_p, slope_q, height = tangent(samples[::sign], means[::sign], order)
-        low = min(0.0, slope_q.min() - height) - reach * np.ptp(slope_p)
-        high = max(0.0, slope_q.max() - height) + reach * np.ptp(slope_p)
-        return centred, height, low, high, np.abs(slope_p).max()
-
-    return tangent_bound(
-        numbers, orders=orders, confidence=confidence, trials=len(laws_p), law="paired", sentence=_NOTE
-    )
-
-
-def tangent(
-    laws: Sequence[np.ndarray], means: Sequence[np.ndarray], order: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-    """The tangent plane of F = sum p^a q^(1 - a) at the mean laws: values for pairs of laws less its height.
-
-    Then its slopes in p - q and in q, and its height.
-    """
-    p, q = (mean + 1e-12 for mean in means)
-    ratio = np.log(p) - np.log(q)
-    slope_p = order * np.exp((order - 1) * ratio)
-    slope_q = slope_p + (1 - order) * np.exp(order * ratio)  # of q, when p moves along with it
-    # both are centred, which changes nothing where laws sum to 1, and keeps small differences exact
-    height, middle = float(slope_q @ q / q.sum()), float((slope_p.max() + slope_p.min()) / 2)
-    values = laws[1] @ (slope_q - height) + (laws[0] - laws[1]) @ (slope_p - middle)
-    return values, slope_p, slope_q, height
-
-
-def tangent_bound(
-    numbers: Callable[[float, int], Numbers],
-    *,
-    orders: tuple[float, ...],
-    confidence: float,
-    trials: int,
-    law: str,
-    sentence: str,
-    weights: np.ndarray | None = None,
-) -> Bound:
-    """Lower bounds at all orders in both directions, where the mean of some numbers is below e^((a - 1) D_a).
-
-    ``numbers(order, sign)``: the numbers less their height, that height, the ends between which all are, and
-    the size of the terms which float64 rounds. ``sign``: 1 for D(P ‖ Q), -1 for D(Q ‖ P). ``weights``: how
-    often each number came; None: once.
-    """
-    order = check_orders(orders)
-    check.share(confidence=confidence)
-    error = (1 - confidence) / (2 * order.size)
-    rank, ways = np.argsort(order), []
-    for sign in (1, -1):
-        bounds = np.zeros(order.size)
-        for place in np.flatnonzero(np.isfinite(order)):
-            a = order[place]
-            values, height, low, high, slope = numbers(a, sign)
-            span = high - low
-            if not (np.isfinite(span) and span > 0):
-                continue
-            times = np.ones(values.size) if weights is None else weights
-            n, mean = int(times.sum()), np.average(values, weights=times)
-            variance = float(times @ (values - mean) ** 2) / (n - 1) / span**2
-            least = empirical_bernstein((mean - low) / span, variance, n, error=error)[0] * span + low
-            value = height + float(least) - _ROUNDING * (1 + a * slope)
-            bounds[place] = max(0.0, math.log(value) / (a - 1) * (1 - 1e-12)) if value > 1 else 0.0
-        # a larger order never has a smaller divergence: what one order shows holds for all above it
-        bounds[rank] = np.maximum.accumulate(bounds[rank])
-        ways.append(bounds)
-    record: dict[str, Any] = {"confidence": confidence, "trials": (trials, trials)}
-    return renyi_bound(*ways, orders=orders, **record, law=law, sentence=sentence)
-
-
 _VOTES_NOTE = (
     "Valid for any number of draws and all orders at once (empirical Bernstein), for the code that the "
     "outcome map describes: it trusts the map, and the model the votes were drawn from."
+)
+_CELLS = 20_000_000  # of a table of votes by counts of answers
+_CLIP = 4.0  # standard deviations: bounds what is averaged
+_CHUNK = 2_000
+_FEW = 20  # answers to a question from which counts are drawn by the outcome map, and not one by one
+_UP = 1 + 1e-9
+_JOINT_NOTE = (
+    "Valid for any number of trainings and all orders at once (empirical Bernstein on a tangent of the "
+    "divergence of all answers together)."
 )
 
 
@@ -276,7 +123,7 @@ def votes_lower_bound(
     True
     """
     if paired:
-        return paired_bound(mechanism, votes_p, votes_q, orders=orders, confidence=confidence)
+        return _paired_bound(mechanism, votes_p, votes_q, orders=orders, confidence=confidence)
     order = check_orders(orders)
     check.share(confidence=confidence)
     laws = [np.exp(mechanism.log_outcomes(votes.open())) for votes in (votes_p, votes_q)]
@@ -300,25 +147,6 @@ def votes_lower_bound(
     forward, reverse = _larger(sets, p, q, order), _larger(sets, q, p, order)
     record: dict[str, Any] = {"confidence": confidence, "trials": (len(laws[0]), len(laws[1]))}
     return renyi_bound(forward, reverse, orders=orders, **record, law="votes", sentence=_VOTES_NOTE)
-
-
-def _larger(
-    sets: np.ndarray,
-    p: tuple[np.ndarray, np.ndarray],
-    q: tuple[np.ndarray, np.ndarray],
-    orders: np.ndarray,
-) -> np.ndarray:
-    """D(p ‖ q), the larger of its best 2-cut and of the cut into all outcomes."""
-    (low_p, high_p), (low_q, high_q) = p, q
-    # sets that p surely makes more likely; their complements are among the sets, too
-    coins = of_coins(np.maximum(low_p, high_q), high_q, orders).max(axis=1)
-    singles = np.flatnonzero(sets.sum(axis=1) == 1)
-    singles = singles[sets[singles].argmax(axis=1).argsort()]
-    return np.asarray(
-        np.maximum(
-            coins, between_boxes(low_p[singles], high_p[singles], low_q[singles], high_q[singles], orders)
-        )
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -484,13 +312,6 @@ class VoteModel:
         return bound_pairs(*worlds, reach=reach, orders=orders, confidence=confidence)
 
 
-def _gaussian_noise(mechanism: BallotMechanism) -> float | None:
-    """Sigma in votes, of an argmax of counts with Gaussian noise; else None."""
-    stages = law(mechanism).stages
-    kind, scale = stages[-1].noise or (None, 0.0)
-    return scale if kind == GAUSSIAN and len(stages) == 1 and stages[0].offset is None else None
-
-
 def _law(values: Any) -> np.ndarray:
     law = np.asarray(values, dtype=np.float64)
     if law.ndim != 1 or not (law >= 0).all() or not abs(law.sum() - 1) <= 1e-9:
@@ -498,16 +319,176 @@ def _law(values: Any) -> np.ndarray:
     return np.asarray(law / law.sum())
 
 
-_CELLS = 20_000_000  # of a table of votes by counts of answers
-_JOINT_PILOT = 0.2  # share of the draws that only standardise the statistic
-_CLIP = 4.0  # standard deviations: bounds what is averaged
-_CHUNK = 2_000
-_FEW = 20  # answers to a question from which counts are drawn by the outcome map, and not one by one
-_UP = 1 + 1e-9
-_JOINT_NOTE = (
-    "Valid for any number of trainings and all orders at once (empirical Bernstein on a tangent of the "
-    "divergence of all answers together)."
-)
+def _gaussian_noise(mechanism: BallotMechanism) -> float | None:
+    """Sigma in votes, of an argmax of counts with Gaussian noise; else None."""
+    stages = law(mechanism).stages
+    kind, scale = stages[-1].noise or (None, 0.0)
+    return scale if kind == GAUSSIAN and len(stages) == 1 and stages[0].offset is None else None
+
+
+def gaussian_argmax_law(n: int, law: np.ndarray, fixed_votes: np.ndarray, *, sigma: float) -> np.ndarray:
+    """P[class c wins], one row for each row of ``fixed_votes``: ``n`` ballots by ``law`` plus that row.
+
+    Multinomial counts are Poisson counts given their sum, so that the probability is one coefficient of a
+    product over the classes: of sum_k Poisson(k) Phi((x - k - rest) / sigma) z^k, for the winner with the
+    density instead. Read off on a circle; integrated over x by the trapezoid rule. Error below 1e-12: the
+    transform of a product of C functions as smooth as Phi falls like exp(-omega^2 / (2 C)).
+    """
+    mean = n * law
+    ends = [float(f(fixed_votes, axis=None)) for f in (np.min, np.max)]
+    width = 9 * math.sqrt(n) if n else 0.0
+    x = np.arange(
+        ends[0] + max(0.0, mean.min() - width) - _REACH * sigma,
+        ends[1] + min(float(n), mean.max() + width) + _REACH * sigma,
+        step := 0.8 * sigma / math.sqrt(law.size),
+    )
+    length = scipy.fft.next_fast_len(int(9 * math.sqrt(n)) + 40, real=True)
+    circle = np.exp(-2j * np.pi * np.outer(np.arange(n + 1), np.arange(length // 2 + 1)) / length)
+    factors = {
+        (c, shift): _factor(x, float(mean[c]), circle, shift=float(shift), sigma=sigma)
+        for c in range(law.size)
+        for shift in np.unique(fixed_votes[:, c])
+    }
+    turn = np.exp(2j * np.pi * np.arange(length // 2 + 1) * n / length)
+    weight = np.where((np.arange(turn.size) == 0) | (2 * np.arange(turn.size) == length), 1.0, 2.0)
+    pick = turn * weight / length / scipy.stats.poisson.pmf(n, n) * step
+    chances = np.empty((len(fixed_votes), law.size))
+    for row, shifts in enumerate(fixed_votes):
+        below, wins = zip(*(factors[c, shift] for c, shift in enumerate(shifts)), strict=True)
+        before, after = np.ones_like(below[0]), [np.ones_like(below[0])]
+        for factor in below[:0:-1]:
+            after.append(after[-1] * factor)
+        for c in range(law.size):
+            chances[row, c] = ((before * wins[c] * after[-1 - c]).sum(axis=0) @ pick).real
+            before = before * below[c]
+    chances = np.maximum(chances, 0.0)
+    return np.asarray(chances / chances.sum(axis=1, keepdims=True))
+
+
+def _factor(
+    x: np.ndarray, mean: float, circle: np.ndarray, *, shift: float, sigma: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """The transform over the number of ballots of one class, as a loser and as the winner."""
+    ballots = np.arange(len(circle))
+    mass = scipy.stats.poisson.pmf(ballots, mean)
+    keep = mass > _TINY
+    ballots, mass, circle = ballots[keep], mass[keep], circle[keep]
+    z = (x[:, None] - ballots - shift) / sigma
+    density = np.exp(-z * z / 2) / (sigma * math.sqrt(2 * math.pi))
+    return (mass * scipy.special.ndtr(z)) @ circle, (mass * density) @ circle
+
+
+def _paired_bound(
+    mechanism: BallotMechanism,
+    votes_p: Private,
+    votes_q: Private,
+    *,
+    orders: tuple[float, ...],
+    confidence: float,
+) -> Bound:
+    """Lower bound from draws of votes, each made in both worlds; see :func:`votes_lower_bound`."""
+    worlds = [np.asarray(votes.open()) for votes in (votes_p, votes_q)]
+    if worlds[0].shape != worlds[1].shape or worlds[0].ndim != 2 or len(worlds[0]) < 10:
+        raise ValueError(
+            f"votes must be ten or more pairs of the same classes, got {votes_p.shape} and {votes_q.shape}"
+        )
+    moved = worlds[0] - worlds[1]
+    if np.abs(moved).max() > 1 or np.abs(moved).sum(axis=1).max() > 2 or np.abs(moved.sum(axis=1)).max() > 1:
+        raise ValueError("each pair of votes must differ in one ballot at most")
+    laws = [np.exp(mechanism.log_outcomes(votes)) for votes in worlds]
+    reach = mechanism.curve().delta(0.0)
+    return bound_pairs(*laws, reach=reach, orders=orders, confidence=confidence)
+
+
+def bound_pairs(*laws: np.ndarray, reach: float, orders: tuple[float, ...], confidence: float) -> Bound:
+    """The same from laws of the answers, (n_draws, n_outcomes); ``reach``: how far apart a pair can be."""
+    n_pilot = max(2, math.ceil(_PILOT * len(laws[0])))
+    means = [law[:n_pilot].mean(axis=0) for law in laws]
+    samples = [law[n_pilot:] for law in laws]
+
+    def numbers(order: float, sign: int) -> Numbers:
+        centred, slope_p, slope_q, height = tangent(samples[::sign], means[::sign], order)
+        low = min(0.0, slope_q.min() - height) - reach * np.ptp(slope_p)
+        high = max(0.0, slope_q.max() - height) + reach * np.ptp(slope_p)
+        return centred, height, low, high, np.abs(slope_p).max()
+
+    return tangent_bound(
+        numbers, orders=orders, confidence=confidence, trials=len(laws[0]), law="paired", sentence=_NOTE
+    )
+
+
+def tangent(
+    laws: Sequence[np.ndarray], means: Sequence[np.ndarray], order: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    """The tangent plane of F = sum p^a q^(1 - a) at the mean laws: values for pairs of laws less its height.
+
+    Then its slopes in p - q and in q, and its height.
+    """
+    p, q = (mean + 1e-12 for mean in means)
+    ratio = np.log(p) - np.log(q)
+    slope_p = order * np.exp((order - 1) * ratio)
+    slope_q = slope_p + (1 - order) * np.exp(order * ratio)  # of q, when p moves along with it
+    # both are centred, which changes nothing where laws sum to 1, and keeps small differences exact
+    height, middle = float(slope_q @ q / q.sum()), float((slope_p.max() + slope_p.min()) / 2)
+    values = laws[1] @ (slope_q - height) + (laws[0] - laws[1]) @ (slope_p - middle)
+    return values, slope_p, slope_q, height
+
+
+def tangent_bound(
+    numbers: Callable[[float, int], Numbers],
+    *,
+    orders: tuple[float, ...],
+    confidence: float,
+    trials: int,
+    law: str,
+    sentence: str,
+    weights: np.ndarray | None = None,
+) -> Bound:
+    """Lower bounds at all orders in both directions, where the mean of some numbers is below e^((a - 1) D_a).
+
+    ``numbers(order, sign)``: the numbers less their height, that height, the ends between which all are, and
+    the size of the terms which float64 rounds. ``sign``: 1 for D(P ‖ Q), -1 for D(Q ‖ P). ``weights``: how
+    often each number came; None: once.
+    """
+    order = check_orders(orders)
+    check.share(confidence=confidence)
+    error = (1 - confidence) / (2 * order.size)
+    rank, ways = np.argsort(order), []
+    for sign in (1, -1):
+        bounds = np.zeros(order.size)
+        for place in np.flatnonzero(np.isfinite(order)):
+            a = order[place]
+            values, height, low, high, slope = numbers(a, sign)
+            span = high - low
+            if not (np.isfinite(span) and span > 0):
+                continue
+            times = np.ones(values.size) if weights is None else weights
+            n, mean = int(times.sum()), np.average(values, weights=times)
+            variance = float(times @ (values - mean) ** 2) / (n - 1) / span**2
+            least = empirical_bernstein((mean - low) / span, variance, n, error=error)[0] * span + low
+            value = height + float(least) - _ROUNDING * (1 + a * slope)
+            bounds[place] = max(0.0, math.log(value) / (a - 1) * (1 - 1e-12)) if value > 1 else 0.0
+        # a larger order never has a smaller divergence: what one order shows holds for all above it
+        bounds[rank] = np.maximum.accumulate(bounds[rank])
+        ways.append(bounds)
+    record: dict[str, Any] = {"confidence": confidence, "trials": (trials, trials)}
+    return renyi_bound(*ways, orders=orders, **record, law=law, sentence=sentence)
+
+
+def _larger(
+    sets: np.ndarray,
+    p: tuple[np.ndarray, np.ndarray],
+    q: tuple[np.ndarray, np.ndarray],
+    orders: np.ndarray,
+) -> np.ndarray:
+    """D(p ‖ q), the larger of its best 2-cut and of the cut into all outcomes."""
+    (low_p, high_p), (low_q, high_q) = p, q
+    # sets that p surely makes more likely; their complements are among the sets, too
+    coins = of_coins(np.maximum(low_p, high_q), high_q, orders).max(axis=1)
+    singles = np.flatnonzero(sets.sum(axis=1) == 1)
+    singles = singles[sets[singles].argmax(axis=1).argsort()]
+    cells = between_boxes(low_p[singles], high_p[singles], low_q[singles], high_q[singles], orders)
+    return np.asarray(np.maximum(coins, cells))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -708,28 +689,6 @@ def _one_hot(ballots: np.ndarray, n_classes: int) -> np.ndarray:
     return np.asarray(ballots[..., None] == np.arange(n_classes), dtype=np.float32)
 
 
-def leading_direction(
-    mechanism: BallotMechanism, present: np.ndarray, absent: np.ndarray, times: np.ndarray
-) -> tuple[np.ndarray, float]:
-    """Weights of the answers that tell the worlds apart best where all is normal, and by how many deviations.
-
-    ``present``, ``absent``: draws of the votes, (n_draws, n_queries, n_classes); ``times``: answers to each.
-    """
-    mean, shift = absent.mean(axis=0), (present - absent).mean(axis=0)
-    log_p, slope = law(mechanism).gradient(mean)
-    p = np.exp(log_p)
-    jacobian = p[..., None] * slope
-    apart = np.einsum("joc,jc->jo", jacobian, shift).ravel()
-    around = np.einsum("joc,njc->njo", jacobian, absent - mean).reshape(len(absent), -1)
-    spread = around.T @ around / len(absent)
-    n_outcomes = p.shape[1]
-    for j, (row, n) in enumerate(zip(p, times, strict=True)):
-        block = slice(j * n_outcomes, (j + 1) * n_outcomes)
-        spread[block, block] += (np.diag(row) - np.outer(row, row)) / n
-    weights = np.linalg.solve(spread + 1e-9 * np.trace(spread) * np.eye(len(spread)), apart)
-    return weights.reshape(p.shape), math.sqrt(max(0.0, float(apart @ weights)))
-
-
 def joint_bound(
     draw: Draw,
     mechanism: BallotMechanism,
@@ -758,7 +717,7 @@ def joint_bound(
     empirical Bernstein bound. Source: Maurer and Pontil 2009, arXiv:0907.3740, Theorem 4; docs/auditing.md.
     """
     n_asked = np.asarray(times)
-    n_pilot = max(10, math.ceil(_JOINT_PILOT * n_draws))
+    n_pilot = max(10, math.ceil(_PILOT * n_draws))
     pilot = draw(n_pilot, rng)
     weights, apart = leading_direction(mechanism, *pilot, n_asked)
     weights = weights / n_asked[:, None]
@@ -785,6 +744,28 @@ def joint_bound(
     return tangent_bound(
         numbers, orders=orders, confidence=confidence, trials=n_draws, law="joint", sentence=_JOINT_NOTE
     )
+
+
+def leading_direction(
+    mechanism: BallotMechanism, present: np.ndarray, absent: np.ndarray, times: np.ndarray
+) -> tuple[np.ndarray, float]:
+    """Weights of the answers that tell the worlds apart best where all is normal, and by how many deviations.
+
+    ``present``, ``absent``: draws of the votes, (n_draws, n_queries, n_classes); ``times``: answers to each.
+    """
+    mean, shift = absent.mean(axis=0), (present - absent).mean(axis=0)
+    log_p, slope = law(mechanism).gradient(mean)
+    p = np.exp(log_p)
+    jacobian = p[..., None] * slope
+    apart = np.einsum("joc,jc->jo", jacobian, shift).ravel()
+    around = np.einsum("joc,njc->njo", jacobian, absent - mean).reshape(len(absent), -1)
+    spread = around.T @ around / len(absent)
+    n_outcomes = p.shape[1]
+    for j, (row, n) in enumerate(zip(p, times, strict=True)):
+        block = slice(j * n_outcomes, (j + 1) * n_outcomes)
+        spread[block, block] += (np.diag(row) - np.outer(row, row)) / n
+    weights = np.linalg.solve(spread + 1e-9 * np.trace(spread) * np.eye(len(spread)), apart)
+    return weights.reshape(p.shape), math.sqrt(max(0.0, float(apart @ weights)))
 
 
 def _sums(
