@@ -168,6 +168,30 @@ def test_the_same_command_goes_on_where_it_was_cut_off(serve, question, tmp_path
     assert (code, "answers to another question" in err) == (2, True)
 
 
+@pytest.mark.parametrize(
+    "content",
+    [b"{}", b"a,b\n1,2\n3", b"\xff\xfe", b"world,question,answer\nwith,1\nwith", b"world,answer\n1"],
+)
+def test_a_file_of_something_else_is_no_record_and_stays_as_it_is(tmp_path, content):
+    file = tmp_path / "mine"
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match="something else"):
+        asked("http://localhost/v1/label", record=file)
+    assert file.read_bytes() == content
+
+
+@pytest.mark.parametrize("cut", ["", "world,quest"])
+def test_a_record_gives_back_what_was_answered_whatever_the_labels_are(serve, tmp_path, monkeypatch, cut):
+    service, labels = serve([5, 4]), ["a,b", 'the "c"', "d\u2028e", "", 7]
+    monkeypatch.setattr(service, "answer", lambda *_: (200, {"labels": labels}))
+    file = tmp_path / "answers.csv"
+    file.write_text(cut)
+    with asked(service.url, record=file, batch=len(labels)) as deployment:
+        answers = deployment.ask(len(labels))
+    with asked(service.url, record=file) as deployment:
+        assert deployment.ask(len(labels)) == answers == [*labels[:-1], "7"]
+
+
 def test_the_key_comes_from_the_environment(serve, question, monkeypatch):
     worlds = serve([5, 4], key="s3cret"), serve([4, 5], key="s3cret")
     code, _, err = audit(*worlds, *question, *CLAIM, "--trials", "100")
@@ -206,11 +230,11 @@ def test_a_deployment_that_is_gone_is_said_so(free_port):
         deployment.ask(1)
 
 
-@pytest.mark.parametrize("reply", ["other", "labels"])
-def test_replies_of_another_shape_are_refused(serve, monkeypatch, reply):
+@pytest.mark.parametrize(("reply", "label"), [("other", 1), ("labels", [1]), ("labels", "two\nlines")])
+def test_replies_of_another_shape_are_refused(serve, monkeypatch, reply, label):
     service = serve([5, 4], reply=reply)
     if reply == "labels":
-        monkeypatch.setattr(service, "answer", lambda *_: (200, {"labels": [[1]]}))
+        monkeypatch.setattr(service, "answer", lambda *_: (200, {"labels": [label]}))
     with asked(service.url) as deployment, pytest.raises(ValueError, match="must reply with"):
         deployment.ask(1)
 

@@ -1,9 +1,10 @@
-"""Released answers: logs, which list a question and its label in each row, and a deployment that is asked."""
+"""Answers to attack or to audit: from a log of them, or from a deployment that is asked over HTTP."""
 
 from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import json
 import math
 import secrets
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 _ABSTAINED = ("-1", "abstain")
 _MOST_CLASSES = 1000
 _YES, _NO = ("1", "true", "yes"), ("0", "false", "no")
+_TRY = 30.0  # seconds of one request
+_FIELDS = ("labels", "results", "predictions", "answers")
+_MOST_BYTES = 64 << 20
+_HEADER = ("world", "question", "answer")  # of the file that keeps what a deployment answered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,11 +127,6 @@ def read_members(path: Path, *, query: str, member: str, queries: tuple[str, ...
     return np.array([membership[name] for name in queries])
 
 
-_TRY = 30.0  # seconds of one request
-_FIELDS = ("labels", "results", "predictions", "answers")
-_MOST_BYTES = 64 << 20
-
-
 class Deployment:
     """An HTTP service that answers ``POST {"rows": [[...], ...]}`` with a label for each row.
 
@@ -163,18 +163,7 @@ class Deployment:
         name = json.dumps([url, question], sort_keys=True).encode()
         self._name = hashlib.sha256(name).hexdigest()[:16]
         self._record = record
-        self._kept: list[str] = []  # this world's answers on file
-        if record is not None and record.exists():
-            text = record.read_text(encoding="utf-8")
-            lines = text[: text.rfind("\n") + 1]  # a line cut short by a crash is asked again
-            if lines != text:
-                record.write_text(lines, encoding="utf-8")
-            rows = list(csv.DictReader(lines.splitlines()))
-            mine = [row for row in rows if row.get("world") == world]
-            others = any(row.get("question") != self._name for row in mine)
-            if others or any(set(row) != {"world", "question", "answer"} for row in rows):
-                raise ValueError(f"{record} holds answers to another question: give --record another name")
-            self._kept = [str(row["answer"]) for row in mine]
+        self._kept = [] if record is None or not record.exists() else self._on_file(record)
         self.refused = ""
 
     def ask(self, n: int) -> list[str]:
@@ -187,6 +176,25 @@ class Deployment:
     def close(self) -> None:
         """Close the connection."""
         self._line.close()
+
+    def _on_file(self, record: Path) -> list[str]:
+        """Answers of this world. A line cut short by a crash is removed, and asked again."""
+        text = record.read_bytes().decode("utf-8", "replace")
+        lines = text[: text.rfind("\n") + 1]
+        header, *rows = [*csv.reader(io.StringIO(lines, newline=""))] or [[*_HEADER]]
+        mine = [row for row in rows if row[:1] == [self._world]]
+        if (
+            header != [*_HEADER]
+            or not (lines or ",".join(_HEADER).startswith(text))
+            or any(len(row) != len(_HEADER) for row in rows)
+            or any(row[1] != self._name for row in mine)
+        ):
+            raise ValueError(
+                f"{record} holds something else, or answers to another question: type another --record"
+            )
+        if lines != text:
+            record.write_bytes(lines.encode())
+        return [answer for *_, answer in mine]
 
     def _post(self, n: int) -> list[str]:
         body = json.dumps({"rows": [self._question] * n}).encode()
@@ -210,7 +218,7 @@ class Deployment:
         if answer.status == 200:
             try:
                 content = json.loads(answer.body)
-            except ValueError:
+            except (ValueError, RecursionError):
                 content = None
             if isinstance(content, dict):
                 lists = (content[name] for name in _FIELDS if isinstance(content.get(name), list))
@@ -220,15 +228,14 @@ class Deployment:
                     f"{self._url} must reply with a list of {n} labels, under one of {', '.join(_FIELDS)}"
                 )
             labels = [item.get("label") if isinstance(item, dict) else item for item in content]
-            if any(isinstance(label, list | dict) for label in labels):
-                raise ValueError(f"{self._url} must reply with labels: numbers or text")
+            if any(isinstance(label, list | dict) or {*str(label)} & {*"\r\n"} for label in labels):
+                raise ValueError(f"{self._url} must reply with labels: numbers, or text in one line")
             answers = [label if isinstance(label, str) else json.dumps(label) for label in labels]
             if self._record is not None:
-                new = not self._record.exists()
                 with self._record.open("a", newline="", encoding="utf-8") as file:
                     rows = csv.writer(file, lineterminator="\n")
-                    if new:
-                        rows.writerow(("world", "question", "answer"))
+                    if not file.tell():
+                        rows.writerow(_HEADER)
                     rows.writerows((self._world, self._name, answer) for answer in answers)
             return answers
         if answer.status == 402:

@@ -29,77 +29,10 @@ if TYPE_CHECKING:
     Score = Mapping[str, tuple[str, ...]]
 
 EXIT = {"consistent": 0, "violated": 4, "inconclusive": 5}
-
-
-def tell(
-    findings: tuple[Finding, ...],
-    *,
-    score: Score | None = None,
-    figure: Path | None = None,
-    as_json: bool,
-) -> None:
-    """Print the findings, draw them if requested, and exit with the code of the worst verdict."""
-    if figure is not None:
-        if figure.suffix.lower() != ".svg":
-            raise click.UsageError(
-                f"--figure {figure}: what is drawn is SVG, so type a name that ends with .svg"
-            )
-        from ostraka.audit.bound import Finding
-        from ostraka.report import figures
-
-        drawings = figures.figures(Finding.result(findings))
-        if not drawings:
-            raise ValueError("there is nothing to draw: a figure needs two orders, or two audits of one kind")
-        figure.write_text(drawings[0].svg, encoding="utf-8")
-    verdicts = {finding.verdict for finding in findings}
-    if score is not None and not all(score.values()):
-        verdicts.add("inconclusive")  # an audit that misses a defect proves nothing
-    worst = next((name for name in ("violated", "inconclusive") if name in verdicts), "consistent")
-    if as_json:
-        record: dict[str, Any] = {"verdict": worst, "findings": [finding.to_dict() for finding in findings]}
-        if score is not None:
-            record["planted"] = [{"defect": name, "detected_by": list(by)} for name, by in score.items()]
-        click.echo(json.dumps(record, indent=2))
-        raise click.exceptions.Exit(EXIT[worst])
-    for finding in findings:
-        click.echo(f"{finding.verdict.upper()}  {finding.name}")
-        once = any(m.anew_lower is not None for m in finding.measures)
-        heads = ["", "at least (seen)", "exactly", "at most (promised)"]
-        if once:
-            anew = "trained anew each time: seen"
-            heads = ["", "trained once: seen", "model", "cap of the model", anew, "model", "promised"]
-        rows = []
-        for m in finding.measures:
-            exact, anew, cap = ("" if v is None else f"{v:.4g}" for v in (m.exact, m.anew_exact, m.cap))
-            cells = [_rounded(m.lower, "down"), exact, _rounded(m.upper, "up")]
-            if once:
-                cells[2:2] = [cap, _rounded(m.anew_lower or 0.0, "down"), anew]
-            rows.append([m.what, *cells])
-        console.table(heads, rows)
-        click.echo(finding.sentence)
-        what = "canaries" if "canaries" in finding.name else "trials a world"
-        click.echo(f"{finding.trials:,} {what}, {finding.method}. {finding.note}\n")
-    if score is not None:
-        for name, by in score.items():
-            click.echo(f"{'detected' if by else 'MISSED'}  {name}")
-        detected = sum(map(bool, score.values()))
-        click.echo(f"mutation score: {detected} of {len(score)} planted defects detected")
-    raise click.exceptions.Exit(EXIT[worst])
-
-
-def _rounded(value: float, direction: str) -> str:
-    """Round to four decimals or two digits, lower bounds down and upper bounds up."""
-    if not math.isfinite(value):
-        return "inf"
-    places = max(4, 1 - math.floor(math.log10(value))) if value > 0 else 4
-    return f"{(math.floor if direction == 'down' else math.ceil)(value * 10**places) / 10**places:.{places}f}"
-
-
 app = Group(
     "Compare what is seen to leak with what was promised. Exit code 0: consistent, 4: violated, "
     "5: inconclusive."
 )
-
 _SHOWN_DELTA = option(
     None, "Also show each number converted to epsilon at this delta, as an illustration.", "P"
 )
@@ -109,7 +42,6 @@ _SCALE = option(None, "Laplace noise of lnmax, in votes.", "VOTES")
 _AT = option(None, "Where the threshold lies, in votes.", "VOTES")
 _SCREEN = option(None, "For confident: answer where a noisy plurality reaches AT votes.", "AT SIGMA")
 _FIGURE = option(None, "SVG file to draw the promise, the exact value and the bound.")
-
 _HELD_OUT = 0.2  # of the rows, from which no teacher learns: questions are asked about them
 _PILOT = 10  # one answer in so many chooses the set of outcomes
 _OTHER_PARTITIONS = (
@@ -117,6 +49,18 @@ _OTHER_PARTITIONS = (
     "teachers, with the same seeds: honest deployments with partitions of their own differ by many ballots. "
     "Say --same-partition if they did. Of the two deployments as they are:"
 )
+_NEEDS = {
+    "gnmax": ("sigma",),
+    "lnmax": ("scale",),
+    "threshold": ("at", "sigma"),
+    "confident": ("screen", "sigma"),
+}
+_TYPED = {
+    "sigma": "--sigma VOTES",
+    "scale": "--scale VOTES",
+    "at": "--at VOTES",
+    "screen": "--screen AT SIGMA",
+}
 
 
 @verb(app)
@@ -149,6 +93,7 @@ def mechanism(
     from ostraka.core.curve import Curve
 
     _require_delta(delta)
+    _require_svg(figure)
     n_trials, allowed = _whole(trials, until), get_args(Method)
     ballot = make_mechanism(name, sigma=sigma, scale=scale, at=at, screen=screen)
     if method not in allowed:
@@ -358,7 +303,8 @@ def adversaries(
 
     ballot = make_mechanism(mechanism_name, sigma=sigma, scale=scale, screen=screen)
     _require_delta(delta)
-    n_trials = _whole(trials, None)
+    _require_svg(figure)
+    n_trials = _whole(trials)
     if min(teachers, trainings, questions) < 1:
         raise click.UsageError("--teachers, --trainings and --questions must be 1 or more")
     columns = _data.Columns(label=label, drop=drop or [], rows_are_people=True)
@@ -446,8 +392,68 @@ def library(
     """
     from ostraka.audit.library import audit_library, mutation_score
 
-    findings = audit_library(trials=_whole(trials, None))
+    findings = audit_library(trials=_whole(trials))
     tell(findings, score=mutation_score() if planted else None, as_json=as_json)
+
+
+def tell(
+    findings: tuple[Finding, ...],
+    *,
+    score: Score | None = None,
+    figure: Path | None = None,
+    as_json: bool,
+) -> None:
+    """Print the findings, draw them if requested, and exit with the code of the worst verdict."""
+    if figure is not None:
+        from ostraka.audit.bound import Finding
+        from ostraka.report import figures
+
+        drawings = figures.figures(Finding.result(findings))
+        if not drawings:
+            raise ValueError("there is nothing to draw: a figure needs two orders, or two audits of one kind")
+        figure.write_text(drawings[0].svg, encoding="utf-8")
+    verdicts = {finding.verdict for finding in findings}
+    if score is not None and not all(score.values()):
+        verdicts.add("inconclusive")  # an audit that misses a defect proves nothing
+    worst = next((name for name in ("violated", "inconclusive") if name in verdicts), "consistent")
+    if as_json:
+        record: dict[str, Any] = {"verdict": worst, "findings": [finding.to_dict() for finding in findings]}
+        if score is not None:
+            record["planted"] = [{"defect": name, "detected_by": list(by)} for name, by in score.items()]
+        click.echo(json.dumps(record, indent=2))
+        raise click.exceptions.Exit(EXIT[worst])
+    for finding in findings:
+        click.echo(f"{finding.verdict.upper()}  {finding.name}")
+        once = any(m.anew_lower is not None for m in finding.measures)
+        heads = ["", "at least (seen)", "exactly", "at most (promised)"]
+        if once:
+            anew = "trained anew each time: seen"
+            heads = ["", "trained once: seen", "model", "cap of the model", anew, "model", "promised"]
+        rows = []
+        for m in finding.measures:
+            exact, anew, cap = ("" if v is None else f"{v:.4g}" for v in (m.exact, m.anew_exact, m.cap))
+            cells = [_rounded(m.lower, "down"), exact, _rounded(m.upper, "up")]
+            if once:
+                cells[2:2] = [cap, _rounded(m.anew_lower or 0.0, "down"), anew]
+            rows.append([m.what, *cells])
+        console.table(heads, rows)
+        click.echo(finding.sentence)
+        what = "canaries" if "canaries" in finding.name else "trials a world"
+        click.echo(f"{finding.trials:,} {what}, {finding.method}. {finding.note}\n")
+    if score is not None:
+        for name, by in score.items():
+            click.echo(f"{'detected' if by else 'MISSED'}  {name}")
+        detected = sum(map(bool, score.values()))
+        click.echo(f"mutation score: {detected} of {len(score)} planted defects detected")
+    raise click.exceptions.Exit(EXIT[worst])
+
+
+def _rounded(value: float, direction: str) -> str:
+    """Round to four decimals or two digits, lower bounds down and upper bounds up."""
+    if not math.isfinite(value):
+        return "inf"
+    places = max(4, 1 - math.floor(math.log10(value))) if value > 0 else 4
+    return f"{(math.floor if direction == 'down' else math.ceil)(value * 10**places) / 10**places:.{places}f}"
 
 
 def _require_delta(delta: float | None) -> None:
@@ -459,7 +465,14 @@ def _require_delta(delta: float | None) -> None:
             check.delta(delta)
 
 
-def _whole(trials: float, until: float | None) -> int:
+def _require_svg(figure: Path | None) -> None:
+    """Refuse another kind of drawing before anything is sampled."""
+    if figure is not None and figure.suffix.lower() != ".svg":
+        raise click.UsageError(f"--figure {figure}: what is drawn is SVG, so type a name that ends with .svg")
+
+
+def _whole(trials: float, until: float | None = None) -> int:
+    """A number of trials, unless it or the share at which to stop is out of range."""
     if not 1 <= trials <= 1e10 or trials != int(trials):
         raise click.UsageError(f"--trials must be a whole number from 1 to 1e10, got {trials:g}")
     if until is not None and not until > 0:
@@ -467,18 +480,40 @@ def _whole(trials: float, until: float | None) -> int:
     return int(trials)
 
 
-_NEEDS = {
-    "gnmax": ("sigma",),
-    "lnmax": ("scale",),
-    "threshold": ("at", "sigma"),
-    "confident": ("screen", "sigma"),
-}
-_TYPED = {
-    "sigma": "--sigma VOTES",
-    "scale": "--scale VOTES",
-    "at": "--at VOTES",
-    "screen": "--screen AT SIGMA",
-}
+def _votes(text: str, option: str) -> list[float]:
+    """Votes of each class, none below 0."""
+    try:
+        counts = [float(word) for word in text.split(",")]
+    except ValueError:
+        raise click.UsageError(f"{option} must be numbers with commas between, such as 14,12,10") from None
+    if min(counts) < 0:
+        raise click.UsageError(f"{option} must be votes, none below 0, such as 14,12,10")
+    return counts
+
+
+def _row(file: Path) -> list[Any]:
+    """Read one row of features: a JSON list (or an object of features), or a CSV file of one row."""
+    text = file.read_text(encoding="utf-8")
+    if file.suffix.lower() == ".json":
+        try:
+            row = json.loads(text)
+        except ValueError:
+            raise ValueError(f"{file} is no JSON") from None
+        if isinstance(row, dict):
+            row = row.get("row", list(row.values()))
+        if not isinstance(row, list) or not row or any(isinstance(cell, list | dict) for cell in row):
+            raise ValueError(f"{file} must hold one row: a list of numbers or text")
+        return row
+    lines = [line for line in csv.reader(text.splitlines()) if line]
+    if not 1 <= len(lines) <= 2:
+        raise ValueError(f"{file} must hold one row, with or without a line of names above it")
+    row = []
+    for word in lines[-1]:
+        try:
+            row.append(float(word))
+        except ValueError:
+            row.append(word)
+    return row
 
 
 def make_mechanism(
@@ -520,42 +555,6 @@ def make_mechanism(
         return argmax
     with console.usage("--screen"):
         return Confident(screen=Threshold(at=screen[0], sigma=screen[1]), argmax=argmax)
-
-
-def _votes(text: str, option: str) -> list[float]:
-    """Votes of each class, none below 0."""
-    try:
-        counts = [float(word) for word in text.split(",")]
-    except ValueError:
-        raise click.UsageError(f"{option} must be numbers with commas between, such as 14,12,10") from None
-    if min(counts) < 0:
-        raise click.UsageError(f"{option} must be votes, none below 0, such as 14,12,10")
-    return counts
-
-
-def _row(file: Path) -> list[Any]:
-    """Read one row of features: a JSON list (or an object of features), or a CSV file of one row."""
-    text = file.read_text(encoding="utf-8")
-    if file.suffix.lower() == ".json":
-        try:
-            row = json.loads(text)
-        except ValueError:
-            raise ValueError(f"{file} is no JSON") from None
-        if isinstance(row, dict):
-            row = row.get("row", list(row.values()))
-        if not isinstance(row, list) or not row or any(isinstance(cell, list | dict) for cell in row):
-            raise ValueError(f"{file} must hold one row: a list of numbers or text")
-        return row
-    lines = [line for line in csv.reader(text.splitlines()) if line]
-    if not 1 <= len(lines) <= 2:
-        raise ValueError(f"{file} must hold one row, with or without a line of names above it")
-    row = []
-    for word in lines[-1]:
-        try:
-            row.append(float(word))
-        except ValueError:
-            row.append(word)
-    return row
 
 
 def read_arrays(

@@ -25,11 +25,6 @@ if TYPE_CHECKING:
     from ostraka.core.mechanisms.law import BallotMechanism
     from ostraka.core.scores import Scores
 
-app = Group(
-    "Attack a log of answers, a model, a generator or a collaboration. With a claim, exit code 0: "
-    "consistent, 4: violated, 5: inconclusive."
-)
-
 
 class Kind(enum.StrEnum):
     """The mechanism that gave the answers."""
@@ -46,6 +41,31 @@ class Method(enum.StrEnum):
     WANG2022 = "wang2022"
 
 
+class Statistic(enum.StrEnum):
+    """The statistic by which rows are scored."""
+
+    HIERARCHICAL = "hierarchical"
+    LIRA = "lira"
+    LIRA_FIXED = "lira-fixed"
+    RMIA = "rmia"
+    STUDENT_T = "student-t"
+    LOSS = "loss"
+
+
+class _Words(NamedTuple):
+    """What an attack scores, which of them it looks for, and what that says."""
+
+    question: str
+    things: str = "rows"
+    sought: str = "members"
+    thing: str = "row"
+    note: str = ""
+
+
+app = Group(
+    "Attack a log of answers, a model, a generator or a collaboration. With a claim, exit code 0: "
+    "consistent, 4: violated, 5: inconclusive."
+)
 _SAVED = argument(..., "An .npz file of plain arrays.", "FILE")
 _SAMPLES = argument(
     ...,
@@ -57,17 +77,26 @@ _REPORT = option(None, "HTML page with the curves and the most suspected rows.",
 _ROWS = option(20, "How many suspected rows are on the page.", "N", min=0)
 _CLAIM = option(None, "The claim to compare with.", "NATS")
 _DELTA = option(1e-5, "The delta of the claim.", "P")
-
-
-class Statistic(enum.StrEnum):
-    """The statistic by which rows are scored."""
-
-    HIERARCHICAL = "hierarchical"
-    LIRA = "lira"
-    LIRA_FIXED = "lira-fixed"
-    RMIA = "rmia"
-    STUDENT_T = "student-t"
-    LOSS = "loss"
+_RATES = (0.001, 0.01, 0.1)
+_COUNT = "Monte Carlo count"
+_WORDS = {
+    "membership": _Words("It looks for the rows that a model was trained on."),
+    "generator": _Words(
+        "It looks for the rows that a generator was trained on.",
+        note=f"Where there are samples alone, rows near a sample are suspected; under “{_COUNT}”, rows which "
+        "many samples are near, within the median distance of rows to their nearest sample.",
+    ),
+    "property": _Words(
+        "It looks for the rounds in which another party's batch held rows with the property.",
+        "rounds",
+        "with the property",
+        "round",
+    ),
+}
+_IMAGES = (".png", ".jpg", ".jpeg")
+_MEMBERSHIP = ("confidences", "included", "target", "member")
+_WHITE, _BLACK = ("realness", "member"), ("candidates", "samples", "member")
+_PROPERTY = ("observed", "has_property", "with_property", "without")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,8 +254,8 @@ def membership(
 
     Example: ostraka attack membership model.npz --claimed-epsilon 3
     """
-    files = _files(file, defended)
-    attacked = {name: attack_membership(path, method=method.value) for name, path in files.items()}
+    targets = _targets(file, defended, report=report)
+    attacked = {name: attack_membership(path, method=method.value) for name, path in targets.items()}
     finding = _finding(attacked["target"].scores, claimed_epsilon, delta)
     tell("membership", attacked, finding=finding, report=report, rows=rows, as_json=as_json)
 
@@ -249,7 +278,7 @@ def generator(
     Example: ostraka attack generator generator.npz
     """
     attacked = {}
-    for name, path in _files(file, defended).items():
+    for name, path in _targets(file, defended, report=report).items():
         for attack, scored in attack_generator(path).items():
             attacked[f"{name}, {attack}" if attack else name] = scored
     finding = _finding(attacked["target"].scores, claimed_epsilon, delta)
@@ -270,58 +299,9 @@ def property_(
 
     Example: ostraka attack property changes.npz
     """
-    attacked = {name: attack_property(path, seed=seed) for name, path in _files(file, defended).items()}
+    targets = _targets(file, defended, report=report)
+    attacked = {name: attack_property(path, seed=seed) for name, path in targets.items()}
     tell("property", attacked, finding=None, report=report, rows=rows, as_json=as_json)
-
-
-def _files(file: Path, defended: list[str] | None) -> dict[str, Path]:
-    """Return the files of the target and of the defended models, by name."""
-    files = {"target": file}
-    for text in defended or []:
-        name, equals, path = text.partition("=")
-        if not (name and equals and path) or name in files:
-            raise click.UsageError(f"--defended must be NAME=FILE with a new name, got {text!r}")
-        files[name] = Path(path)
-    return files
-
-
-def _finding(scores: Scores, claimed: float | None, delta: float) -> Finding | None:
-    if claimed is None:
-        return None
-    from ostraka.audit.one_run import audit_canaries
-
-    with console.usage("--claimed-epsilon"):
-        return audit_canaries(scores, claimed_epsilon=claimed, delta=delta)
-
-
-_RATES = (0.001, 0.01, 0.1)
-
-
-class _Words(NamedTuple):
-    """What an attack scores, which of them it looks for, and what that says."""
-
-    question: str
-    things: str = "rows"
-    sought: str = "members"
-    thing: str = "row"
-    note: str = ""
-
-
-_COUNT = "Monte Carlo count"
-_WORDS = {
-    "membership": _Words("It looks for the rows that a model was trained on."),
-    "generator": _Words(
-        "It looks for the rows that a generator was trained on.",
-        note=f"Where there are samples alone, rows near a sample are suspected; under “{_COUNT}”, rows which "
-        "many samples are near, within the median distance of rows to their nearest sample.",
-    ),
-    "property": _Words(
-        "It looks for the rounds in which another party's batch held rows with the property.",
-        "rounds",
-        "with the property",
-        "round",
-    ),
-}
 
 
 def tell(
@@ -347,7 +327,6 @@ def tell(
     if report is not None:
         from ostraka.report.figures import receiver_operating_curves
 
-        console.require_new(report, option="--report")
         first = next(iter(attacked.values()))
         suspects = [
             (int(first.numbers[row]), f"{first.statistics[row]:#.3g}", "yes" if first.member[row] else "no")
@@ -386,10 +365,25 @@ def tell(
         raise click.exceptions.Exit(EXIT[finding.verdict])
 
 
-_IMAGES = (".png", ".jpg", ".jpeg")
-_MEMBERSHIP = ("confidences", "included", "target", "member")
-_WHITE, _BLACK = ("realness", "member"), ("candidates", "samples", "member")
-_PROPERTY = ("observed", "has_property", "with_property", "without")
+def _targets(file: Path, defended: list[str] | None, *, report: Path | None) -> dict[str, Path]:
+    """The files of the target and of the defended models, by name; a ``report`` must not exist yet."""
+    console.require_new(report, option="--report")
+    targets = {"target": file}
+    for text in defended or []:
+        name, equals, path = text.partition("=")
+        if not (name and equals and path) or name in targets:
+            raise click.UsageError(f"--defended must be NAME=FILE with a new name, got {text!r}")
+        targets[name] = Path(path)
+    return targets
+
+
+def _finding(scores: Scores, claimed: float | None, delta: float) -> Finding | None:
+    if claimed is None:
+        return None
+    from ostraka.audit.one_run import audit_canaries
+
+    with console.usage("--claimed-epsilon"):
+        return audit_canaries(scores, claimed_epsilon=claimed, delta=delta)
 
 
 class Attacked(NamedTuple):
@@ -441,7 +435,12 @@ def attack_generator(file: Path) -> dict[str, Attacked]:
                     "images that the generator was trained on into members, like ones that it was not into "
                     "others, and what it gave out into samples"
                 )
-            images = [np.asarray(Image.open(path).convert("RGB"), dtype=np.float32) / 255 for path in paths]
+            images = []
+            for path in paths:
+                try:
+                    images.append(np.asarray(Image.open(path).convert("RGB"), dtype=np.float32) / 255)
+                except OSError as error:
+                    raise ValueError(f"{path} is no image that can be read: replace or remove it") from error
             if len({image.shape for image in images}) > 1:
                 raise ValueError(f"{file / name} must hold images of one size: resize them")
             parts[name] = np.stack([image.ravel() for image in images])
