@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from ostraka.networks import TorchClassifier
 
 _RULES = {"sgd": 1, "averaging": 10}  # local steps
+_MODULUS_BITS = 32
+_SPARE_BITS = 1  # for the sign
+_DIVERGED = 1e30
 
 
 class Collaboration:
@@ -165,26 +168,6 @@ class Collaboration:
         return training.observations(network)
 
 
-_MODULUS_BITS = 32
-_SPARE_BITS = 1  # for the sign
-
-
-def masked_sum(changes: np.ndarray) -> np.ndarray:
-    """Each change in fixed point, plus masks that cancel in the sum. Rounding: 2**-30 of the largest sum."""
-    largest = float(np.abs(changes).max()) * len(changes)
-    scale = (2.0 ** (_MODULUS_BITS - _SPARE_BITS) - len(changes)) / largest if largest else 1.0
-    hidden = np.rint(changes.astype(np.float64) * scale).astype(np.int64).astype(np.uint32)
-    for first, second in itertools.combinations(range(len(changes)), 2):
-        stream = mask(new_secret(), size=changes.shape[1])
-        hidden[first] += stream
-        hidden[second] -= stream
-    total = hidden.sum(axis=0, dtype=np.uint32).view(np.int32)
-    return np.asarray(total / scale)
-
-
-_DIVERGED = 1e30
-
-
 class Training:
     """One simulated training: draws batches, adds up changes, and records the observer's view."""
 
@@ -295,3 +278,16 @@ class Training:
             label_share=labels,
             defence=self.settings.defence,
         )
+
+
+def masked_sum(changes: np.ndarray) -> np.ndarray:
+    """Each change in fixed point, plus masks that cancel in the sum. Rounding: 2**-30 of the largest sum."""
+    largest = float(np.abs(changes).max()) * len(changes)
+    scale = (2.0 ** (_MODULUS_BITS - _SPARE_BITS) - len(changes)) / largest if largest else 1.0
+    hidden = np.rint(changes.astype(np.float64) * scale).astype(np.int64).astype(np.uint32)
+    for first, second in itertools.combinations(range(len(changes)), 2):
+        stream = mask(new_secret(), size=changes.shape[1])
+        hidden[first] += stream
+        hidden[second] -= stream
+    total = hidden.sum(axis=0, dtype=np.uint32).view(np.int32)
+    return np.asarray(total / scale)

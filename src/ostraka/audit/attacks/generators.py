@@ -1,6 +1,8 @@
-"""Attacks on generators: membership inference by their discriminator or their samples, and canaries.
+"""Attacks on generators: which rows one was trained on, and whether a release contains the canaries.
 
-Canaries are rows included by a coin; their scores say whether a release contains them.
+An attacker has a generator's discriminator or encoder (white box), chooses its noise (partial black box), or
+has samples of it alone (black box). Canaries are rows that a coin included; they are scored by what was
+released, by sums, by tables of counts, or by generated rows.
 """
 
 from __future__ import annotations
@@ -23,128 +25,12 @@ if TYPE_CHECKING:
 _BLOCK = 512  # rows whose distances are computed at once
 _SEARCH = 200  # steps of a search for the noise of a row
 _SUCCESS = 0.2  # share of steps that should come nearer: the length of the others is adapted to it
-
-
-def residual(observed: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """The residual of one statistic after regression on another, with a coefficient from 0 to 1."""
-    centred, explained = observed - observed.mean(), expected - expected.mean()
-    spread = [np.sqrt((values**2).mean()) for values in (centred, explained)]
-    if not all(spread):
-        return np.asarray(centred)
-    centred, explained = centred / spread[0], explained / spread[1]
-    return np.asarray(centred - np.clip((centred * explained).mean(), 0, 1) * explained)
-
-
-def nearest(rows: np.ndarray, samples: np.ndarray) -> np.ndarray:
-    """Euclidean distance of each row to the nearest sample."""
-    return np.asarray(np.sqrt(np.concatenate([gaps.min(axis=1) for gaps in _squared_gaps(rows, samples)])))
-
-
-def closeness(rows: np.ndarray, samples: np.ndarray, *, attacker: str) -> np.ndarray:
-    """Compute what an attacker who has samples alone asks of each row; larger: more like a member.
-
-    "distance" is minus the distance to the nearest sample, the full black box of Chen et al. 2020 (GAN-Leaks,
-    arXiv:1909.03935). "count" is how many samples lie within the median of these distances, the Monte Carlo
-    attack of Hilprecht et al. 2019 (PoPETs 2019.4) with its median heuristic.
-    """
-    distances = nearest(rows, samples)
-    if attacker == "distance":
-        return -distances
-    radius = np.median(distances)
-    near = [(np.sqrt(gaps) <= radius).sum(axis=1) for gaps in _squared_gaps(rows, samples)]
-    return np.concatenate(near).astype(np.float64)
-
-
-def _squared_gaps(rows: np.ndarray, samples: np.ndarray) -> Iterator[np.ndarray]:
-    """Squared distances of some rows at a time to all samples."""
-    rows, samples = rows.astype(np.float64), samples.astype(np.float64)
-    squares = (samples**2).sum(axis=1)
-    for start in range(0, len(rows), _BLOCK):
-        part = rows[start : start + _BLOCK]
-        yield np.maximum((part**2).sum(axis=1)[:, None] + squares - 2 * part @ samples.T, 0)
-
-
-def nearest_found(rows: np.ndarray, generator: Any, *, n_starts: int, rng: np.random.Generator) -> np.ndarray:
-    """Distance of each row to the nearest one that a search for its noise finds, without gradients.
-
-    It begins at the nearest of ``n_starts`` samples. A step mixes normal noise into the best so far, and
-    stays where that comes nearer.
-    Source: the partial black box of Chen et al. 2020 (GAN-Leaks, arXiv:1909.03935), who search by Powell's
-    method.
-    """
-    width = rows.shape[1]
-    starts = rng.standard_normal((n_starts, getattr(generator, "n_noise_", 0)), dtype=np.float32)
-    gaps = _squared_gaps(rows, _answer(generator, "decode", starts, shape=(n_starts, width)))
-    noise = starts[np.concatenate([part.argmin(axis=1) for part in gaps])]
-    best = ((_answer(generator, "decode", noise, shape=rows.shape) - rows) ** 2).sum(axis=1)
-    length = np.full(len(rows), 0.5)
-    for _ in range(_SEARCH):
-        fresh = rng.standard_normal(noise.shape, dtype=np.float32)
-        moved = (np.sqrt(1 - length**2)[:, None] * noise + length[:, None] * fresh).astype(np.float32)
-        gap = ((_answer(generator, "decode", moved, shape=rows.shape) - rows) ** 2).sum(axis=1)
-        nearer = gap < best
-        noise[nearer], best[nearer] = moved[nearer], gap[nearer]
-        length = np.clip(length * np.exp(0.2 * (nearer - _SUCCESS)), 1e-3, 0.999)
-    return np.asarray(np.sqrt(best))
-
-
 _METHODS = {
     "realness": "realness(rows) for access='white-box'",
     "reconstruct": "reconstruct(rows) for attacker='reconstruction'",
     "decode": "decode(noise) and n_noise_ for access='partial-black-box'",
     "sample": "sample(n_rows, random_state=) for access='black-box'",
 }
-
-
-def _answer(
-    generator: Any,
-    verb: str,
-    question: Any,
-    *,
-    shape: tuple[int, ...],
-    name: str = "generator",
-    **options: Any,
-) -> np.ndarray:
-    """What a generator answers: finite numbers of this shape, in double precision if they are statistics."""
-    if not hasattr(generator, verb) or (verb == "decode" and not hasattr(generator, "n_noise_")):
-        raise ValueError(f"{name} must have {_METHODS[verb]}, got {type(generator)}")
-    answer = np.asarray(getattr(generator, verb)(question, **options))
-    if answer.shape != shape or not np.isfinite(answer).all():
-        raise ValueError(f"{name}.{verb} must return finite numbers of shape {shape}, got {answer.shape}")
-    return answer.astype(np.float64) if verb in {"realness", "reconstruct"} else answer
-
-
-def check_used(name: str, *, kind: str, batch_size: int, steps: int, delay: int) -> None:
-    """Refuse settings under which no batch of the training would hold the rows of the argument ``name``."""
-    if kind in {"vae", "began"}:
-        raise ValueError(f"{name} must be None for kind={kind!r}, which has no discriminator for them")
-    if batch_size < 2:
-        raise ValueError(
-            f"batch_size must be >= 2 for {name}, which are half of each batch, got {batch_size}"
-        )
-    if delay >= steps:
-        raise ValueError(
-            f"delay must be < {steps}, the number of steps, or {name} would be in no batch, got {delay}: "
-            "take a smaller delay or more epochs"
-        )
-
-
-def unit_rows(name: str, X: Any, *, width: int | None = None) -> np.ndarray:
-    """Rows of numbers in [0, 1], float32."""
-    try:
-        rows = np.asarray(X, dtype=np.float32)
-    except (TypeError, ValueError):  # which would quote a value: not even the context of ours may hold it
-        rows = None
-    if rows is None:
-        kind = type(X).__name__
-        raise ValueError(f"{name} must be numbers from 0 to 1, (n_rows, n_features), got a {kind}")
-    if rows.ndim != 2 or len(rows) < 2 or (width is not None and rows.shape[1] != width):
-        raise ValueError(f"{name} must have two rows or more of {width or 'some'} numbers, got {rows.shape}")
-    if not ((rows >= 0) & (rows <= 1)).all():
-        raise ValueError(f"{name} must hold numbers from 0 to 1")
-    return rows
-
-
 _SIZES = {  # random inputs, and units or channels, unless others are asked for
     "gan": (64, 256),
     "dcgan": (100, 32),
@@ -651,6 +537,60 @@ def nearest_scores(generated: Any, canaries: Any, included: Any, *, reference: A
     return Scores.of(members=scores[coins], others=scores[~coins])
 
 
+def closeness(rows: np.ndarray, samples: np.ndarray, *, attacker: str) -> np.ndarray:
+    """Compute what an attacker who has samples alone asks of each row; larger: more like a member.
+
+    "distance" is minus the distance to the nearest sample, the full black box of Chen et al. 2020 (GAN-Leaks,
+    arXiv:1909.03935). "count" is how many samples lie within the median of these distances, the Monte Carlo
+    attack of Hilprecht et al. 2019 (PoPETs 2019.4) with its median heuristic.
+    """
+    distances = nearest(rows, samples)
+    if attacker == "distance":
+        return -distances
+    radius = np.median(distances)
+    near = [(np.sqrt(gaps) <= radius).sum(axis=1) for gaps in _squared_gaps(rows, samples)]
+    return np.concatenate(near).astype(np.float64)
+
+
+def nearest(rows: np.ndarray, samples: np.ndarray) -> np.ndarray:
+    """Euclidean distance of each row to the nearest sample."""
+    return np.asarray(np.sqrt(np.concatenate([gaps.min(axis=1) for gaps in _squared_gaps(rows, samples)])))
+
+
+def nearest_found(rows: np.ndarray, generator: Any, *, n_starts: int, rng: np.random.Generator) -> np.ndarray:
+    """Distance of each row to the nearest one that a search for its noise finds, without gradients.
+
+    It begins at the nearest of ``n_starts`` samples. A step mixes normal noise into the best so far, and
+    stays where that comes nearer.
+    Source: the partial black box of Chen et al. 2020 (GAN-Leaks, arXiv:1909.03935), who search by Powell's
+    method.
+    """
+    width = rows.shape[1]
+    starts = rng.standard_normal((n_starts, getattr(generator, "n_noise_", 0)), dtype=np.float32)
+    gaps = _squared_gaps(rows, _answer(generator, "decode", starts, shape=(n_starts, width)))
+    noise = starts[np.concatenate([part.argmin(axis=1) for part in gaps])]
+    best = ((_answer(generator, "decode", noise, shape=rows.shape) - rows) ** 2).sum(axis=1)
+    length = np.full(len(rows), 0.5)
+    for _ in range(_SEARCH):
+        fresh = rng.standard_normal(noise.shape, dtype=np.float32)
+        moved = (np.sqrt(1 - length**2)[:, None] * noise + length[:, None] * fresh).astype(np.float32)
+        gap = ((_answer(generator, "decode", moved, shape=rows.shape) - rows) ** 2).sum(axis=1)
+        nearer = gap < best
+        noise[nearer], best[nearer] = moved[nearer], gap[nearer]
+        length = np.clip(length * np.exp(0.2 * (nearer - _SUCCESS)), 1e-3, 0.999)
+    return np.asarray(np.sqrt(best))
+
+
+def residual(observed: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """The residual of one statistic after regression on another, with a coefficient from 0 to 1."""
+    centred, explained = observed - observed.mean(), expected - expected.mean()
+    spread = [np.sqrt((values**2).mean()) for values in (centred, explained)]
+    if not all(spread):
+        return np.asarray(centred)
+    centred, explained = centred / spread[0], explained / spread[1]
+    return np.asarray(centred - np.clip((centred * explained).mean(), 0, 1) * explained)
+
+
 def _distances(rows: np.ndarray, others: Any, *, name: str) -> np.ndarray:
     """From each row to the nearest of the others."""
     table = np.asarray(others, dtype=np.float64)
@@ -659,8 +599,66 @@ def _distances(rows: np.ndarray, others: Any, *, name: str) -> np.ndarray:
     return nearest(rows, table)
 
 
+def _squared_gaps(rows: np.ndarray, samples: np.ndarray) -> Iterator[np.ndarray]:
+    """Squared distances of some rows at a time to all samples."""
+    rows, samples = rows.astype(np.float64), samples.astype(np.float64)
+    squares = (samples**2).sum(axis=1)
+    for start in range(0, len(rows), _BLOCK):
+        part = rows[start : start + _BLOCK]
+        yield np.maximum((part**2).sum(axis=1)[:, None] + squares - 2 * part @ samples.T, 0)
+
+
+def _answer(
+    generator: Any,
+    verb: str,
+    question: Any,
+    *,
+    shape: tuple[int, ...],
+    name: str = "generator",
+    **options: Any,
+) -> np.ndarray:
+    """What a generator answers: finite numbers of this shape, in double precision if they are statistics."""
+    if not hasattr(generator, verb) or (verb == "decode" and not hasattr(generator, "n_noise_")):
+        raise ValueError(f"{name} must have {_METHODS[verb]}, got {type(generator)}")
+    answer = np.asarray(getattr(generator, verb)(question, **options))
+    if answer.shape != shape or not np.isfinite(answer).all():
+        raise ValueError(f"{name}.{verb} must return finite numbers of shape {shape}, got {answer.shape}")
+    return answer.astype(np.float64) if verb in {"realness", "reconstruct"} else answer
+
+
 def _checked(canaries: Any, included: Any) -> tuple[np.ndarray, np.ndarray]:
     rows = np.asarray(canaries, dtype=np.float64)
     if rows.ndim != 2 or not np.isfinite(rows).all():
         raise ValueError(f"canaries must be finite rows, got shape {rows.shape}")
     return rows, read_members(included, name="included", n_rows=len(rows))
+
+
+def check_used(name: str, *, kind: str, batch_size: int, steps: int, delay: int) -> None:
+    """Refuse settings under which no batch of the training would hold the rows of the argument ``name``."""
+    if kind in {"vae", "began"}:
+        raise ValueError(f"{name} must be None for kind={kind!r}, which has no discriminator for them")
+    if batch_size < 2:
+        raise ValueError(
+            f"batch_size must be >= 2 for {name}, which are half of each batch, got {batch_size}"
+        )
+    if delay >= steps:
+        raise ValueError(
+            f"delay must be < {steps}, the number of steps, or {name} would be in no batch, got {delay}: "
+            "take a smaller delay or more epochs"
+        )
+
+
+def unit_rows(name: str, X: Any, *, width: int | None = None) -> np.ndarray:
+    """Rows of numbers in [0, 1], float32."""
+    try:
+        rows = np.asarray(X, dtype=np.float32)
+    except (TypeError, ValueError):  # which would quote a value: not even the context of ours may hold it
+        rows = None
+    if rows is None:
+        kind = type(X).__name__
+        raise ValueError(f"{name} must be numbers from 0 to 1, (n_rows, n_features), got a {kind}")
+    if rows.ndim != 2 or len(rows) < 2 or (width is not None and rows.shape[1] != width):
+        raise ValueError(f"{name} must have two rows or more of {width or 'some'} numbers, got {rows.shape}")
+    if not ((rows >= 0) & (rows <= 1)).all():
+        raise ValueError(f"{name} must hold numbers from 0 to 1")
+    return rows

@@ -1,8 +1,8 @@
-"""Membership inference: reference models with and without each row, six statistics of them, and canaries.
+"""Membership inference: whether a row was in the training data of a model, and whether its label is memorised.
 
-Designs that give memberships away are refused. Training of references can be resumed. No statistic reads who
-was in the target, nor counts a row's reference models as evidence. Canaries are mislabelled rows, which show
-whether a trained model memorised its labels.
+Reference models, trained with and without each row, say how sure a model is of it in either case. Six
+statistics compare the target with them. No statistic reads who was in the target, and designs that give that away are
+refused. Canaries are rows with a wrong label: a model that is sure of it has memorised it.
 """
 
 from __future__ import annotations
@@ -29,111 +29,6 @@ if TYPE_CHECKING:
 
 _WITHOUT_ROWS = ("lira", "lira-fixed", "rmia")  # which have a form for rows that no model has
 _FALSE_ALARM = 1e-9  # probability that coins are taken for a design
-
-
-def read_members(values: Any, *, name: str, n_rows: int) -> np.ndarray:
-    """Return memberships after checks: one bool a row, with members and others."""
-    member = np.asarray(values)
-    if member.dtype != bool or member.shape != (n_rows,):
-        raise ValueError(f"{name} must be bool of shape ({n_rows},), got {member.dtype} of {member.shape}")
-    if member.all() or not member.any():
-        raise ValueError(f"{name} must hold rows which are members and rows which are not")
-    return member
-
-
-def draw_coins(rng: np.random.Generator, n_models: int, n_rows: int) -> np.ndarray:
-    """Fair coins, tossed again for rows that are in all models or in none."""
-    coins = rng.random((n_models, n_rows)) < 0.5
-    while (alike := coins.all(axis=0) | ~coins.any(axis=0)).any():
-        coins[:, alike] = rng.random((n_models, int(alike.sum()))) < 0.5
-    return coins
-
-
-def read_confidences(values: Any, *, name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Floats from 0 to 1; a little above 1 is rounding."""
-    array = np.asarray(values, dtype=np.float64)
-    if array.shape != shape:
-        raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
-    wrong = int((~((array >= 0) & (array <= 1 + 1e-6))).sum())
-    if wrong:
-        raise ValueError(f"{name} must be numbers from 0 to 1, which {wrong} of {array.size} are not")
-    return np.minimum(array, 1.0)
-
-
-def number_copies(rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """A number for each row, the same for rows with the same features and label."""
-    flat = rows.reshape(len(rows), -1)
-    features: list[object]
-    if flat.dtype.kind != "O":
-        flat = flat + 0 if flat.dtype.kind in "iuf" else flat  # -0.0 is 0.0
-        features = [row.tobytes() for row in flat]
-    else:
-        features = [tuple(row) for row in flat.tolist()]
-    numbers: dict[object, int] = {}
-    keys = zip(features, labels.tolist(), strict=True)
-    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
-
-
-def check_independent(included: np.ndarray, member: np.ndarray) -> None:
-    """Refuse memberships which depend on the references' memberships (Hoeffding 1963, Theorem 2)."""
-    designs = np.vstack([included, included.sum(axis=0)]).astype(np.float64)
-    centred = designs - designs.mean(axis=1, keepdims=True)
-    size = (centred**2).sum(axis=1)
-    moved = (centred @ member) ** 2
-    limit = np.log(2 * len(designs) / _FALSE_ALARM) / 2
-    if (moved > limit * size).any():
-        raise ValueError(
-            "memberships of the target depend on those of the references, as where each row is in exactly "
-            "half of the models: draw each by a coin of its own"
-        )
-
-
-def check_sides(included: np.ndarray, *, method: str) -> None:
-    """Refuse rows that all references have, or none."""
-    always, never = included.all(axis=0), ~included.any(axis=0)
-    if always.any():
-        raise ValueError(f"{int(always.sum())} rows are in every reference: fit more of them")
-    if never.any() and method not in _WITHOUT_ROWS:
-        raise ValueError(
-            f"{int(never.sum())} rows are in no reference, which {method!r} needs: fit more of them, or "
-            f"use one of {', '.join(_WITHOUT_ROWS)}"
-        )
-
-
-def check_duplicates(copies: np.ndarray | None, member: np.ndarray) -> None:
-    """Refuse rows whose copies are on both sides."""
-    if copies is None:
-        return
-    inside = np.bincount(copies, weights=member)
-    torn = ((inside > 0) & (inside < np.bincount(copies)))[copies]
-    if torn.any():
-        raise ValueError(
-            f"{int(torn.sum())} rows of {len(member)} have a copy on the other side, in the target and out "
-            "of it at once: drop duplicates before the coins are tossed"
-        )
-
-
-def check_classes(labels: np.ndarray, included: np.ndarray) -> None:
-    """Refuse references without a row of some class."""
-    codes = np.unique(labels, return_inverse=True)[1]
-    for number, chosen in enumerate(included):
-        if not np.bincount(codes[chosen], minlength=codes.max() + 1).all():
-            raise ValueError(f"reference {number} was dealt no row of some class: drop classes of few rows")
-
-
-def true_label_column(model: Any, X: Any, labels: np.ndarray) -> np.ndarray:
-    """The probability that a fitted classifier gives each row's label."""
-    if not hasattr(model, "predict_proba"):
-        raise ValueError(f"estimator must have predict_proba, which {type(model).__name__} has not")
-    classes = np.asarray(model.classes_)
-    column = np.searchsorted(classes, labels).clip(0, len(classes) - 1)
-    unknown = int((classes[column] != labels).sum())
-    if unknown:
-        raise ValueError(f"{unknown} rows of y have a label that the model never saw")
-    chances = np.asarray(model.predict_proba(X), dtype=np.float64)
-    return read_confidences(chances[np.arange(len(labels)), column], name="confidences", shape=labels.shape)
-
-
 _NEAREST = 1e-12  # confidences are at least so far from 0 and 1
 _OFFLINE_SLOPE = 0.3  # Zarifzadeh et al. 2024, section 3.3: P(in) from P(out) where no model has the row
 _PER_BIN, _MOST_BINS = 50, 20  # rows of similar difficulty
@@ -142,231 +37,9 @@ RATIO_WEIGHT, RATIO_MODELS = 4.0, 8.0  # of RMIA's ratio; chosen by "bench membe
 _SHARES = tuple(1 / (1 + 2.0 ** np.arange(-5, 6)))  # of the variance of models which have the row
 _FREEDOMS = (3.0, 4.0, 6.0, 10.0, 30.0, 1e3)  # of t densities, where no row has two models on a side
 _FLOOR = 1e-6  # smallest variance, as a share of the pooled one
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """Logits of the models which have a row, or of those which have not: a number for each row."""
-
-    n: np.ndarray
-    mean: np.ndarray  # 0 where n is 0
-    squares: np.ndarray  # around the mean
-
-    @classmethod
-    def of(cls, values: np.ndarray, chosen: np.ndarray) -> Side:
-        """Moments over axis 0 where ``chosen``."""
-        n = chosen.sum(axis=0).astype(np.float64)
-        mean = np.where(chosen, values, 0.0).sum(axis=0) / np.maximum(n, 1)
-        squares = (np.where(chosen, values - mean, 0.0) ** 2).sum(axis=0)
-        return cls(n, mean, squares)
-
-    @property
-    def spare(self) -> np.ndarray:
-        """Degrees of freedom of each row's variance."""
-        return np.asarray(np.maximum(self.n - 1, 0))
-
-
-def clip(confidences: np.ndarray) -> np.ndarray:
-    """Confidences away from 0 and 1, so that their logits are finite."""
-    return np.asarray(np.clip(confidences, _NEAREST, 1 - _NEAREST))
-
-
-def logit(confidences: np.ndarray) -> np.ndarray:
-    """log(p / (1 - p)), finite."""
-    clipped = clip(confidences)
-    return np.asarray(np.log(clipped) - np.log1p(-clipped))
-
-
-def _pooled(side: Side, opposite: Side) -> float:
-    """Variance within rows; where no row has two models on a side, half that of the differences."""
-    for moments in (side, opposite):
-        if moments.spare.sum() and moments.squares.sum():
-            return float(moments.squares.sum() / moments.spare.sum())
-    shared = (side.n > 0) & (opposite.n > 0)
-    spread = float(np.var((side.mean - opposite.mean)[shared], ddof=1) / 2) if shared.sum() > 1 else 0.0
-    if not spread:
-        raise ValueError(
-            f"reference models say the same of all {len(side.n)} rows, or too little to know how "
-            "they differ: fit more of them"
-        )
-    return spread
-
-
-def _lira(target: np.ndarray, sides: tuple[Side, Side], *, per_row: bool) -> np.ndarray:
-    """Carlini et al. 2022, Algorithm 1; where no model has the row, Algorithm 2 on the scale of log odds."""
-    logs, deviations = [], []
-    for side, opposite in (sides, sides[::-1]):
-        pooled = _pooled(side, opposite)
-        variance = np.full(len(target), pooled)
-        if per_row:
-            enough = side.n > 1
-            variance[enough] = np.maximum((side.squares / np.maximum(side.n, 1))[enough], _FLOOR * pooled)
-        deviations.append((target - side.mean) / np.sqrt(variance))
-        logs.append(scipy.stats.norm.logpdf(target, side.mean, np.sqrt(variance)))
-    offline = scipy.special.log_ndtr(deviations[1]) - scipy.special.log_ndtr(-deviations[1])
-    return np.asarray(np.where(sides[0].n > 0, logs[0] - logs[1], offline))
-
-
-def _ratio(target: np.ndarray, inside: Side, outside: Side) -> np.ndarray:
-    """The target's confidence over the average of models with the row and without it, half each."""
-    offline = (1 - _OFFLINE_SLOPE) + _OFFLINE_SLOPE * outside.mean
-    with_row = np.where(inside.n > 0, inside.mean, offline)
-    return np.asarray(clip(target) / ((with_row + outside.mean) / 2))
-
-
-def rmia(target: np.ndarray, inside: Side, outside: Side) -> np.ndarray:
-    """Share of rows whose ratio p / mean p is at most the row's (gamma = 1), from moments of confidences."""
-    ratio = _ratio(target, inside, outside)
-    return np.asarray(np.searchsorted(np.sort(ratio), ratio, side="right") / len(ratio))
-
-
-def hierarchical(target: np.ndarray, confidences: np.ndarray, included: np.ndarray) -> np.ndarray:
-    """Log ratio of the hierarchical t densities, plus the log of RMIA's ratio, less of it with more models.
-
-    Of few models the row's own densities are poorly known, above all their tails. The ratio rises with the
-    target's confidence, and confidences near 1 hardly move it.
-    """
-    values, likely = logit(confidences), clip(confidences)
-    log_ratio = shrunk_log_ratio(logit(target), (Side.of(values, included), Side.of(values, ~included)))
-    ratio = _ratio(target, Side.of(likely, included), Side.of(likely, ~included))
-    weight = RATIO_WEIGHT * RATIO_MODELS / (RATIO_MODELS + len(included))
-    return np.asarray(log_ratio + weight * np.log(ratio))
-
-
-def shrunk_log_ratio(target: np.ndarray, sides: tuple[Side, Side]) -> np.ndarray:
-    """Log ratio of predictive t densities; shift and variances shrunk to those of similar rows."""
-    pooled = (_pooled(sides[0], sides[1]), _pooled(sides[1], sides[0]))
-    weights = [side.n / variance for side, variance in zip(sides, pooled, strict=True)]
-    gap = sides[0].mean - sides[1].mean
-    # With these weights the error of the level is uncorrelated with that of the gap.
-    level = (weights[0] * (sides[0].mean - gap.mean()) + weights[1] * sides[1].mean) / sum(weights)
-    smooth = _by_difficulty(level)
-    shift = smooth(gap, np.ones_like(gap))
-    scatter, least = (gap - shift) ** 2, 1e-3 * sum(pooled)
-
-    def densities(
-        variances: tuple[np.ndarray, np.ndarray], freedom: tuple[Any, Any], spread: np.ndarray | float
-    ) -> list[np.ndarray]:
-        means, errors = normal_posterior(
-            sides, variances, level=(level.mean(), level.var()), shift=(shift, spread)
-        )
-        return [
-            scipy.stats.t.logpdf(target, free, mean, np.sqrt(variance + error))
-            for free, mean, variance, error in zip(freedom, means, variances, errors, strict=True)
-        ]
-
-    if sides[0].spare.any() or sides[1].spare.any():
-        # Variances of each side, between the row's own and that of similar rows; their degrees of freedom
-        variances, freedom = [], []
-        for side, variance in zip(sides, pooled, strict=True):
-            near = smooth(side.squares, side.spare, variance)
-            prior = _prior_freedom(side, near)
-            variances.append((prior * near + side.squares) / (prior + side.spare))
-            freedom.append(prior + side.spare)
-        inside, outside = variances
-        noise = inside / sides[0].n + outside / sides[1].n
-        logs = densities(
-            (inside, outside),
-            (freedom[0], freedom[1]),
-            np.maximum(smooth(scatter - noise, np.ones_like(gap)), least),
-        )
-    else:
-        # One model a side: its gap says what both variances add up to, and the target's logits what share
-        # each has and how heavy the tails are, whichever side each logit belongs to.
-        total = smooth(scatter, np.ones_like(gap))
-        fits = (
-            densities((share * total, (1 - share) * total), (freedom, freedom), least)
-            for share in _SHARES
-            for freedom in _FREEDOMS
-        )
-        logs = max(fits, key=lambda pair: float(np.logaddexp(*pair).sum()))
-    return np.asarray(logs[0] - logs[1])
-
-
-def _student_t(target: np.ndarray, sides: tuple[Side, Side]) -> np.ndarray:
-    """Predictive densities under one normal-inverse-gamma prior a side, from the moments of all rows."""
-    logs = []
-    for side, opposite in (sides, sides[::-1]):
-        variance = _pooled(side, opposite)
-        centre = side.mean.mean()
-        between = max(side.mean.var() - variance * (1 / side.n).mean(), _FLOOR * variance)
-        prior = {"centre": centre, "weight": variance / between, "shape": 2.0, "rate": variance}
-        logs.append(normal_inverse_gamma(target, side, **prior))
-    return np.asarray(logs[0] - logs[1])
-
-
-def normal_inverse_gamma(
-    target: np.ndarray, side: Side, *, centre: float, weight: float, shape: float, rate: float
-) -> np.ndarray:
-    """Log predictive density of one more logit (Murphy 2007, equations 86 to 90 and 100)."""
-    total = weight + side.n
-    mean = (weight * centre + side.n * side.mean) / total
-    after = shape + side.n / 2
-    rate_after = rate + side.squares / 2 + weight * side.n * (side.mean - centre) ** 2 / (2 * total)
-    scale = np.sqrt(rate_after * (total + 1) / (after * total))
-    return np.asarray(scipy.stats.t.logpdf(target, 2 * after, mean, scale))
-
-
-def _by_difficulty(level: np.ndarray) -> Callable[..., np.ndarray]:
-    """A function that averages figures over rows of like level, between bins by straight lines."""
-    n_bins = int(np.clip(len(level) // _PER_BIN, 1, _MOST_BINS))
-    rank = np.empty(len(level), dtype=np.int64)
-    rank[np.argsort(level, kind="stable")] = np.arange(len(level))
-    place = rank * n_bins // len(level)
-    centres = np.bincount(place, weights=level) / np.bincount(place)
-
-    def smooth(sums: np.ndarray, counts: np.ndarray, overall: float | None = None) -> np.ndarray:
-        typical = sums.sum() / counts.sum() if overall is None else overall
-        above = np.bincount(place, weights=sums) + _BIN_PRIOR * typical
-        return np.asarray(
-            np.interp(level, centres, above / (np.bincount(place, weights=counts) + _BIN_PRIOR))
-        )
-
-    return smooth
-
-
-def _prior_freedom(side: Side, near: np.ndarray) -> float:
-    """Degrees of freedom of the variance of similar rows, as a prior (Smyth 2004, section 6.2)."""
-    estimable = side.spare > 0
-    if estimable.sum() < 2:
-        return 1e3
-    free = side.spare[estimable]
-    ratio = np.maximum(side.squares[estimable] / free / near[estimable], 1e-4)
-    residual = np.log(ratio) - scipy.special.digamma(free / 2) + np.log(free / 2)
-    excess = residual.var(ddof=1) - scipy.special.polygamma(1, free / 2).mean()
-    grid = np.geomspace(1.0, 1e3, 400)  # trigamma falls
-    return float(grid[(scipy.special.polygamma(1, grid / 2) > excess).sum().clip(1, len(grid)) - 1])
-
-
-def normal_posterior(
-    sides: tuple[Side, Side],
-    variances: tuple[np.ndarray, np.ndarray],
-    *,
-    level: tuple[float, float],
-    shift: tuple[np.ndarray, np.ndarray | float],
-) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """Means with and without the row, and their variances, given normal priors of the level and the shift."""
-    inside, outside = sides
-    has, lacks = inside.n / variances[0], outside.n / variances[1]
-    level_precision = 1 / max(level[1], 1e-9)
-    a = level_precision + has + lacks
-    c = 1 / shift[1] + has
-    from_level = level[0] * level_precision + lacks * outside.mean + has * inside.mean
-    from_shift = shift[0] / shift[1] + has * inside.mean
-    determinant = a * c - has**2
-    low = (c * from_level - has * from_shift) / determinant
-    moved = (a * from_shift - has * from_level) / determinant
-    return (low + moved, low), ((a + c - 2 * has) / determinant, c / determinant)
-
-
-STATISTICS: dict[str, Callable[[np.ndarray, tuple[Side, Side]], np.ndarray]] = {  # of logits
-    "lira": partial(_lira, per_row=True),
-    "lira-fixed": partial(_lira, per_row=False),
-    "student-t": _student_t,
-}
-
-
-_METHODS = ("hierarchical", *STATISTICS, "rmia", "loss")
+_AT_ONCE = 1024  # rows
+_SAVED_TOGETHER = 8  # networks: what an interrupted run loses at most
+_SUMS_TO_ONE = 1e-2  # half precision over a hundred classes
 
 
 class ReferenceModels:
@@ -470,7 +143,8 @@ class ReferenceModels:
         confidences = train_references(
             self.estimator, X, labels, **design, saved=saved, progress=self.progress
         )
-        self._keep(confidences, included, copies=number_copies(rows, labels))
+        self.confidences_, self.included = confidences, included
+        self._copies: np.ndarray | None = number_copies(rows, labels)
         return self
 
     @classmethod
@@ -507,7 +181,7 @@ class ReferenceModels:
                 f"got {design.dtype} of {design.shape}"
             )
         references = cls(None, n_models=len(design))
-        references._keep(values, design.copy(), copies=None)
+        references.confidences_, references.included, references._copies = values, design.copy(), None
         return references
 
     @staticmethod
@@ -538,7 +212,15 @@ class ReferenceModels:
         >>> ReferenceModels.true_label_confidences(model, np.zeros((2, 1)), ["a", "b"])
         array([0.25, 0.75])
         """
-        return true_label_column(model, X, np.asarray(y))
+        if not hasattr(model, "predict_proba"):
+            raise ValueError(f"estimator must have predict_proba, which {type(model).__name__} has not")
+        labels, classes = np.asarray(y), np.asarray(model.classes_)
+        column = np.searchsorted(classes, labels).clip(0, len(classes) - 1)
+        unknown = int((classes[column] != labels).sum())
+        if unknown:
+            raise ValueError(f"{unknown} rows of y have a label that the model never saw")
+        chances = np.asarray(model.predict_proba(X), dtype=np.float64)[np.arange(len(labels)), column]
+        return read_confidences(chances, name="confidences", shape=labels.shape)
 
     def scores(
         self, target_confidences: Any, target_included: Any, *, method: str = "hierarchical"
@@ -623,144 +305,9 @@ class ReferenceModels:
         sides = (Side.of(values, self.included), Side.of(values, ~self.included))
         return STATISTICS[method](logit(target), sides)
 
-    def _keep(self, confidences: np.ndarray, included: np.ndarray, *, copies: np.ndarray | None) -> None:
-        self.confidences_ = confidences
-        self.included = included
-        self._copies = copies
-
     def _check_fitted(self) -> None:
         if not hasattr(self, "included"):
             raise ValueError("ReferenceModels must be fitted first: call fit(X, y)")
-
-
-_AT_ONCE = 1024  # rows
-_SAVED_TOGETHER = 8  # networks: what an interrupted run loses at most
-
-
-class SavedReferences:
-    """Confidences of finished references, in a folder that only its owner can read."""
-
-    def __init__(self, folder: Any, *parts: Any) -> None:
-        self.folder = Path(folder)
-        digest = hashlib.sha256()
-        for part in parts:  # functions count by name, since their repr has an address
-            if isinstance(part, np.ndarray):
-                content = part.tobytes() if part.dtype.kind != "O" else repr(part.tolist()).encode()
-            else:
-                settings = part.get_params() if hasattr(part, "get_params") else part
-                content = repr(settings).encode()
-                if isinstance(settings, dict):
-                    named = {name: getattr(value, "__qualname__", value) for name, value in settings.items()}
-                    content = f"{type(part).__qualname__}{named}".encode()
-            digest.update(content + b"\0")
-        self.name = digest.hexdigest()
-
-    def read(self, first: int, shape: tuple[int, int]) -> np.ndarray | None:
-        """The confidences of the references from ``first`` on; None if they are not finished."""
-        path = self._path(first, shape[0])
-        if not path.exists():
-            return None
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                name, confidences = str(file["name"]), np.asarray(file["confidences"])
-        except Exception as error:
-            raise ValueError(
-                f"{path} does not hold reference models: remove it to train them again"
-            ) from error
-        if name != self.name or confidences.shape != shape:
-            raise ValueError(
-                f"{path} belongs to other references (rows, labels, classifier, settings or seed): "
-                "type another checkpoint, or remove the folder to begin again"
-            )
-        return confidences
-
-    def write(self, first: int, confidences: np.ndarray) -> None:
-        """Keep the confidences of these references, durably."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-
-        def save(temporary: Path) -> None:
-            with temporary.open("wb") as file:
-                np.savez(file, name=np.array(self.name), confidences=confidences)
-
-        files.write(self._path(first, len(confidences)), save, private=True)
-
-    def _path(self, first: int, many: int) -> Path:
-        return self.folder / f"references-{first:05}-{first + many - 1:05}.npz"
-
-
-def train_references(
-    estimator: Any,
-    X: Any,
-    labels: np.ndarray,
-    *,
-    included: np.ndarray,
-    seeds: np.ndarray,
-    saved: SavedReferences | None,
-    progress: Callable[[str, int, int], object] | None,
-) -> np.ndarray:
-    """Each reference's confidence in each row's true label, (n_models, n_rows)."""
-    kind, network, step = type(estimator), None, 1
-    if (kind.__module__, kind.__name__) == ("ostraka.networks", "TorchClassifier"):  # trained in stacks
-        if estimator.checkpoint is not None:
-            raise ValueError("estimator must have checkpoint=None: give the checkpoint to ReferenceModels")
-        network = cast("TorchClassifier", estimator)
-        import torch  # noqa: PLC0415
-
-        from ostraka.nets import vectorised  # noqa: PLC0415  (needs torch)
-        from ostraka.nets.training import TrainingSet, device, threads  # noqa: PLC0415
-
-        X = np.asarray(X, dtype=np.float32)
-        if X.ndim != 2 or not np.isfinite(X).all():
-            raise ValueError(f"X must be finite numbers of shape (n_rows, n_features), got shape {X.shape}")
-        classes, codes = np.unique(labels, return_inverse=True)
-        plan = vectorised.plan(network, n_features=X.shape[1], n_classes=len(classes))
-        alone, where = plan.alone(), device(network.device)
-        largest = min(plan.size, _SAVED_TOGETHER if saved else plan.size, len(included))
-        step = -(-len(included) // -(-len(included) // largest))  # parts as equal as possible
-    confidences = np.empty(included.shape)
-    for first in range(0, len(included), step):
-        part = slice(first, min(first + step, len(included)))
-        block = None if saved is None else saved.read(first, included[part].shape)
-        if block is None:
-            if network is None:
-                from sklearn.base import clone  # noqa: PLC0415
-
-                model, chosen = clone(estimator), included[first]
-                if "random_state" in model.get_params():
-                    model.set_params(random_state=int(seeds[first]))
-                rows = X.iloc[chosen] if hasattr(X, "iloc") else np.asarray(X)[chosen]
-                block = true_label_column(model.fit(rows, labels[chosen]), X, labels)[None]
-            else:
-                training_sets = [
-                    TrainingSet.of(X[chosen], codes[chosen], random_state=int(seed))
-                    for chosen, seed in zip(included[part], seeds[part], strict=True)
-                ]
-                networks = vectorised.train_networks(plan, training_sets)
-                block = np.empty((len(networks), len(X)))
-                for chances, trained in zip(block, networks, strict=True):
-                    if trained is None:
-                        raise TrainingDiverged(
-                            f"{networks.count(None)} of {len(networks)} references diverged: try a smaller "
-                            "learning_rate"
-                        )
-                    # the softmax of the true label's logit, for each row
-                    stack = alone.stack_of([trained.weights])
-                    with torch.inference_mode(), threads(network.n_threads):
-                        for start in range(0, len(X), _AT_ONCE):
-                            rows = torch.as_tensor(X[start : start + _AT_ONCE], device=where)
-                            logits = stack.logits(rows, training=False)[0].double().cpu()
-                            true_codes = torch.as_tensor(codes[start : start + _AT_ONCE])
-                            own = logits.softmax(dim=1)[torch.arange(len(true_codes)), true_codes]
-                            chances[start : start + _AT_ONCE] = own.numpy()
-            if saved is not None:
-                saved.write(first, block)
-        confidences[part] = block
-        if progress is not None:
-            progress("references", part.stop, len(included))
-    return confidences
-
-
-_SUMS_TO_ONE = 1e-2  # half precision over a hundred classes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -952,6 +499,443 @@ class Canaries:
     def __repr__(self) -> str:
         n, n_decoys = self.decoys.shape
         return f"<Canaries: {n}, of {self.n_classes} classes, {n_decoys} decoys each>"
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Logits of the models which have a row, or of those which have not: a number for each row."""
+
+    n: np.ndarray
+    mean: np.ndarray  # 0 where n is 0
+    squares: np.ndarray  # around the mean
+
+    @classmethod
+    def of(cls, values: np.ndarray, chosen: np.ndarray) -> Side:
+        """Moments over axis 0 where ``chosen``."""
+        n = chosen.sum(axis=0).astype(np.float64)
+        mean = np.where(chosen, values, 0.0).sum(axis=0) / np.maximum(n, 1)
+        squares = (np.where(chosen, values - mean, 0.0) ** 2).sum(axis=0)
+        return cls(n, mean, squares)
+
+    @property
+    def spare(self) -> np.ndarray:
+        """Degrees of freedom of each row's variance."""
+        return np.asarray(np.maximum(self.n - 1, 0))
+
+
+def clip(confidences: np.ndarray) -> np.ndarray:
+    """Confidences away from 0 and 1, so that their logits are finite."""
+    return np.asarray(np.clip(confidences, _NEAREST, 1 - _NEAREST))
+
+
+def logit(confidences: np.ndarray) -> np.ndarray:
+    """log(p / (1 - p)), finite."""
+    clipped = clip(confidences)
+    return np.asarray(np.log(clipped) - np.log1p(-clipped))
+
+
+def hierarchical(target: np.ndarray, confidences: np.ndarray, included: np.ndarray) -> np.ndarray:
+    """Log ratio of the hierarchical t densities, plus the log of RMIA's ratio, less of it with more models.
+
+    Of few models the row's own densities are poorly known, above all their tails. The ratio rises with the
+    target's confidence, and confidences near 1 hardly move it.
+    """
+    values, likely = logit(confidences), clip(confidences)
+    log_ratio = shrunk_log_ratio(logit(target), (Side.of(values, included), Side.of(values, ~included)))
+    ratio = _ratio(target, Side.of(likely, included), Side.of(likely, ~included))
+    weight = RATIO_WEIGHT * RATIO_MODELS / (RATIO_MODELS + len(included))
+    return np.asarray(log_ratio + weight * np.log(ratio))
+
+
+def shrunk_log_ratio(target: np.ndarray, sides: tuple[Side, Side]) -> np.ndarray:
+    """Log ratio of predictive t densities; shift and variances shrunk to those of similar rows."""
+    pooled = (_pooled(sides[0], sides[1]), _pooled(sides[1], sides[0]))
+    weights = [side.n / variance for side, variance in zip(sides, pooled, strict=True)]
+    gap = sides[0].mean - sides[1].mean
+    # With these weights the error of the level is uncorrelated with that of the gap.
+    level = (weights[0] * (sides[0].mean - gap.mean()) + weights[1] * sides[1].mean) / sum(weights)
+    smooth = _by_difficulty(level)
+    shift = smooth(gap, np.ones_like(gap))
+    scatter, least = (gap - shift) ** 2, 1e-3 * sum(pooled)
+
+    def densities(
+        variances: tuple[np.ndarray, np.ndarray], freedom: tuple[Any, Any], spread: np.ndarray | float
+    ) -> list[np.ndarray]:
+        means, errors = normal_posterior(
+            sides, variances, level=(level.mean(), level.var()), shift=(shift, spread)
+        )
+        return [
+            scipy.stats.t.logpdf(target, free, mean, np.sqrt(variance + error))
+            for free, mean, variance, error in zip(freedom, means, variances, errors, strict=True)
+        ]
+
+    if sides[0].spare.any() or sides[1].spare.any():
+        # Variances of each side, between the row's own and that of similar rows; their degrees of freedom
+        variances, freedom = [], []
+        for side, variance in zip(sides, pooled, strict=True):
+            near = smooth(side.squares, side.spare, variance)
+            prior = _prior_freedom(side, near)
+            variances.append((prior * near + side.squares) / (prior + side.spare))
+            freedom.append(prior + side.spare)
+        inside, outside = variances
+        noise = inside / sides[0].n + outside / sides[1].n
+        logs = densities(
+            (inside, outside),
+            (freedom[0], freedom[1]),
+            np.maximum(smooth(scatter - noise, np.ones_like(gap)), least),
+        )
+    else:
+        # One model a side: its gap says what both variances add up to, and the target's logits what share
+        # each has and how heavy the tails are, whichever side each logit belongs to.
+        total = smooth(scatter, np.ones_like(gap))
+        fits = (
+            densities((share * total, (1 - share) * total), (freedom, freedom), least)
+            for share in _SHARES
+            for freedom in _FREEDOMS
+        )
+        logs = max(fits, key=lambda pair: float(np.logaddexp(*pair).sum()))
+    return np.asarray(logs[0] - logs[1])
+
+
+def _by_difficulty(level: np.ndarray) -> Callable[..., np.ndarray]:
+    """A function that averages figures over rows of like level, between bins by straight lines."""
+    n_bins = int(np.clip(len(level) // _PER_BIN, 1, _MOST_BINS))
+    rank = np.empty(len(level), dtype=np.int64)
+    rank[np.argsort(level, kind="stable")] = np.arange(len(level))
+    place = rank * n_bins // len(level)
+    centres = np.bincount(place, weights=level) / np.bincount(place)
+
+    def smooth(sums: np.ndarray, counts: np.ndarray, overall: float | None = None) -> np.ndarray:
+        typical = sums.sum() / counts.sum() if overall is None else overall
+        above = np.bincount(place, weights=sums) + _BIN_PRIOR * typical
+        return np.asarray(
+            np.interp(level, centres, above / (np.bincount(place, weights=counts) + _BIN_PRIOR))
+        )
+
+    return smooth
+
+
+def _prior_freedom(side: Side, near: np.ndarray) -> float:
+    """Degrees of freedom of the variance of similar rows, as a prior (Smyth 2004, section 6.2)."""
+    estimable = side.spare > 0
+    if estimable.sum() < 2:
+        return 1e3
+    free = side.spare[estimable]
+    ratio = np.maximum(side.squares[estimable] / free / near[estimable], 1e-4)
+    residual = np.log(ratio) - scipy.special.digamma(free / 2) + np.log(free / 2)
+    excess = residual.var(ddof=1) - scipy.special.polygamma(1, free / 2).mean()
+    grid = np.geomspace(1.0, 1e3, 400)  # trigamma falls
+    return float(grid[(scipy.special.polygamma(1, grid / 2) > excess).sum().clip(1, len(grid)) - 1])
+
+
+def normal_posterior(
+    sides: tuple[Side, Side],
+    variances: tuple[np.ndarray, np.ndarray],
+    *,
+    level: tuple[float, float],
+    shift: tuple[np.ndarray, np.ndarray | float],
+) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """Means with and without the row, and their variances, given normal priors of the level and the shift."""
+    inside, outside = sides
+    has, lacks = inside.n / variances[0], outside.n / variances[1]
+    level_precision = 1 / max(level[1], 1e-9)
+    a = level_precision + has + lacks
+    c = 1 / shift[1] + has
+    from_level = level[0] * level_precision + lacks * outside.mean + has * inside.mean
+    from_shift = shift[0] / shift[1] + has * inside.mean
+    determinant = a * c - has**2
+    low = (c * from_level - has * from_shift) / determinant
+    moved = (a * from_shift - has * from_level) / determinant
+    return (low + moved, low), ((a + c - 2 * has) / determinant, c / determinant)
+
+
+def _ratio(target: np.ndarray, inside: Side, outside: Side) -> np.ndarray:
+    """The target's confidence over the average of models with the row and without it, half each."""
+    offline = (1 - _OFFLINE_SLOPE) + _OFFLINE_SLOPE * outside.mean
+    with_row = np.where(inside.n > 0, inside.mean, offline)
+    return np.asarray(clip(target) / ((with_row + outside.mean) / 2))
+
+
+def rmia(target: np.ndarray, inside: Side, outside: Side) -> np.ndarray:
+    """Share of rows whose ratio p / mean p is at most the row's (gamma = 1), from moments of confidences."""
+    ratio = _ratio(target, inside, outside)
+    return np.asarray(np.searchsorted(np.sort(ratio), ratio, side="right") / len(ratio))
+
+
+def _pooled(side: Side, opposite: Side) -> float:
+    """Variance within rows; where no row has two models on a side, half that of the differences."""
+    for moments in (side, opposite):
+        if moments.spare.sum() and moments.squares.sum():
+            return float(moments.squares.sum() / moments.spare.sum())
+    shared = (side.n > 0) & (opposite.n > 0)
+    spread = float(np.var((side.mean - opposite.mean)[shared], ddof=1) / 2) if shared.sum() > 1 else 0.0
+    if not spread:
+        raise ValueError(
+            f"reference models say the same of all {len(side.n)} rows, or too little to know how "
+            "they differ: fit more of them"
+        )
+    return spread
+
+
+def _lira(target: np.ndarray, sides: tuple[Side, Side], *, per_row: bool) -> np.ndarray:
+    """Carlini et al. 2022, Algorithm 1; where no model has the row, Algorithm 2 on the scale of log odds."""
+    logs, deviations = [], []
+    for side, opposite in (sides, sides[::-1]):
+        pooled = _pooled(side, opposite)
+        variance = np.full(len(target), pooled)
+        if per_row:
+            enough = side.n > 1
+            variance[enough] = np.maximum((side.squares / np.maximum(side.n, 1))[enough], _FLOOR * pooled)
+        deviations.append((target - side.mean) / np.sqrt(variance))
+        logs.append(scipy.stats.norm.logpdf(target, side.mean, np.sqrt(variance)))
+    offline = scipy.special.log_ndtr(deviations[1]) - scipy.special.log_ndtr(-deviations[1])
+    return np.asarray(np.where(sides[0].n > 0, logs[0] - logs[1], offline))
+
+
+def _student_t(target: np.ndarray, sides: tuple[Side, Side]) -> np.ndarray:
+    """Predictive densities under one normal-inverse-gamma prior a side, from the moments of all rows."""
+    logs = []
+    for side, opposite in (sides, sides[::-1]):
+        variance = _pooled(side, opposite)
+        centre = side.mean.mean()
+        between = max(side.mean.var() - variance * (1 / side.n).mean(), _FLOOR * variance)
+        prior = {"centre": centre, "weight": variance / between, "shape": 2.0, "rate": variance}
+        logs.append(normal_inverse_gamma(target, side, **prior))
+    return np.asarray(logs[0] - logs[1])
+
+
+def normal_inverse_gamma(
+    target: np.ndarray, side: Side, *, centre: float, weight: float, shape: float, rate: float
+) -> np.ndarray:
+    """Log predictive density of one more logit (Murphy 2007, equations 86 to 90 and 100)."""
+    total = weight + side.n
+    mean = (weight * centre + side.n * side.mean) / total
+    after = shape + side.n / 2
+    rate_after = rate + side.squares / 2 + weight * side.n * (side.mean - centre) ** 2 / (2 * total)
+    scale = np.sqrt(rate_after * (total + 1) / (after * total))
+    return np.asarray(scipy.stats.t.logpdf(target, 2 * after, mean, scale))
+
+
+STATISTICS: dict[str, Callable[[np.ndarray, tuple[Side, Side]], np.ndarray]] = {  # of logits
+    "lira": partial(_lira, per_row=True),
+    "lira-fixed": partial(_lira, per_row=False),
+    "student-t": _student_t,
+}
+_METHODS = ("hierarchical", *STATISTICS, "rmia", "loss")
+
+
+def read_members(values: Any, *, name: str, n_rows: int) -> np.ndarray:
+    """Return memberships after checks: one bool a row, with members and others."""
+    member = np.asarray(values)
+    if member.dtype != bool or member.shape != (n_rows,):
+        raise ValueError(f"{name} must be bool of shape ({n_rows},), got {member.dtype} of {member.shape}")
+    if member.all() or not member.any():
+        raise ValueError(f"{name} must hold rows which are members and rows which are not")
+    return member
+
+
+def read_confidences(values: Any, *, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Floats from 0 to 1; a little above 1 is rounding."""
+    array = np.asarray(values, dtype=np.float64)
+    if array.shape != shape:
+        raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
+    wrong = int((~((array >= 0) & (array <= 1 + 1e-6))).sum())
+    if wrong:
+        raise ValueError(f"{name} must be numbers from 0 to 1, which {wrong} of {array.size} are not")
+    return np.minimum(array, 1.0)
+
+
+def check_independent(included: np.ndarray, member: np.ndarray) -> None:
+    """Refuse memberships which depend on the references' memberships (Hoeffding 1963, Theorem 2)."""
+    designs = np.vstack([included, included.sum(axis=0)]).astype(np.float64)
+    centred = designs - designs.mean(axis=1, keepdims=True)
+    size = (centred**2).sum(axis=1)
+    moved = (centred @ member) ** 2
+    limit = np.log(2 * len(designs) / _FALSE_ALARM) / 2
+    if (moved > limit * size).any():
+        raise ValueError(
+            "memberships of the target depend on those of the references, as where each row is in exactly "
+            "half of the models: draw each by a coin of its own"
+        )
+
+
+def check_sides(included: np.ndarray, *, method: str) -> None:
+    """Refuse rows that all references have, or none."""
+    always, never = included.all(axis=0), ~included.any(axis=0)
+    if always.any():
+        raise ValueError(f"{int(always.sum())} rows are in every reference: fit more of them")
+    if never.any() and method not in _WITHOUT_ROWS:
+        raise ValueError(
+            f"{int(never.sum())} rows are in no reference, which {method!r} needs: fit more of them, or "
+            f"use one of {', '.join(_WITHOUT_ROWS)}"
+        )
+
+
+def check_duplicates(copies: np.ndarray | None, member: np.ndarray) -> None:
+    """Refuse rows whose copies are on both sides."""
+    if copies is None:
+        return
+    inside = np.bincount(copies, weights=member)
+    torn = ((inside > 0) & (inside < np.bincount(copies)))[copies]
+    if torn.any():
+        raise ValueError(
+            f"{int(torn.sum())} rows of {len(member)} have a copy on the other side, in the target and out "
+            "of it at once: drop duplicates before the coins are tossed"
+        )
+
+
+def check_classes(labels: np.ndarray, included: np.ndarray) -> None:
+    """Refuse references without a row of some class."""
+    codes = np.unique(labels, return_inverse=True)[1]
+    for number, chosen in enumerate(included):
+        if not np.bincount(codes[chosen], minlength=codes.max() + 1).all():
+            raise ValueError(f"reference {number} was dealt no row of some class: drop classes of few rows")
+
+
+def number_copies(rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """A number for each row, the same for rows with the same features and label."""
+    flat = rows.reshape(len(rows), -1)
+    features: list[object]
+    if flat.dtype.kind != "O":
+        flat = flat + 0 if flat.dtype.kind in "iuf" else flat  # -0.0 is 0.0
+        features = [row.tobytes() for row in flat]
+    else:
+        features = [tuple(row) for row in flat.tolist()]
+    numbers: dict[object, int] = {}
+    keys = zip(features, labels.tolist(), strict=True)
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
+
+
+def draw_coins(rng: np.random.Generator, n_models: int, n_rows: int) -> np.ndarray:
+    """Fair coins, tossed again for rows that are in all models or in none."""
+    coins = rng.random((n_models, n_rows)) < 0.5
+    while (alike := coins.all(axis=0) | ~coins.any(axis=0)).any():
+        coins[:, alike] = rng.random((n_models, int(alike.sum()))) < 0.5
+    return coins
+
+
+class SavedReferences:
+    """Confidences of finished references, in a folder that only its owner can read."""
+
+    def __init__(self, folder: Any, *parts: Any) -> None:
+        self.folder = Path(folder)
+        digest = hashlib.sha256()
+        for part in parts:  # functions count by name, since their repr has an address
+            if isinstance(part, np.ndarray):
+                content = part.tobytes() if part.dtype.kind != "O" else repr(part.tolist()).encode()
+            else:
+                settings = part.get_params() if hasattr(part, "get_params") else part
+                content = repr(settings).encode()
+                if isinstance(settings, dict):
+                    named = {name: getattr(value, "__qualname__", value) for name, value in settings.items()}
+                    content = f"{type(part).__qualname__}{named}".encode()
+            digest.update(content + b"\0")
+        self.name = digest.hexdigest()
+
+    def read(self, first: int, shape: tuple[int, int]) -> np.ndarray | None:
+        """The confidences of the references from ``first`` on; None if they are not finished."""
+        path = self._path(first, shape[0])
+        if not path.exists():
+            return None
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                name, confidences = str(file["name"]), np.asarray(file["confidences"])
+        except Exception as error:
+            raise ValueError(
+                f"{path} does not hold reference models: remove it to train them again"
+            ) from error
+        if name != self.name or confidences.shape != shape:
+            raise ValueError(
+                f"{path} belongs to other references (rows, labels, classifier, settings or seed): "
+                "type another checkpoint, or remove the folder to begin again"
+            )
+        return confidences
+
+    def write(self, first: int, confidences: np.ndarray) -> None:
+        """Keep the confidences of these references, durably."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+        def save(temporary: Path) -> None:
+            with temporary.open("wb") as file:
+                np.savez(file, name=np.array(self.name), confidences=confidences)
+
+        files.write(self._path(first, len(confidences)), save, private=True)
+
+    def _path(self, first: int, many: int) -> Path:
+        return self.folder / f"references-{first:05}-{first + many - 1:05}.npz"
+
+
+def train_references(
+    estimator: Any,
+    X: Any,
+    labels: np.ndarray,
+    *,
+    included: np.ndarray,
+    seeds: np.ndarray,
+    saved: SavedReferences | None,
+    progress: Callable[[str, int, int], object] | None,
+) -> np.ndarray:
+    """Each reference's confidence in each row's true label, (n_models, n_rows)."""
+    kind, network, step = type(estimator), None, 1
+    if (kind.__module__, kind.__name__) == ("ostraka.networks", "TorchClassifier"):  # trained in stacks
+        if estimator.checkpoint is not None:
+            raise ValueError("estimator must have checkpoint=None: give the checkpoint to ReferenceModels")
+        network = cast("TorchClassifier", estimator)
+        import torch  # noqa: PLC0415
+
+        from ostraka.nets import vectorised  # noqa: PLC0415  (needs torch)
+        from ostraka.nets.training import TrainingSet, device, threads  # noqa: PLC0415
+
+        X = np.asarray(X, dtype=np.float32)
+        if X.ndim != 2 or not np.isfinite(X).all():
+            raise ValueError(f"X must be finite numbers of shape (n_rows, n_features), got shape {X.shape}")
+        classes, codes = np.unique(labels, return_inverse=True)
+        plan = vectorised.plan(network, n_features=X.shape[1], n_classes=len(classes))
+        alone, where = plan.alone(), device(network.device)
+        largest = min(plan.size, _SAVED_TOGETHER if saved else plan.size, len(included))
+        step = -(-len(included) // -(-len(included) // largest))  # parts as equal as possible
+    confidences = np.empty(included.shape)
+    for first in range(0, len(included), step):
+        part = slice(first, min(first + step, len(included)))
+        block = None if saved is None else saved.read(first, included[part].shape)
+        if block is None:
+            if network is None:
+                from sklearn.base import clone  # noqa: PLC0415
+
+                model, chosen = clone(estimator), included[first]
+                if "random_state" in model.get_params():
+                    model.set_params(random_state=int(seeds[first]))
+                rows = X.iloc[chosen] if hasattr(X, "iloc") else np.asarray(X)[chosen]
+                model.fit(rows, labels[chosen])
+                block = ReferenceModels.true_label_confidences(model, X, labels)[None]
+            else:
+                training_sets = [
+                    TrainingSet.of(X[chosen], codes[chosen], random_state=int(seed))
+                    for chosen, seed in zip(included[part], seeds[part], strict=True)
+                ]
+                networks = vectorised.train_networks(plan, training_sets)
+                block = np.empty((len(networks), len(X)))
+                for chances, trained in zip(block, networks, strict=True):
+                    if trained is None:
+                        raise TrainingDiverged(
+                            f"{networks.count(None)} of {len(networks)} references diverged: try a smaller "
+                            "learning_rate"
+                        )
+                    # the softmax of the true label's logit, for each row
+                    stack = alone.stack_of([trained.weights])
+                    with torch.inference_mode(), threads(network.n_threads):
+                        for start in range(0, len(X), _AT_ONCE):
+                            rows = torch.as_tensor(X[start : start + _AT_ONCE], device=where)
+                            logits = stack.logits(rows, training=False)[0].double().cpu()
+                            true_codes = torch.as_tensor(codes[start : start + _AT_ONCE])
+                            own = logits.softmax(dim=1)[torch.arange(len(true_codes)), true_codes]
+                            chances[start : start + _AT_ONCE] = own.numpy()
+            if saved is not None:
+                saved.write(first, block)
+        confidences[part] = block
+        if progress is not None:
+            progress("references", part.stop, len(included))
+    return confidences
 
 
 def _integers(values: Any, *, name: str, dimensions: int) -> np.ndarray:

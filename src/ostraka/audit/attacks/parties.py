@@ -94,129 +94,6 @@ class PartyRows:
         return f"PartyRows(joins={self.joins}{'' if self.leaves is None else f', leaves={self.leaves}'})"
 
 
-def read_parties(
-    parties: Any, *, n_rounds: int, batch_size: int, stratified: bool = True
-) -> tuple[list[PartyRows], np.ndarray]:
-    """The parties, and all classes. Pairs (X, y) are parties, too."""
-    read = [
-        party if isinstance(party, PartyRows) else PartyRows(X=np.asarray(party[0]), y=party[1])
-        for party in parties
-    ]
-    if len(read) < 2:
-        raise ValueError(f"parties must be two or more, got {len(read)}")
-    if len({party.X.shape[1] for party in read}) > 1:
-        raise ValueError("all parties must have the same number of features")
-    classes = np.unique(np.concatenate([party.y for party in read]))
-    for number, party in enumerate(read):
-        if party.schedule is not None and len(party.schedule) != n_rounds:
-            raise ValueError(
-                f"the schedule of party {number} must have {n_rounds} rounds, got {len(party.schedule)}"
-            )
-        # batches must be possible to draw; unless stratified, classes need not be alike
-        where = "" if party.schedule is None else " without the property"
-        having, other = pools_of(party)
-        needs = [False, True]
-        if party.schedule is not None:
-            needs = [bool(party.schedule.any()), bool((party.schedule < 1).any())]
-        if any(need and not len(pool) for need, pool in zip(needs, (having, other), strict=True)):
-            raise ValueError(f"party {number} has no row with the property, or none without it")
-        if not stratified:
-            continue
-        lacking = len(classes) - len(np.unique(party.y[other]))
-        one_class = len(np.unique(party.y[having])) < len(classes)
-        if lacking and (needs[1] or one_class):
-            raise ValueError(
-                f"party {number} has no row of {lacking} of {len(classes)} classes{where}: batches hold all "
-                "classes alike. Type stratified=False if they need not"
-            )
-        if party.schedule is not None and needs[0]:
-            codes = np.unique(np.searchsorted(classes, party.y[having]))
-            most = round(float(party.schedule.max()) * batch_size)
-            _counts_with(most, batch_size, codes, len(classes))
-    return read, classes
-
-
-def pools_of(party: PartyRows) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers of the rows with the property, if there is a schedule, and of all others."""
-    if party.schedule is None:
-        return np.arange(0), np.arange(party.n_rows)
-    return np.flatnonzero(party.has_property), np.flatnonzero(~party.has_property)
-
-
-def _counts_with(n_with: int, size: int, present: np.ndarray, n_classes: int) -> np.ndarray:
-    """Rows with the property of each class, where it does not occur in all classes.
-
-    Raises
-    ------
-    ValueError
-        They would be more than that class has in a batch of all classes alike.
-    """
-    counts = np.zeros(n_classes, dtype=np.int64)
-    counts[present] = n_with // len(present)
-    counts[present[: n_with % len(present)]] += 1
-    if len(present) < n_classes and counts.max() > size // n_classes:
-        raise ValueError(
-            f"the property occurs in {len(present)} of {n_classes} classes, so that a batch of {size} with "
-            f"all classes alike holds at most {size // n_classes * len(present)} rows with it, not {n_with}: "
-            "take a smaller share, or type stratified=False"
-        )
-    return counts
-
-
-def draw_mixed(
-    rng: np.random.Generator,
-    pools: tuple[np.ndarray, np.ndarray],
-    n_with: int,
-    size: int,
-    *,
-    n_classes: int,
-    stratified: bool = True,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Places in two pools, given by their codes: ``n_with`` rows with the property, the rest without it.
-
-    All classes are alike in the whole batch; if every class has rows with the property, in each part, too.
-    """
-    parts = (n_with, size - n_with)
-    if not stratified:
-        return tuple(  # type: ignore[return-value]
-            rng.choice(len(codes), size=count, replace=count > len(codes)) if count else np.arange(0)
-            for codes, count in zip(pools, parts, strict=True)
-        )
-    present = np.unique(pools[0])
-    counts: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
-    if n_with and len(present) < n_classes:
-        inside = _counts_with(n_with, size, present, n_classes)
-        counts = (inside, _alike(rng, size, n_classes) - inside)
-    return tuple(  # type: ignore[return-value]
-        draw_batch(rng, codes, count, n_classes=n_classes, counts=part) if count else np.arange(0)
-        for codes, count, part in zip(pools, parts, counts, strict=True)
-    )
-
-
-def draw_batch(
-    rng: np.random.Generator,
-    codes: np.ndarray,
-    size: int,
-    *,
-    n_classes: int,
-    counts: np.ndarray | None = None,
-) -> np.ndarray:
-    """Places of a batch with all classes alike, or with so many rows of each class."""
-    counts = _alike(rng, size, n_classes) if counts is None else counts
-    parts = []
-    for code, count in enumerate(counts):
-        mine = np.flatnonzero(codes == code)
-        parts.append(rng.choice(mine, size=count, replace=count > len(mine)) if count else mine[:0])
-    return np.asarray(rng.permutation(np.concatenate(parts)))
-
-
-def _alike(rng: np.random.Generator, size: int, n_classes: int) -> np.ndarray:
-    """As many rows of each class; a remainder goes to classes drawn at random."""
-    counts = np.full(n_classes, size // n_classes)
-    counts[rng.permutation(n_classes)[: size % n_classes]] += 1
-    return counts
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
 class Observations:
     """The record of an observer of a collaboration. Private, as are the rows behind it.
@@ -426,18 +303,6 @@ def words_seen(
     return np.asarray(np.abs(moved).max(axis=-1 if axis == 0 else -2) > tolerance)
 
 
-class Defence(Protocol):
-    """A change of the parties' updates before they are added up, and noise for their sum."""
-
-    def each(self, changes: np.ndarray) -> np.ndarray:
-        """The changes that parties send, from those they computed, (n_parties, n_weights)."""
-        ...
-
-    def noise(self, *, size: int, rng: np.random.Generator) -> np.ndarray | float:
-        """Noise for the sum of all parties' changes."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedFraction:
     """Each party sends the largest entries of its change only; the others are 0.
@@ -519,6 +384,18 @@ class NoisySum:
     def noise(self, *, size: int, rng: np.random.Generator) -> np.ndarray | float:
         """Gaussian noise for the sum."""
         return rng.normal(0, self.clip * self.noise_multiplier, size)
+
+
+class Defence(Protocol):
+    """A change of the parties' updates before they are added up, and noise for their sum."""
+
+    def each(self, changes: np.ndarray) -> np.ndarray:
+        """The changes that parties send, from those they computed, (n_parties, n_weights)."""
+        ...
+
+    def noise(self, *, size: int, rng: np.random.Generator) -> np.ndarray | float:
+        """Noise for the sum of all parties' changes."""
+        ...
 
 
 class FlowerRecorder:
@@ -753,3 +630,126 @@ def _arrays(message: Any) -> list[np.ndarray]:
 def _number(name: str) -> int:
     digits = re.search(r"(\d+)$", name)
     return int(digits[1]) if digits else -1
+
+
+def read_parties(
+    parties: Any, *, n_rounds: int, batch_size: int, stratified: bool = True
+) -> tuple[list[PartyRows], np.ndarray]:
+    """The parties, and all classes. Pairs (X, y) are parties, too."""
+    read = [
+        party if isinstance(party, PartyRows) else PartyRows(X=np.asarray(party[0]), y=party[1])
+        for party in parties
+    ]
+    if len(read) < 2:
+        raise ValueError(f"parties must be two or more, got {len(read)}")
+    if len({party.X.shape[1] for party in read}) > 1:
+        raise ValueError("all parties must have the same number of features")
+    classes = np.unique(np.concatenate([party.y for party in read]))
+    for number, party in enumerate(read):
+        if party.schedule is not None and len(party.schedule) != n_rounds:
+            raise ValueError(
+                f"the schedule of party {number} must have {n_rounds} rounds, got {len(party.schedule)}"
+            )
+        # batches must be possible to draw; unless stratified, classes need not be alike
+        where = "" if party.schedule is None else " without the property"
+        having, other = pools_of(party)
+        needs = [False, True]
+        if party.schedule is not None:
+            needs = [bool(party.schedule.any()), bool((party.schedule < 1).any())]
+        if any(need and not len(pool) for need, pool in zip(needs, (having, other), strict=True)):
+            raise ValueError(f"party {number} has no row with the property, or none without it")
+        if not stratified:
+            continue
+        lacking = len(classes) - len(np.unique(party.y[other]))
+        one_class = len(np.unique(party.y[having])) < len(classes)
+        if lacking and (needs[1] or one_class):
+            raise ValueError(
+                f"party {number} has no row of {lacking} of {len(classes)} classes{where}: batches hold all "
+                "classes alike. Type stratified=False if they need not"
+            )
+        if party.schedule is not None and needs[0]:
+            codes = np.unique(np.searchsorted(classes, party.y[having]))
+            most = round(float(party.schedule.max()) * batch_size)
+            _counts_with(most, batch_size, codes, len(classes))
+    return read, classes
+
+
+def pools_of(party: PartyRows) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of the rows with the property, if there is a schedule, and of all others."""
+    if party.schedule is None:
+        return np.arange(0), np.arange(party.n_rows)
+    return np.flatnonzero(party.has_property), np.flatnonzero(~party.has_property)
+
+
+def draw_mixed(
+    rng: np.random.Generator,
+    pools: tuple[np.ndarray, np.ndarray],
+    n_with: int,
+    size: int,
+    *,
+    n_classes: int,
+    stratified: bool = True,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Places in two pools, given by their codes: ``n_with`` rows with the property, the rest without it.
+
+    All classes are alike in the whole batch; if every class has rows with the property, in each part, too.
+    """
+    parts = (n_with, size - n_with)
+    if not stratified:
+        return tuple(  # type: ignore[return-value]
+            rng.choice(len(codes), size=count, replace=count > len(codes)) if count else np.arange(0)
+            for codes, count in zip(pools, parts, strict=True)
+        )
+    present = np.unique(pools[0])
+    counts: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
+    if n_with and len(present) < n_classes:
+        inside = _counts_with(n_with, size, present, n_classes)
+        counts = (inside, _alike(rng, size, n_classes) - inside)
+    return tuple(  # type: ignore[return-value]
+        draw_batch(rng, codes, count, n_classes=n_classes, counts=part) if count else np.arange(0)
+        for codes, count, part in zip(pools, parts, counts, strict=True)
+    )
+
+
+def draw_batch(
+    rng: np.random.Generator,
+    codes: np.ndarray,
+    size: int,
+    *,
+    n_classes: int,
+    counts: np.ndarray | None = None,
+) -> np.ndarray:
+    """Places of a batch with all classes alike, or with so many rows of each class."""
+    counts = _alike(rng, size, n_classes) if counts is None else counts
+    parts = []
+    for code, count in enumerate(counts):
+        mine = np.flatnonzero(codes == code)
+        parts.append(rng.choice(mine, size=count, replace=count > len(mine)) if count else mine[:0])
+    return np.asarray(rng.permutation(np.concatenate(parts)))
+
+
+def _counts_with(n_with: int, size: int, present: np.ndarray, n_classes: int) -> np.ndarray:
+    """Rows with the property of each class, where it does not occur in all classes.
+
+    Raises
+    ------
+    ValueError
+        They would be more than that class has in a batch of all classes alike.
+    """
+    counts = np.zeros(n_classes, dtype=np.int64)
+    counts[present] = n_with // len(present)
+    counts[present[: n_with % len(present)]] += 1
+    if len(present) < n_classes and counts.max() > size // n_classes:
+        raise ValueError(
+            f"the property occurs in {len(present)} of {n_classes} classes, so that a batch of {size} with "
+            f"all classes alike holds at most {size // n_classes * len(present)} rows with it, not {n_with}: "
+            "take a smaller share, or type stratified=False"
+        )
+    return counts
+
+
+def _alike(rng: np.random.Generator, size: int, n_classes: int) -> np.ndarray:
+    """As many rows of each class; a remainder goes to classes drawn at random."""
+    counts = np.full(n_classes, size // n_classes)
+    counts[rng.permutation(n_classes)[: size % n_classes]] += 1
+    return counts

@@ -1,4 +1,8 @@
-"""Property inference: whether others' batches have a property that is not the task, and which party's do."""
+"""Property inference: whether others' batches have a property that is not the task, and which party's do.
+
+The observer trains on changes that its own rows make. Where parties take part in changing subsets, sums are
+split into what each party contributes.
+"""
 
 from __future__ import annotations
 
@@ -21,44 +25,11 @@ if TYPE_CHECKING:
     from ostraka.audit.attacks.parties import Observations
 
 _FALSE_ALARM_Z = 6.5  # standard errors: a chance of 1e-10
-
-
-def check_copies(one: PartyRows, other: PartyRows) -> None:
-    """Refuse rows that are on both sides, which would teach the classifier nothing but noise."""
-    numbers = number_copies(np.concatenate([one.X, other.X]), np.concatenate([one.y, other.y]))
-    shared = np.isin(numbers[: one.n_rows], numbers[one.n_rows :])
-    if shared.all():
-        raise ValueError(f"all {one.n_rows} rows of with_property are among those of without")
-
-
-def check_truth(observations: Observations) -> np.ndarray:
-    """Which rounds have the property, if rounds with it and rounds without it were seen, one sum each."""
-    if observations.property_share is None:
-        raise ValueError("observations must know the truth: give a party has_property and a schedule")
-    if observations.updates.ndim != 2:
-        raise ValueError("scores need one sum a round: for a server use statistics of the party you look at")
-    has, changed = np.asarray(observations.property_share > 0), observations.updates.any(axis=1)
-    if not changed.any():
-        raise ValueError("observations must hold a round in which others changed something, but all are 0")
-    if has[changed].all() or not has[changed].any():
-        raise ValueError(
-            f"the property is in {'every' if has[changed].all() else 'no'} round: scores need rounds with it "
-            "and rounds without it"
-        )
-    shares = observations.label_share
-    if shares is not None and len(shares) >= 4 and observations.stratified:
-        inside, outside = shares[has], shares[~has]
-        spread = inside.var(axis=0) / len(inside) + outside.var(axis=0) / len(outside)
-        gap = np.abs(inside.mean(axis=0) - outside.mean(axis=0))
-        if (gap > _FALSE_ALARM_Z * np.sqrt(spread) + 1e-9).any():
-            raise ValueError(
-                "labels of rounds with the property differ from those of the others, which alone would tell "
-                "them apart: draw batches with all classes alike"
-            )
-    return has
-
-
 _FINE = 20_000  # weights; of larger networks the largest change of each output and each input is kept
+_TELLABLE = 1e-8  # largest part of another party in an estimate
+_CLEARLY = 4.0  # standard errors: by chance 3 times in 100,000
+_EXACT = 1e-6  # of the largest entry: sums that fit no better are noisy
+_FOUND, _NONE = 0, 2  # what scipy's solver says where it is done
 
 
 class PropertyInference:
@@ -289,111 +260,6 @@ class PropertyInference:
         return Scores.of(members=statistics[has & changed], others=statistics[~has & changed])
 
 
-def own_worlds(
-    observations: Observations,
-    with_property: tuple[Any, Any],
-    without: tuple[Any, Any],
-    others: tuple[Any, Any],
-) -> tuple[FlatNetwork, list[PartyRows]]:
-    """The observed network, and the observer's rows with the property, without it, and like the others'."""
-    from ostraka.audit.attacks.federated import FlatNetwork  # noqa: PLC0415
-
-    named = (("with_property", with_property), ("without", without), ("others", others))
-    worlds, classes = [], observations.classes
-    for name, rows in named:
-        world = PartyRows(X=rows[0], y=rows[1])
-        unknown = int((~np.isin(world.y, classes)).sum())
-        whole = name != "with_property" and observations.stratified
-        lacking = int((~np.isin(classes, world.y)).sum()) if whole else 0
-        if unknown or lacking:
-            raise ValueError(
-                f"{name} must have rows of each of the {len(classes)} classes of the main task, and no "
-                f"others: {lacking} classes are missing, {unknown} rows have another"
-            )
-        worlds.append(world)
-    check_copies(worlds[0], worlds[1])
-    flat = FlatNetwork(
-        observations.network, n_features=worlds[0].X.shape[1], n_classes=len(observations.classes)
-    )
-    if flat.layout != observations.layout:
-        raise ValueError("observations must be of a network for rows with as many features")
-    return flat, worlds
-
-
-def own_sums(
-    rng: np.random.Generator,
-    flat: FlatNetwork,
-    observations: Observations,
-    weights: np.ndarray,
-    *,
-    worlds: list[PartyRows],
-    n_summed: int,
-    n_batches: int,
-    share: float = 1.0,
-) -> list[np.ndarray]:
-    """Sums like the observed one at these weights: some with the property, then as many without it."""
-    many, size, steps = n_batches, flat.network.batch_size, observations.local_steps
-    n_with = round(share * size)
-    pool = 0 if n_summed == 1 else max(many, 2 * (n_summed - 1))
-
-    codes = [np.searchsorted(observations.classes, world.y) for world in worlds]
-
-    def drawn(other: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """So many rows with the property, and the rest of this world."""
-        places = draw_mixed(
-            rng,
-            (codes[0], codes[other]),
-            count,
-            size,
-            n_classes=len(observations.classes),
-            stratified=observations.stratified,
-        )
-        pairs = [(worlds[w].X[rows], codes[w][rows]) for w, rows in zip((0, other), places, strict=True)]
-        return np.concatenate([X for X, _ in pairs]), np.concatenate([y for _, y in pairs])
-
-    batches = []
-    for number in range(2 * many + pool):
-        kind = (1 if number < 2 * many else 2, n_with if number < many else 0)
-        batches += [drawn(*kind) for _ in range(steps)]
-    X = np.array([rows for rows, _ in batches]).reshape(2 * many + pool, steps, size, -1)
-    y = np.array([codes for _, codes in batches]).reshape(2 * many + pool, steps, size)
-    changes = flat.changes(weights, X, y, seed=int(rng.integers(2**31)))
-    defence = observations.defence
-    if defence is not None:
-        changes = defence.each(changes)
-    sums = changes[: 2 * many].astype(np.float64)
-    for number in range(2 * many):
-        if pool:
-            sums[number] += changes[2 * many + rng.permutation(pool)[: n_summed - 1]].sum(axis=0)
-        if defence is not None:
-            sums[number] += defence.noise(size=sums.shape[1], rng=rng)
-    return [sums[:many], sums[many:]]
-
-
-def changed_sizes(changes: np.ndarray, layout: tuple[tuple[str, tuple[int, ...]], ...] = ()) -> np.ndarray:
-    """Features for a classifier of changes: absolute values, scaled to unit norm, one row for each change.
-
-    With the ``layout`` of a large network only the largest change of each output is kept, and of each input
-    of a linear layer, such as a word.
-    """
-    sizes = np.abs(changes)
-    if layout and changes.shape[1] > _FINE:
-        parts, start = [], 0
-        for _, shape in layout:
-            stop = start + int(np.prod(shape))
-            table = sizes[:, start:stop].reshape(len(sizes), shape[0], -1)
-            parts += [table.max(axis=2), table.max(axis=1)] if len(shape) == 2 else [table.max(axis=2)]
-            start = stop
-        sizes = np.concatenate(parts, axis=1)
-    return np.asarray(sizes / np.maximum(np.linalg.norm(sizes, axis=1, keepdims=True), 1e-30))
-
-
-_TELLABLE = 1e-8  # largest part of another party in an estimate
-_CLEARLY = 4.0  # standard errors: by chance 3 times in 100,000
-_EXACT = 1e-6  # of the largest entry: sums that fit no better are noisy
-_FOUND, _NONE = 0, 2  # what scipy's solver says where it is done
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
 class PartyMeans:
     """What each party contributes to the sums on average. Private.
@@ -528,9 +394,8 @@ def infer_participation(sums: Any, times: Any) -> np.ndarray:
             "parties, and no noise"
         )
     null, columns = basis[:, rank:].T, []
-    for (
-        times_of_one
-    ) in counts.T:  # the only 0-1 vector that null takes to 0 and that has these sums of groups
+    for times_of_one in counts.T:
+        # the only 0-1 vector that null takes to 0 and that has these sums of groups
         first = _solve(null, times_of_one, without=None)
         only = first is not None and _solve(null, times_of_one, without=first) is None
         columns.append(first if only else None)
@@ -628,6 +493,140 @@ def party_properties(
         )
     scores = observations.updates.astype(np.float64) @ direction - observations.n_summed * without_it.mean()
     return disaggregate(scores / gap, observations.present)
+
+
+def own_worlds(
+    observations: Observations,
+    with_property: tuple[Any, Any],
+    without: tuple[Any, Any],
+    others: tuple[Any, Any],
+) -> tuple[FlatNetwork, list[PartyRows]]:
+    """The observed network, and the observer's rows with the property, without it, and like the others'."""
+    from ostraka.audit.attacks.federated import FlatNetwork  # noqa: PLC0415
+
+    named = (("with_property", with_property), ("without", without), ("others", others))
+    worlds, classes = [], observations.classes
+    for name, rows in named:
+        world = PartyRows(X=rows[0], y=rows[1])
+        unknown = int((~np.isin(world.y, classes)).sum())
+        whole = name != "with_property" and observations.stratified
+        lacking = int((~np.isin(classes, world.y)).sum()) if whole else 0
+        if unknown or lacking:
+            raise ValueError(
+                f"{name} must have rows of each of the {len(classes)} classes of the main task, and no "
+                f"others: {lacking} classes are missing, {unknown} rows have another"
+            )
+        worlds.append(world)
+    check_copies(worlds[0], worlds[1])
+    flat = FlatNetwork(
+        observations.network, n_features=worlds[0].X.shape[1], n_classes=len(observations.classes)
+    )
+    if flat.layout != observations.layout:
+        raise ValueError("observations must be of a network for rows with as many features")
+    return flat, worlds
+
+
+def own_sums(
+    rng: np.random.Generator,
+    flat: FlatNetwork,
+    observations: Observations,
+    weights: np.ndarray,
+    *,
+    worlds: list[PartyRows],
+    n_summed: int,
+    n_batches: int,
+    share: float = 1.0,
+) -> list[np.ndarray]:
+    """Sums like the observed one at these weights: some with the property, then as many without it."""
+    many, size, steps = n_batches, flat.network.batch_size, observations.local_steps
+    n_with = round(share * size)
+    pool = 0 if n_summed == 1 else max(many, 2 * (n_summed - 1))
+
+    codes = [np.searchsorted(observations.classes, world.y) for world in worlds]
+
+    def drawn(other: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """So many rows with the property, and the rest of this world."""
+        places = draw_mixed(
+            rng,
+            (codes[0], codes[other]),
+            count,
+            size,
+            n_classes=len(observations.classes),
+            stratified=observations.stratified,
+        )
+        pairs = [(worlds[w].X[rows], codes[w][rows]) for w, rows in zip((0, other), places, strict=True)]
+        return np.concatenate([X for X, _ in pairs]), np.concatenate([y for _, y in pairs])
+
+    batches = []
+    for number in range(2 * many + pool):
+        kind = (1 if number < 2 * many else 2, n_with if number < many else 0)
+        batches += [drawn(*kind) for _ in range(steps)]
+    X = np.array([rows for rows, _ in batches]).reshape(2 * many + pool, steps, size, -1)
+    y = np.array([codes for _, codes in batches]).reshape(2 * many + pool, steps, size)
+    changes = flat.changes(weights, X, y, seed=int(rng.integers(2**31)))
+    defence = observations.defence
+    if defence is not None:
+        changes = defence.each(changes)
+    sums = changes[: 2 * many].astype(np.float64)
+    for number in range(2 * many):
+        if pool:
+            sums[number] += changes[2 * many + rng.permutation(pool)[: n_summed - 1]].sum(axis=0)
+        if defence is not None:
+            sums[number] += defence.noise(size=sums.shape[1], rng=rng)
+    return [sums[:many], sums[many:]]
+
+
+def changed_sizes(changes: np.ndarray, layout: tuple[tuple[str, tuple[int, ...]], ...] = ()) -> np.ndarray:
+    """Features for a classifier of changes: absolute values, scaled to unit norm, one row for each change.
+
+    With the ``layout`` of a large network only the largest change of each output is kept, and of each input
+    of a linear layer, such as a word.
+    """
+    sizes = np.abs(changes)
+    if layout and changes.shape[1] > _FINE:
+        parts, start = [], 0
+        for _, shape in layout:
+            stop = start + int(np.prod(shape))
+            table = sizes[:, start:stop].reshape(len(sizes), shape[0], -1)
+            parts += [table.max(axis=2), table.max(axis=1)] if len(shape) == 2 else [table.max(axis=2)]
+            start = stop
+        sizes = np.concatenate(parts, axis=1)
+    return np.asarray(sizes / np.maximum(np.linalg.norm(sizes, axis=1, keepdims=True), 1e-30))
+
+
+def check_copies(one: PartyRows, other: PartyRows) -> None:
+    """Refuse rows that are on both sides, which would teach the classifier nothing but noise."""
+    numbers = number_copies(np.concatenate([one.X, other.X]), np.concatenate([one.y, other.y]))
+    shared = np.isin(numbers[: one.n_rows], numbers[one.n_rows :])
+    if shared.all():
+        raise ValueError(f"all {one.n_rows} rows of with_property are among those of without")
+
+
+def check_truth(observations: Observations) -> np.ndarray:
+    """Which rounds have the property, if rounds with it and rounds without it were seen, one sum each."""
+    if observations.property_share is None:
+        raise ValueError("observations must know the truth: give a party has_property and a schedule")
+    if observations.updates.ndim != 2:
+        raise ValueError("scores need one sum a round: for a server use statistics of the party you look at")
+    has, changed = np.asarray(observations.property_share > 0), observations.updates.any(axis=1)
+    if not changed.any():
+        raise ValueError("observations must hold a round in which others changed something, but all are 0")
+    if has[changed].all() or not has[changed].any():
+        raise ValueError(
+            f"the property is in {'every' if has[changed].all() else 'no'} round: scores need rounds with it "
+            "and rounds without it"
+        )
+    shares = observations.label_share
+    if shares is not None and len(shares) >= 4 and observations.stratified:
+        inside, outside = shares[has], shares[~has]
+        spread = inside.var(axis=0) / len(inside) + outside.var(axis=0) / len(outside)
+        gap = np.abs(inside.mean(axis=0) - outside.mean(axis=0))
+        if (gap > _FALSE_ALARM_Z * np.sqrt(spread) + 1e-9).any():
+            raise ValueError(
+                "labels of rounds with the property differ from those of the others, which alone would tell "
+                "them apart: draw batches with all classes alike"
+            )
+    return has
 
 
 def _solve(null: np.ndarray, times: np.ndarray, *, without: np.ndarray | None) -> np.ndarray | None:

@@ -13,8 +13,7 @@ from scipy.special import gammaln, log_ndtr, logsumexp, ndtr
 
 from ostraka.core.compiled import kernel
 from ostraka.core.kernels.outcome import GAUSSIAN
-from ostraka.core.mechanisms.screen import EVERY as EVERY  # noqa: PLC0414  (read from here)
-from ostraka.core.mechanisms.screen import LARGEST as LARGEST  # noqa: PLC0414  (read from here)
+from ostraka.core.mechanisms.screen import LARGEST
 
 if TYPE_CHECKING:
     from ostraka.core.mechanisms.law import BallotMechanism
@@ -24,10 +23,14 @@ CONCENTRATIONS = np.geomspace(0.03, 30.0, 13)
 # How readily teachers leave the leader: unanimity is likely (0.1), or any share as likely as any other (1).
 DISSENTS = np.array([0.1, 1.0])
 _LEGENDRE_X, _LEGENDRE_W = np.polynomial.legendre.leggauss(8)
-
-
 NO_SCREEN = 0
 NO_BAR = (NO_SCREEN, 0.0, 1.0)
+_EVERY = 8  # proposals between two looks at the prior
+_FRESH = 0.4  # share of proposals that come from the prior; the others are short moves
+_LEAST = 1e-290
+_FREE = {"reassoc", "contract", "arcp", "nsz"}  # sums may be reordered, NaN and infinity stay exact
+_WALKERS = 64
+_STEPS, _SETTLING = 1_500, 300
 
 
 class Tables(NamedTuple):
@@ -73,10 +76,10 @@ def tables(
     prior: float | str,
 ) -> Tables:
     """Tables for counts 0, unit, …, n_teachers, ``steps`` of them above 0."""
-    n_classes = len(answers) - (bar[0] != NO_SCREEN)
+    (kind, scale), (screen_kind, at, sigma) = noise, bar
+    n_classes = len(answers) - (screen_kind != NO_SCREEN)
     unit = n_teachers / steps
     counts = np.arange(steps + 1) * unit
-    kind, scale = noise
     if kind == GAUSSIAN:
         # equal steps, the trapezoid rule: an integrand's curvature is at most n_classes / sigma²
         step = scale * min(0.42, 0.9 / math.sqrt(n_classes))
@@ -100,7 +103,6 @@ def tables(
         cdf, density = np.where(z < 0, tail, 1 - tail), tail / scale
     with np.errstate(divide="ignore", invalid="ignore"):
         pull = np.where(cdf > 0, density / cdf * weights, 0.0)
-    screen_kind, at, sigma = bar
     screen, gap = np.zeros((len(counts), 2)), (at - counts) / sigma
     if screen_kind != NO_SCREEN:
         screen = np.stack([log_ndtr(-gap), log_ndtr(gap)], axis=1)
@@ -110,7 +112,7 @@ def tables(
         stopped=float(answers[n_classes:].sum()),
         cdf=np.ascontiguousarray(cdf),
         pull=np.ascontiguousarray(pull),
-        kind=bar[0],
+        kind=screen_kind,
         screen=screen,
         prior=alike,
         leader=leader,
@@ -144,12 +146,6 @@ def _panels(ends: np.ndarray, order: int) -> tuple[np.ndarray, np.ndarray]:
     half = np.diff(ends)[:, None] / 2
     nodes, weights = ends[:-1, None] + half * (1 + x), half * w
     return nodes.ravel(), weights.ravel()
-
-
-_EVERY = 8  # proposals between two looks at the prior
-_FRESH = 0.4  # share of proposals that come from the prior; the others are short moves
-_LEAST = 1e-290
-_FREE = {"reassoc", "contract", "arcp", "nsz"}  # sums may be reordered, NaN and infinity stay exact
 
 
 @kernel(error_model="python", fastmath=_FREE)
@@ -284,10 +280,6 @@ def chain(
             for k in range(n_classes):
                 visits[k, votes[k]] += 1.0
     return visits, best
-
-
-_WALKERS = 64
-_STEPS, _SETTLING = 1_500, 300
 
 
 def walk(

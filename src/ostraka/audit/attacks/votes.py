@@ -1,6 +1,8 @@
-"""Attacks on votes: recovery from repeated answers, counts from noisy tables, groups by low agreement.
+"""Attacks on votes: what answers to one question, or tables of noisy counts, tell of the votes behind them.
 
-And what repeated questions reveal at most: information bound, meter, maximum-likelihood estimate.
+What comes in: how often each answer was seen, and the mechanism, which is public. What goes out: the votes
+that an attacker infers. From the votes themselves the owner learns how near any attacker comes after so many
+answers, and how well low agreement of the teachers gives members of a group away.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import numpy as np
 from scipy.special import ndtri
 from scipy.stats.qmc import Sobol
 
-from ostraka.audit.attacks.sampler import NO_BAR, log_prior, tables, walk
+from ostraka.audit.attacks.sampler import NO_BAR, chain, log_prior, tables, walk
 from ostraka.core import check
 from ostraka.core.mechanisms.law import check_ballot, law
 from ostraka.core.scores import Scores
@@ -26,55 +28,22 @@ if TYPE_CHECKING:
 _FINEST = 2000  # counts told apart; more teachers than this are followed in larger steps
 _WORK = 6e7  # multiplications a chain may take: some 50 ms
 _MOST, _LEAST = 40_000, 6_000
-
-
-def marginals(
-    answers: np.ndarray, n_teachers: int, mechanism: BallotMechanism, *, prior: float | str
-) -> tuple[np.ndarray, np.ndarray, float]:
-    """Posterior of each class's count, shape (n_classes, n_counts); the likeliest votes; votes a count step.
-
-    The same answers give the same result: the chain's own randomness is seeded by them.
-    """
-    steps = min(n_teachers, _FINEST)
-    start = most_likely(answers, n_teachers, mechanism)
-    unit = n_teachers / steps
-    votes = rounded(start / unit, steps)
-    # votes to move between two classes at a time, so that a fair part of the proposals is accepted
-    precision = answers.sum() * information(mechanism, start[None])[0]
-    diagonal = np.diag(precision)
-    along = diagonal[:, None] + diagonal[None, :] - 2 * precision
-    widest = max(1.0, n_teachers / 4)
-    reach = np.asarray(np.minimum(1.7 / np.sqrt(np.maximum(along, widest**-2)), widest)) / unit
-    seed = zlib.crc32(np.ascontiguousarray(answers, dtype=np.int64).tobytes())
-    *screens, argmax = law(mechanism).stages
-    bar = screens[0].bar if screens else NO_BAR
-    if argmax.noise and bar and not any(stage.offset is not None for stage in (*screens, argmax)):
-        from ostraka.audit.attacks import sampler  # noqa: PLC0415  (compiled code, loaded when needed)
-
-        lookup = tables(answers, n_teachers, noise=argmax.noise, bar=bar, steps=steps, prior=prior)
-        n_steps = int(np.clip(_WORK / (2 * len(start) * lookup.cdf.shape[1]), _LEAST, _MOST))
-        visits, best = sampler.chain(votes, reach, lookup, n_steps, seed)
-    else:
-        weights = log_prior(steps, len(start), prior)
-        visits, best = walk(votes, answers, mechanism, reach=reach, prior=weights, unit=unit, seed=seed)
-    return visits / visits.sum(axis=1, keepdims=True), best, unit
-
-
-def rounded(votes: np.ndarray, total: int) -> np.ndarray:
-    """Whole numbers near ``votes`` that add up to ``total``: the largest remainders go up."""
-    down: np.ndarray = np.floor(np.maximum(votes, 0.0)).astype(np.int64)
-    remainder = total - int(down.sum())
-    order = np.argsort(down - votes, kind="stable")
-    down[order[:remainder]] += 1
-    return down
-
-
 _METHODS = ("posterior", "maximum-likelihood", "wang2022")
 _PRIORS = ("leader", "alike")
 _MASS = 0.95  # of an interval
-_Z = 1.959963984540054  # 97.5 % point of the normal distribution
+_Z = float(ndtri((1 + _MASS) / 2))
 _SILENT = 0.05  # information, relative to the prior's, below which answers have said next to nothing
 _AS_MANY = 10.0  # without n_teachers: a count this many noise scales below the mean is as good as never
+_MOST_DESCENTS = 100
+_LONG, _SHORT = 10.0, 1.0  # votes
+_FURTHEST = 9.0  # posterior deviations; beyond lies less than 1e-18
+_DRAWS = 64
+_LEADER = (0.1, 0.7, 0.99)  # its share of the votes, before any answer: like the others, most, nearly all
+_REPEATS = (1, 10, 100, 1_000, 10_000)
+_QUESTIONS = 24  # that a panel looks at
+_ENOUGH = 1e-7  # nats that another step could still gain
+_MOST_STEPS = 60
+_FLAT = 1e-12  # curvature where answers say nothing at all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,85 +204,13 @@ def recover_votes(
     else:
         mean = mode = most_likely(counts, n_teachers, mechanism)
         basis = tangent(len(mean))
-        precision = counts.sum() * basis.T @ information(mechanism, mean[None])[0] @ basis
+        precision = counts.sum() * basis.T @ law(mechanism).information(mean[None])[0] @ basis
         covariance = basis @ np.linalg.pinv(precision, hermitian=True) @ basis.T
         spread = _Z * np.sqrt(np.diag(covariance).clip(0))
         lower, upper = (np.clip(mean + sign * spread, 0, n_teachers) for sign in (-1, 1))
         note = _silence(counts, mean, mechanism, "maximum likelihood has next to nothing to go by")
     mode = rounded(mode, n_teachers)
     return RecoveredVotes(mean=mean, lower=lower, upper=upper, mode=mode, method=method, note=note)
-
-
-def _shortest(chances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """First and last count of the shortest run that holds 95 %, the heaviest among equals, a class."""
-    n = chances.shape[1]
-    below = np.concatenate([np.zeros((len(chances), 1)), chances.cumsum(axis=1)], axis=1)
-    lower, upper = np.zeros(len(chances), np.int64), np.zeros(len(chances), np.int64)
-    for k, mass_below in enumerate(below):
-        last = np.searchsorted(mass_below, mass_below[:-1] + _MASS - 1e-12) - 1
-        width = np.where(last < n, last - np.arange(n), n)
-        weight = mass_below[np.minimum(last + 1, n)] - mass_below[:-1]
-        lower[k] = np.lexsort((-weight, width))[0]
-        upper[k] = last[lower[k]]
-    return lower, upper
-
-
-def _silence(counts: np.ndarray, votes: np.ndarray, mechanism: BallotMechanism, words: str) -> str:
-    """A sentence for answers that carry hardly any information about the votes; else an empty text."""
-    n_teachers = votes.sum()
-    information_size = counts.sum() * np.linalg.eigvalsh(information(mechanism, votes[None])[0])[-1]
-    if information_size * n_teachers**2 / len(votes) < _SILENT:
-        return f"the answers carry hardly any information about the votes: {words}"
-    return ""
-
-
-_MOST_DESCENTS = 100
-_LONG, _SHORT = 10.0, 1.0  # votes
-
-
-def _descend(answers: np.ndarray, n_teachers: int, mechanism: BallotMechanism) -> np.ndarray:
-    """Votes whose outcome law points where the answers' frequencies point: steps of ten votes, then of one.
-
-    Source: Wang et al. 2022, arXiv:2209.10732, Algorithm 2, and the authors' public code for what
-    the text leaves open: both vectors are scaled to length one, the start is an even vote, and it
-    ends with the first step that makes a count negative, or a short one that does not come nearer
-    (that step included, as there). It knows no screen.
-    """
-    votes: np.ndarray = np.full(len(answers), n_teachers / len(answers))
-    aim = answers / np.linalg.norm(answers)
-    stride = _LONG
-    distance, slope = _distance(votes, aim, mechanism)
-    for _ in range(_MOST_DESCENTS):
-        length = float(np.linalg.norm(slope))
-        if length == 0:
-            break
-        proposal = votes - stride / length * slope
-        gap, steeper = _distance(proposal, aim, mechanism)
-        if gap > distance and stride == _LONG:
-            stride = _SHORT
-            continue
-        ends = gap > distance or bool((proposal < 0).any())
-        votes, distance, slope = proposal, gap, steeper
-        if ends:
-            break
-    votes += (n_teachers - votes.sum()) / len(votes)
-    return votes
-
-
-def _distance(votes: np.ndarray, aim: np.ndarray, mechanism: BallotMechanism) -> tuple[float, np.ndarray]:
-    logs, slopes = law(mechanism).stages[-1].gradient(votes[None])
-    q = np.exp(logs[0])
-    by_votes = slopes[0] * q[:, None]
-    length = float(np.linalg.norm(q))
-    gap = q / length - aim
-    distance = float(np.linalg.norm(gap))
-    if distance == 0:
-        return 0.0, np.zeros(len(votes))
-    by_q = (gap - q * (gap @ q) / length**2) / (length * distance)
-    return distance, by_q @ by_votes
-
-
-_FURTHEST = 9.0  # posterior deviations; beyond lies less than 1e-18
 
 
 def recover_counts(tables: Any, *, mechanism: NoisyCounts) -> RecoveredVotes:
@@ -441,8 +338,7 @@ def consensus_test(counts: Any, members: Any, *, at: float = 0.75) -> ConsensusT
         raise ValueError(f"members must be bool of shape {shape}, got {member.dtype} of {member.shape}")
     if not (member.any() and not member.all()):
         raise ValueError("members must hold both members of the group and others")
-    if not 0 < at < 1:
-        raise ValueError(f"at must be > 0 and < 1, got {at!r}")
+    check.share(at=at)
     if not (votes.sum(axis=1) > 0).all() or (votes < 0).any():
         raise ValueError(f"counts of shape {votes.shape} must be >= 0, with a vote in every row")
     consensus = votes.max(axis=1) / votes.sum(axis=1)
@@ -458,59 +354,6 @@ def consensus_test(counts: Any, members: Any, *, at: float = 0.75) -> ConsensusT
         n_others=int((~member).sum()),
         scores=Scores.of(members=1 - consensus[member], others=1 - consensus[~member]),
     )
-
-
-_DRAWS = 64
-_LEADER = (0.1, 0.7, 0.99)  # its share of the votes, before any answer: like the others, most, nearly all
-_REPEATS = (1, 10, 100, 1_000, 10_000)
-_QUESTIONS = 24  # that a panel looks at
-
-
-def cramer_rao(mechanism: BallotMechanism, counts: Any, *, n_answers: int) -> np.ndarray:
-    """Smallest standard deviation of any unbiased estimate of each count, from so many answers.
-
-    Parameters
-    ----------
-    mechanism : GNMax, LNMax, Confident or any other that answers with a class, or NoisyCounts
-        Public.
-    counts : array of shape (n_queries, n_classes), in votes
-        Private. Not negative.
-    n_answers : int >= 1
-        How often each question was put.
-
-    Returns
-    -------
-    float64 array, shape (n_queries, n_classes), in votes
-        Private, as the counts are. 0 for a count of 0, which the attacker is then taken to know.
-
-    Raises
-    ------
-    ValueError
-        Counts negative, not finite or of one class; ``n_answers`` not an integer >= 1.
-
-    Guarantees
-    ----------
-    Among estimates that know the number of votes. Where every count is several deviations above 0
-    it also describes biased ones, such as those kept at or above 0; near 0 these can do better.
-    Source: Gorman and Hero 1990, doi:10.1109/18.57210 (constraints).
-
-    Examples
-    --------
-    >>> from ostraka import GNMax
-    >>> cramer_rao(GNMax(sigma=40.0), [[100, 80, 70]], n_answers=10_000).round(2)
-    array([[0.43, 0.47, 0.49]])
-    """
-    votes = _votes(mechanism, counts)
-    check.integer(n_answers=n_answers, least=1)
-    precisions = n_answers * information(mechanism, votes)
-    spread = np.zeros(votes.shape)
-    for row, (h, precision) in enumerate(zip(votes, precisions, strict=True)):
-        free = h > 0
-        if free.sum() > 1:
-            basis = tangent(int(free.sum()))
-            inside = np.linalg.pinv(basis.T @ precision[np.ix_(free, free)] @ basis, hermitian=True)
-            spread[row, free] = np.sqrt(np.diag(basis @ inside @ basis.T).clip(0))
-    return spread
 
 
 def leakage_meter(mechanism: BallotMechanism, counts: Any, *, n_answers: Any) -> np.ndarray:
@@ -558,7 +401,7 @@ def leakage_meter(mechanism: BallotMechanism, counts: Any, *, n_answers: Any) ->
     points = np.asarray(n_answers)
     if points.dtype.kind not in "iu" or points.ndim > 1 or (points < 0).any():
         raise ValueError(f"n_answers must be an integer >= 0 or an array of them, got shape {points.shape}")
-    precisions = information(mechanism, votes)
+    precisions = law(mechanism).information(votes)
     # fixed quasi-random normal draws, as many above zero as below
     half = ndtri(Sobol(votes.shape[1], scramble=True, rng=0).random(_DRAWS // 2).clip(1e-6, 1 - 1e-6))
     normal = np.concatenate([half, -half])
@@ -618,6 +461,53 @@ def leakage_panel(
     }
 
 
+def cramer_rao(mechanism: BallotMechanism, counts: Any, *, n_answers: int) -> np.ndarray:
+    """Smallest standard deviation of any unbiased estimate of each count, from so many answers.
+
+    Parameters
+    ----------
+    mechanism : GNMax, LNMax, Confident or any other that answers with a class, or NoisyCounts
+        Public.
+    counts : array of shape (n_queries, n_classes), in votes
+        Private. Not negative.
+    n_answers : int >= 1
+        How often each question was put.
+
+    Returns
+    -------
+    float64 array, shape (n_queries, n_classes), in votes
+        Private, as the counts are. 0 for a count of 0, which the attacker is then taken to know.
+
+    Raises
+    ------
+    ValueError
+        Counts negative, not finite or of one class; ``n_answers`` not an integer >= 1.
+
+    Guarantees
+    ----------
+    Among estimates that know the number of votes. Where every count is several deviations above 0
+    it also describes biased ones, such as those kept at or above 0; near 0 these can do better.
+    Source: Gorman and Hero 1990, doi:10.1109/18.57210 (constraints).
+
+    Examples
+    --------
+    >>> from ostraka import GNMax
+    >>> cramer_rao(GNMax(sigma=40.0), [[100, 80, 70]], n_answers=10_000).round(2)
+    array([[0.43, 0.47, 0.49]])
+    """
+    votes = _votes(mechanism, counts)
+    check.integer(n_answers=n_answers, least=1)
+    precisions = n_answers * law(mechanism).information(votes)
+    spread = np.zeros(votes.shape)
+    for row, (h, precision) in enumerate(zip(votes, precisions, strict=True)):
+        free = h > 0
+        if free.sum() > 1:
+            basis = tangent(int(free.sum()))
+            inside = np.linalg.pinv(basis.T @ precision[np.ix_(free, free)] @ basis, hermitian=True)
+            spread[row, free] = np.sqrt(np.diag(basis @ inside @ basis.T).clip(0))
+    return spread
+
+
 def _votes(mechanism: BallotMechanism, counts: Any) -> np.ndarray:
     if law(mechanism).stages[-1].information is None:
         check_ballot(mechanism, classes=True)
@@ -634,9 +524,8 @@ def _error(votes: np.ndarray, fisher: np.ndarray, normal: np.ndarray) -> float:
     values, vectors = np.linalg.eigh(fisher)
     looks = normal @ (vectors * np.sqrt(values.clip(0))).T
     leads, total, wrong = np.arange(len(votes)) == votes.argmax(), votes.sum(), []
-    for (
-        share
-    ) in _LEADER:  # what an attacker expects who knows the leading class and its share, and how firmly
+    for share in _LEADER:
+        # what an attacker expects who knows the leading class and its share, and how firmly
         guess = np.where(leads, share, (1 - share) / (len(votes) - 1)) * total
         firm = np.where(leads, total / 12**0.5, np.maximum(guess, 1.0)) ** -2.0
         precision, pull = fisher + np.diag(firm), firm * (guess - votes)
@@ -646,21 +535,66 @@ def _error(votes: np.ndarray, fisher: np.ndarray, normal: np.ndarray) -> float:
     return min(wrong)
 
 
-def information(mechanism: BallotMechanism, counts: np.ndarray) -> np.ndarray:
-    """Fisher information of one answer, shape (n, n_classes, n_classes), per vote squared."""
-    return law(mechanism).information(counts)
+def marginals(
+    answers: np.ndarray, n_teachers: int, mechanism: BallotMechanism, *, prior: float | str
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Posterior of each class's count, shape (n_classes, n_counts); the likeliest votes; votes a count step.
+
+    The same answers give the same result: the chain's own randomness is seeded by them.
+    """
+    steps = min(n_teachers, _FINEST)
+    start = most_likely(answers, n_teachers, mechanism)
+    unit = n_teachers / steps
+    votes = rounded(start / unit, steps)
+    # votes to move between two classes at a time, so that a fair part of the proposals is accepted
+    precision = answers.sum() * law(mechanism).information(start[None])[0]
+    diagonal = np.diag(precision)
+    along = diagonal[:, None] + diagonal[None, :] - 2 * precision
+    widest = max(1.0, n_teachers / 4)
+    reach = np.asarray(np.minimum(1.7 / np.sqrt(np.maximum(along, widest**-2)), widest)) / unit
+    seed = zlib.crc32(np.ascontiguousarray(answers, dtype=np.int64).tobytes())
+    *screens, argmax = law(mechanism).stages
+    bar = screens[0].bar if screens else NO_BAR
+    if argmax.noise and bar and not any(stage.offset is not None for stage in (*screens, argmax)):
+        lookup = tables(answers, n_teachers, noise=argmax.noise, bar=bar, steps=steps, prior=prior)
+        n_steps = int(np.clip(_WORK / (2 * len(start) * lookup.cdf.shape[1]), _LEAST, _MOST))
+        visits, best = chain(votes, reach, lookup, n_steps, seed)
+    else:
+        weights = log_prior(steps, len(start), prior)
+        visits, best = walk(votes, answers, mechanism, reach=reach, prior=weights, unit=unit, seed=seed)
+    return visits / visits.sum(axis=1, keepdims=True), best, unit
 
 
-def tangent(n_classes: int) -> np.ndarray:
-    """Orthonormal basis of the changes that keep the number of votes, shape (n_classes, n_classes - 1)."""
-    steps = np.eye(n_classes)[:, 1:] - 1 / n_classes
-    basis: np.ndarray = np.linalg.qr(steps)[0]
-    return basis
+def rounded(votes: np.ndarray, total: int) -> np.ndarray:
+    """Whole numbers near ``votes`` that add up to ``total``: the largest remainders go up."""
+    down: np.ndarray = np.floor(np.maximum(votes, 0.0)).astype(np.int64)
+    remainder = total - int(down.sum())
+    order = np.argsort(down - votes, kind="stable")
+    down[order[:remainder]] += 1
+    return down
 
 
-_ENOUGH = 1e-7  # nats that another step could still gain
-_MOST_STEPS = 60
-_FLAT = 1e-12  # curvature where answers say nothing at all
+def _shortest(chances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """First and last count of the shortest run that holds 95 %, the heaviest among equals, a class."""
+    n = chances.shape[1]
+    below = np.concatenate([np.zeros((len(chances), 1)), chances.cumsum(axis=1)], axis=1)
+    lower, upper = np.zeros(len(chances), np.int64), np.zeros(len(chances), np.int64)
+    for k, mass_below in enumerate(below):
+        last = np.searchsorted(mass_below, mass_below[:-1] + _MASS - 1e-12) - 1
+        width = np.where(last < n, last - np.arange(n), n)
+        weight = mass_below[np.minimum(last + 1, n)] - mass_below[:-1]
+        lower[k] = np.lexsort((-weight, width))[0]
+        upper[k] = last[lower[k]]
+    return lower, upper
+
+
+def _silence(counts: np.ndarray, votes: np.ndarray, mechanism: BallotMechanism, words: str) -> str:
+    """A sentence for answers that carry hardly any information about the votes; else an empty text."""
+    n_teachers = votes.sum()
+    information_size = counts.sum() * np.linalg.eigvalsh(law(mechanism).information(votes[None])[0])[-1]
+    if information_size * n_teachers**2 / len(votes) < _SILENT:
+        return f"the answers carry hardly any information about the votes: {words}"
+    return ""
 
 
 def most_likely(answers: np.ndarray, total: float, mechanism: BallotMechanism) -> np.ndarray:
@@ -709,3 +643,52 @@ def _model(
     answered = answers > 0
     weighted = slope * (answers.sum() * np.exp(log_q))[:, None]
     return float(answers[answered] @ log_q[answered]), answers[answered] @ slope[answered], slope.T @ weighted
+
+
+def _descend(answers: np.ndarray, n_teachers: int, mechanism: BallotMechanism) -> np.ndarray:
+    """Votes whose outcome law points where the answers' frequencies point: steps of ten votes, then of one.
+
+    Source: Wang et al. 2022, arXiv:2209.10732, Algorithm 2, and the authors' public code for what
+    the text leaves open: both vectors are scaled to length one, the start is an even vote, and it
+    ends with the first step that makes a count negative, or a short one that does not come nearer
+    (that step included, as there). It knows no screen.
+    """
+    votes: np.ndarray = np.full(len(answers), n_teachers / len(answers))
+    aim = answers / np.linalg.norm(answers)
+    stride = _LONG
+    distance, slope = _distance(votes, aim, mechanism)
+    for _ in range(_MOST_DESCENTS):
+        length = float(np.linalg.norm(slope))
+        if length == 0:
+            break
+        proposal = votes - stride / length * slope
+        gap, steeper = _distance(proposal, aim, mechanism)
+        if gap > distance and stride == _LONG:
+            stride = _SHORT
+            continue
+        ends = gap > distance or bool((proposal < 0).any())
+        votes, distance, slope = proposal, gap, steeper
+        if ends:
+            break
+    votes += (n_teachers - votes.sum()) / len(votes)
+    return votes
+
+
+def _distance(votes: np.ndarray, aim: np.ndarray, mechanism: BallotMechanism) -> tuple[float, np.ndarray]:
+    logs, slopes = law(mechanism).stages[-1].gradient(votes[None])
+    q = np.exp(logs[0])
+    by_votes = slopes[0] * q[:, None]
+    length = float(np.linalg.norm(q))
+    gap = q / length - aim
+    distance = float(np.linalg.norm(gap))
+    if distance == 0:
+        return 0.0, np.zeros(len(votes))
+    by_q = (gap - q * (gap @ q) / length**2) / (length * distance)
+    return distance, by_q @ by_votes
+
+
+def tangent(n_classes: int) -> np.ndarray:
+    """Orthonormal basis of the changes that keep the number of votes, shape (n_classes, n_classes - 1)."""
+    steps = np.eye(n_classes)[:, 1:] - 1 / n_classes
+    basis: np.ndarray = np.linalg.qr(steps)[0]
+    return basis
