@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 DONE, FAILED, USAGE, BUDGET, NOTHING_LEARNED, INTERRUPTED = 0, 1, 2, 3, 4, 130
-
 _OPTIONS = {  # of Python's names in messages of the library
     "n_teachers=": "--teachers ",
     "n_teachers": "--teachers",
@@ -42,136 +41,88 @@ _LEAST_NOISE = 1e-3  # votes
 _RAISE = dis.opmap["RAISE_VARARGS"]
 
 
-def failure(error: BaseException) -> tuple[int, str]:
-    """Return the exit code for an exception, and its message."""
-    code, words = FAILED, ""
-    if isinstance(error, SystemExit):
-        code = error.code if isinstance(error.code, int) else FAILED
-    elif isinstance(error, click.exceptions.Exit):
-        code = error.exit_code
-    elif isinstance(error.__context__ if isinstance(error, click.Abort) else error, EOFError):
-        words = "a file ends too early, or an answer was expected where there is no terminal"
-    elif isinstance(error, KeyboardInterrupt | click.Abort):
-        code = INTERRUPTED
-        words = (
-            "interrupted: type the same command again to go on. What was paid for, if anything was, is kept"
-        )
-    elif isinstance(error, click.UsageError):
-        code, words = USAGE, error.format_message()
-        if error.ctx is not None:
-            words = f"{words if words[-1:] in '.?!)' else f'{words}.'} See '{error.ctx.command_path} --help'"
-    elif isinstance(error, getattr(sys.modules.get("ostraka.core.ledger"), "BudgetExceeded", ())):
-        code, words = BUDGET, str(error)  # the ledger is not imported for that
-    elif isinstance(error, MemoryError):
-        words = "there is not enough memory for numbers as large as these, or noise as small: type others"
-    elif isinstance(error, OSError) and error.strerror:
-        words = ": ".join(str(part) for part in (error.filename, error.strerror) if part is not None)
-    elif raised_here(error.__traceback__):
-        words = str(error)
-    else:
-        # its type and place alone
-        places = [
-            f"{Path(frame.filename).parent.name}/{Path(frame.filename).name}:{frame.lineno}"
-            for frame in traceback.extract_tb(error.__traceback__)
-        ]
-        words = (
-            f"unexpected {type(error).__name__}, please report it with this line: {' > '.join(places[-6:])}. "
-            "Its message is not shown, because it may quote private values"
-        )
-    for name, option in _OPTIONS.items():
-        words = words.replace(name, option)
-    return code, words
+def verb(
+    group: click.Group | None = None, *, name: str = ""
+) -> Callable[[Callable[..., None]], click.Command]:
+    """Make a command of a function, in a group or alone.
 
-
-def require_consent(question: str, *, yes: bool) -> None:
-    """Ask before anything is spent; where nobody can answer, refuse unless ``--yes`` was typed.
-
-    Raises
-    ------
-    click.UsageError
-        There is no terminal to ask on, and no ``--yes``.
-    click.exceptions.Exit
-        The answer is no. Nothing was spent, and the terminal says so.
+    The parameters of the function have an :func:`option` or an :func:`argument` as default, and their types
+    say what can be typed; or it takes a frozen dataclass whose fields do.
     """
-    if yes:
-        return
-    if not _is_terminal():
-        raise click.UsageError(
-            f"nothing was spent: {UNASKED}. Read the plan above, and add --yes to the same command to spend "
-            "without being asked"
-        )
-    try:
-        agreed = click.confirm(question, err=True)
-    except click.Abort:
-        agreed = False
-    if not agreed:
-        click.echo("ostraka: nothing was spent.", err=True)
-        raise click.exceptions.Exit(FAILED)
+
+    def command_of(run: Callable[..., None]) -> click.Command:
+        hints, call = get_type_hints(run), run
+        fields = {item.name: item.default for item in inspect.signature(run).parameters.values()}
+        kind: Any = hints.get(next(iter(fields), ""))
+        takes_fields = dataclasses.is_dataclass(kind)  # not asked below: mypy would call no kind any more
+        if takes_fields:
+            hints, fields = get_type_hints(kind), {field.name: field for field in dataclasses.fields(kind)}
+
+            def call(**typed: Any) -> None:
+                run(kind(**typed))
+
+        parameters = [_parameter(key, hints[key], field) for key, field in fields.items()]
+        command = click.Command(name or run.__name__, callback=call, params=parameters, help=run.__doc__)
+        if group is not None:
+            group.add_command(command)
+        return command
+
+    return command_of
 
 
-def _is_terminal() -> bool:
-    return sys.stdin.isatty() and sys.stderr.isatty()
+def option(default: Any, text: str | None = None, metavar: str | None = None, **settings: Any) -> Any:
+    """What can be typed as an option, called as the parameter or field is, or ``name``.
 
-
-@contextlib.contextmanager
-def usage(option: str = "") -> Iterator[None]:
-    """Turn a ValueError inside the block into a usage error of this option."""
-    try:
-        yield
-    except ValueError as error:
-        raise click.UsageError(f"{option}: {error}" if option else str(error)) from error
-
-
-def raised_here(trace: TracebackType | None) -> bool:
-    """Return whether this package raised the error; only such messages are known to quote no data."""
-    # an exception of C code that was called from here (float("…")) ends in our frame, too, but not at a raise
-    if trace is None:
-        return False
-    while trace.tb_next is not None:
-        trace = trace.tb_next
-    frame = trace.tb_frame
-    is_ours = str(frame.f_globals.get("__name__", "")).split(".")[0] == "ostraka"
-    return is_ours and frame.f_code.co_code[trace.tb_lasti] == _RAISE
-
-
-def say(record: dict[str, Any], words: str, *, as_json: bool) -> None:
-    """Print what was done: the words, or with ``--json`` the record."""
-    click.echo(json.dumps(record) if as_json else words)
-
-
-def serve(server: Any, *, as_json: bool) -> None:
-    """Print the address of a server of parties, keepers or witnesses, and answer until an interrupt."""
-    say({"url": server.url}, server.url, as_json=as_json)
-    try:
-        server.serve_forever()
-    finally:
-        server.close()
-
-
-def require_audible(option: str, noise: float | None) -> None:
-    """Refuse noise so small that it hides nothing, and that nothing can be computed with.
-
-    Raises
-    ------
-    click.UsageError
-        It is positive, and below a thousandth of a vote.
+    One of default ``...`` must be typed. ``min`` and ``max`` are the ends of a number; a path may have to
+    exist (``exists``).
     """
-    if noise is not None and 0 < noise < _LEAST_NOISE:
-        raise click.UsageError(f"{option} must be at least {_LEAST_NOISE:g} votes, got {noise:g}")
+    return _field(default, help=text, metavar=metavar, **settings)
 
 
-def require_new(path: Path | None, *, option: str) -> None:
-    """Refuse to write over a file.
+def argument(default: Any, text: str, metavar: str) -> Any:
+    """What can be typed as an argument; one of default ``...`` must be."""
+    return _field(default, help=text, metavar=metavar, name="")
 
-    Raises
-    ------
-    click.UsageError
-        It exists.
-    """
-    if path is not None and path.exists():
-        raise click.UsageError(
-            f"{path} exists, and is not overwritten: type another {option}, or move it away"
-        )
+
+def _field(default: Any, **settings: Any) -> Any:
+    return dataclasses.field(default=dataclasses.MISSING if default is ... else default, metadata=settings)
+
+
+JSON: Any = option(False, "Print JSON on stdout.", name="--json")
+
+
+def _parameter(name: str, hint: Any, field: Any) -> click.Parameter:
+    """What click reads for a parameter of this type."""
+    settings = dict(field.metadata)
+    typed = settings.pop("name", f"--{name.replace('_', '-')}")
+    least, most = settings.pop("min", -math.inf), settings.pop("max", math.inf)
+    exists = settings.pop("exists", False)
+    if type(None) in get_args(hint):
+        (hint,) = (kind for kind in get_args(hint) if kind is not type(None))
+    several, parts = get_origin(hint) is list, get_args(hint)
+    plain = parts[0] if parts else hint
+    if plain in {int, float}:
+        settings["type"] = number = Number(plain, least, most)
+        if number.ends:
+            settings["help"] = f"{settings['help'] or ''} {number.ends.capitalize()}.".lstrip()
+    elif plain is Path:
+        settings["type"] = click.Path(exists=exists, path_type=Path)
+    elif issubclass(plain, StrEnum):
+        settings["type"] = Word(plain)
+    if several:
+        settings["callback"] = lambda _, __, values: list(values) or None
+    elif parts:
+        settings["nargs"] = len(parts)
+    settings["required"] = field.default is dataclasses.MISSING
+    if not settings["required"] and field.default is not None:
+        settings["default"] = getattr(field.default, "value", field.default)  # of an enumeration
+    if not typed:
+        if not settings["required"]:
+            settings["metavar"] = f"[{settings['metavar']}]"
+        return click.Argument([name], nargs=-1 if several else 1, **settings)
+    settings |= {"multiple": several, "show_default": field.default != ""}
+    settings |= {"is_flag": True} if plain is bool else {}  # False says that the value may be left out
+    return click.Option([name, typed], **settings)
 
 
 class Number(click.ParamType[float]):
@@ -249,88 +200,9 @@ class Group(click.Group):
         return super().parse_args(ctx, args)
 
 
-def option(default: Any, text: str | None = None, metavar: str | None = None, **settings: Any) -> Any:
-    """What can be typed as an option, called as the parameter or field is, or ``name``.
-
-    One of default ``...`` must be typed. ``min`` and ``max`` are the ends of a number; a path may have to
-    exist (``exists``).
-    """
-    return _field(default, help=text, metavar=metavar, **settings)
-
-
-def argument(default: Any, text: str, metavar: str) -> Any:
-    """What can be typed as an argument; one of default ``...`` must be."""
-    return _field(default, help=text, metavar=metavar, name="")
-
-
-def _field(default: Any, **settings: Any) -> Any:
-    return dataclasses.field(default=dataclasses.MISSING if default is ... else default, metadata=settings)
-
-
-JSON: Any = option(False, "Print JSON on stdout.", name="--json")
-
-
-def verb(
-    group: click.Group | None = None, *, name: str = ""
-) -> Callable[[Callable[..., None]], click.Command]:
-    """Make a command of a function, in a group or alone.
-
-    The parameters of the function have an :func:`option` or an :func:`argument` as default, and their types
-    say what can be typed; or it takes a frozen dataclass whose fields do.
-    """
-
-    def command_of(run: Callable[..., None]) -> click.Command:
-        hints, call = get_type_hints(run), run
-        fields = {item.name: item.default for item in inspect.signature(run).parameters.values()}
-        kind: Any = hints.get(next(iter(fields), ""))
-        takes_fields = dataclasses.is_dataclass(kind)  # not asked below: mypy would call no kind any more
-        if takes_fields:
-            hints, fields = get_type_hints(kind), {field.name: field for field in dataclasses.fields(kind)}
-
-            def call(**typed: Any) -> None:
-                run(kind(**typed))
-
-        parameters = [_parameter(key, hints[key], field) for key, field in fields.items()]
-        command = click.Command(name or run.__name__, callback=call, params=parameters, help=run.__doc__)
-        if group is not None:
-            group.add_command(command)
-        return command
-
-    return command_of
-
-
-def _parameter(name: str, hint: Any, field: Any) -> click.Parameter:
-    """What click reads for a parameter of this type."""
-    settings = dict(field.metadata)
-    typed = settings.pop("name", f"--{name.replace('_', '-')}")
-    least, most = settings.pop("min", -math.inf), settings.pop("max", math.inf)
-    exists = settings.pop("exists", False)
-    if type(None) in get_args(hint):
-        (hint,) = (kind for kind in get_args(hint) if kind is not type(None))
-    several, parts = get_origin(hint) is list, get_args(hint)
-    plain = parts[0] if parts else hint
-    if plain in {int, float}:
-        settings["type"] = number = Number(plain, least, most)
-        if number.ends:
-            settings["help"] = f"{settings['help'] or ''} {number.ends.capitalize()}.".lstrip()
-    elif plain is Path:
-        settings["type"] = click.Path(exists=exists, path_type=Path)
-    elif issubclass(plain, StrEnum):
-        settings["type"] = Word(plain)
-    if several:
-        settings["callback"] = lambda _, __, values: list(values) or None
-    elif parts:
-        settings["nargs"] = len(parts)
-    settings["required"] = field.default is dataclasses.MISSING
-    if not settings["required"] and field.default is not None:
-        settings["default"] = getattr(field.default, "value", field.default)  # of an enumeration
-    if not typed:
-        if not settings["required"]:
-            settings["metavar"] = f"[{settings['metavar']}]"
-        return click.Argument([name], nargs=-1 if several else 1, **settings)
-    settings |= {"multiple": several, "show_default": field.default != ""}
-    settings |= {"is_flag": True} if plain is bool else {}  # False says that the value may be left out
-    return click.Option([name, typed], **settings)
+def say(record: dict[str, Any], words: str, *, as_json: bool) -> None:
+    """Print what was done: the words, or with ``--json`` the record."""
+    click.echo(json.dumps(record) if as_json else words)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int = 0) -> None:
@@ -413,3 +285,130 @@ class Stages:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._end()
+
+
+@contextlib.contextmanager
+def usage(option: str = "") -> Iterator[None]:
+    """Turn a ValueError inside the block into a usage error of this option."""
+    try:
+        yield
+    except ValueError as error:
+        raise click.UsageError(f"{option}: {error}" if option else str(error)) from error
+
+
+def require_consent(question: str, *, yes: bool) -> None:
+    """Ask before anything is spent; where nobody can answer, refuse unless ``--yes`` was typed.
+
+    Raises
+    ------
+    click.UsageError
+        There is no terminal to ask on, and no ``--yes``.
+    click.exceptions.Exit
+        The answer is no. Nothing was spent, and the terminal says so.
+    """
+    if yes:
+        return
+    if not _is_terminal():
+        raise click.UsageError(
+            f"nothing was spent: {UNASKED}. Read the plan above, and add --yes to the same command to spend "
+            "without being asked"
+        )
+    try:
+        agreed = click.confirm(question, err=True)
+    except click.Abort:
+        agreed = False
+    if not agreed:
+        click.echo("ostraka: nothing was spent.", err=True)
+        raise click.exceptions.Exit(FAILED)
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def require_audible(option: str, noise: float | None) -> None:
+    """Refuse noise so small that it hides nothing, and that nothing can be computed with.
+
+    Raises
+    ------
+    click.UsageError
+        It is positive, and below a thousandth of a vote.
+    """
+    if noise is not None and 0 < noise < _LEAST_NOISE:
+        raise click.UsageError(f"{option} must be at least {_LEAST_NOISE:g} votes, got {noise:g}")
+
+
+def require_new(path: Path | None, *, option: str) -> None:
+    """Refuse to write over a file.
+
+    Raises
+    ------
+    click.UsageError
+        It exists.
+    """
+    if path is not None and path.exists():
+        raise click.UsageError(
+            f"{path} exists, and is not overwritten: type another {option}, or move it away"
+        )
+
+
+def serve(server: Any, *, as_json: bool) -> None:
+    """Print the address of a server of parties, keepers or witnesses, and answer until an interrupt."""
+    say({"url": server.url}, server.url, as_json=as_json)
+    try:
+        server.serve_forever()
+    finally:
+        server.close()
+
+
+def failure(error: BaseException) -> tuple[int, str]:
+    """Return the exit code for an exception, and its message."""
+    code, words = FAILED, ""
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else FAILED
+    elif isinstance(error, click.exceptions.Exit):
+        code = error.exit_code
+    elif isinstance(error.__context__ if isinstance(error, click.Abort) else error, EOFError):
+        words = "a file ends too early, or an answer was expected where there is no terminal"
+    elif isinstance(error, KeyboardInterrupt | click.Abort):
+        code = INTERRUPTED
+        words = (
+            "interrupted: type the same command again to go on. What was paid for, if anything was, is kept"
+        )
+    elif isinstance(error, click.UsageError):
+        code, words = USAGE, error.format_message()
+        if error.ctx is not None:
+            words = f"{words if words[-1:] in '.?!)' else f'{words}.'} See '{error.ctx.command_path} --help'"
+    elif isinstance(error, getattr(sys.modules.get("ostraka.core.ledger"), "BudgetExceeded", ())):
+        code, words = BUDGET, str(error)  # the ledger is not imported for that
+    elif isinstance(error, MemoryError):
+        words = "there is not enough memory for numbers as large as these, or noise as small: type others"
+    elif isinstance(error, OSError) and error.strerror:
+        words = ": ".join(str(part) for part in (error.filename, error.strerror) if part is not None)
+    elif raised_here(error.__traceback__):
+        words = str(error)
+    else:
+        # its type and place alone
+        places = [
+            f"{Path(frame.filename).parent.name}/{Path(frame.filename).name}:{frame.lineno}"
+            for frame in traceback.extract_tb(error.__traceback__)
+        ]
+        words = (
+            f"unexpected {type(error).__name__}, please report it with this line: {' > '.join(places[-6:])}. "
+            "Its message is not shown, because it may quote private values"
+        )
+    for name, option in _OPTIONS.items():
+        words = words.replace(name, option)
+    return code, words
+
+
+def raised_here(trace: TracebackType | None) -> bool:
+    """Return whether this package raised the error; only such messages are known to quote no data."""
+    # an exception of C code that was called from here (float("…")) ends in our frame, too, but not at a raise
+    if trace is None:
+        return False
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    frame = trace.tb_frame
+    is_ours = str(frame.f_globals.get("__name__", "")).split(".")[0] == "ostraka"
+    return is_ours and frame.f_code.co_code[trace.tb_lasti] == _RAISE

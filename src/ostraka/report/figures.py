@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ostraka.core.scores import Scores
 
 __all__ = ["figures"]
-
 _INK = "#010203"  # stands for the page's own text colour
 _STYLE: Any = {
     "svg.fonttype": "none",  # text stays text: it scales, can be searched and read aloud
@@ -41,6 +40,110 @@ _STYLE: Any = {
     "ytick.color": _INK,
     "legend.frameon": False,
 }
+# one look a bound, the same in every figure: told apart by dashes too, at contrast 3:1 or more
+_LINES: dict[str, Any] = {
+    "classic": {"color": GREY, "linestyle": "-"},
+    "gaussian": {"color": GREY, "linestyle": "--"},
+    "tight": {"color": BLUE, "linestyle": "-"},
+    "adaptive": {"color": BLUE, "linestyle": "--"},
+    "moments2017": {"color": "#b0609a", "linestyle": ":"},
+    "papernot2018": {"color": "#b0609a", "linestyle": "-."},
+    "exact": {"color": RED, "linestyle": "-"},
+}
+_QUESTIONS = "questions answered", "answer"
+_PAID = {"counts": ("tables released", "table"), "rounds": ("rounds", "round")}  # by way
+_WIDTH = 26  # letters of a name in one line beside its bars
+_BOUNDS = ("promised", "exact", "seen")  # the three numbers of an audit
+_BOUND_LINES: Any = (
+    {"color": GREY, "linestyle": "--"},
+    {"color": BLUE, "linestyle": "-"},
+    {"color": RED, "linestyle": "-"},
+)
+_COLOURS = (RED, BLUE, GREY, "#3a8f5c")
+
+
+def figures(result: Result) -> tuple[Figure, ...]:
+    """Every figure the record has numbers for, public ones first.
+
+    Raises
+    ------
+    ImportError
+        matplotlib is not installed; the message is the command that installs it.
+
+    Examples
+    --------
+    >>> from ostraka.core.result import Result
+    >>> record = Result(kind="learn", upper={"delta": 1e-5}, series={"epsilon": [0.2, 0.3, 0.4]})
+    >>> [figure.title for figure in figures(record)]
+    ['Budget over time']
+    """
+    drawings = (
+        budget_over_time,
+        accuracy_against_epsilon,
+        bounds_against_answers,
+        bounds_of_these_votes,
+        consensus,
+        cost_of_answers,
+        repeated_questions,
+        leak_against_order,
+        leaks,
+    )
+    return tuple(figure for draw in drawings if (figure := draw(result)) is not None)
+
+
+def receiver_operating_curves(attacked: Mapping[str, Scores]) -> str:
+    """Inline SVG with a curve for each set of scores, and the diagonal of guessing."""
+    lowest = 1 / max(int(scores.others.sum()) for scores in attacked.values())
+
+    def draw(axes: Any) -> None:
+        axes.plot([lowest, 1], [lowest, 1], color=GREY, linestyle=":", label="guessing")
+        for number, (name, scores) in enumerate(attacked.items()):
+            false, true = scores.roc()
+            colour = _COLOURS[number % len(_COLOURS)]
+            axes.step(np.maximum(false, lowest / 2), np.maximum(true, lowest / 2), where="post", color=colour)
+            axes.plot([], [], color=colour, label=name)
+        axes.set(
+            xscale="log",
+            yscale="log",
+            xlim=(lowest, 1),
+            ylim=(lowest, 1),
+            xlabel="false positive rate",
+            ylabel="true positive rate",
+        )
+        axes.legend(loc="lower right")
+
+    return svg(draw)
+
+
+def budget_over_time(result: Result) -> Figure | None:
+    """Publishable epsilon after each answer, with the budget. Public."""
+    epsilon = numbers(result.series.get("epsilon"))
+    if not epsilon.size:
+        return None
+    answers = np.array(result.series.get("answers") or range(1, len(epsilon) + 1))
+    budget = result.settings.get("epsilon")
+    many, unit = _PAID.get(result.settings.get("way", "argmax"), _QUESTIONS)
+
+    def draw(axes: Any) -> None:
+        # from no answer on, so that a run of one answer has a line, too
+        axes.plot([0, *answers], [0.0, *epsilon], color=BLUE, linewidth=2)
+        note(axes, f"{epsilon[-1]:.3g}", (answers[-1], epsilon[-1]), (-4, -14), ha="right")
+        if budget is not None:
+            axes.axhline(budget, color=RED, linestyle="--", linewidth=1.5)
+            note(axes, f"budget {budget:g}", (0, budget), (0, 4))
+        axes.set(xlabel=many, ylabel="ε, at most", xlim=(0, answers[-1]), ylim=(0, None))
+        axes.locator_params(axis="x", integer=True)
+
+    limit = f" The budget is {budget:g}." if budget is not None else ""
+    return Figure(
+        title="Budget over time",
+        caption=f"Publishable ε (δ = {result.upper.get('delta') or 0:g}) after each {unit}.{limit}",
+        alt=(
+            f"Line that grows with the number of {many}, from {epsilon[0]:.3g} after the first "
+            f"to {epsilon[-1]:.3g} after {answers[-1]}.{limit}"
+        ),
+        svg=svg(draw),
+    )
 
 
 def note(axes: Any, text: str, at: tuple[float, float], offset: tuple[int, int], ha: str = "left") -> None:
@@ -73,51 +176,6 @@ def svg(draw: Callable[[Any], None]) -> str:
 def numbers(values: Any) -> np.ndarray:
     """A list of a record as floats: infinity is written as text there, and nothing is an empty array."""
     return np.array([float(value) for value in values or []])
-
-
-# one look a bound, the same in every figure: told apart by dashes too, at contrast 3:1 or more
-_LINES: dict[str, Any] = {
-    "classic": {"color": GREY, "linestyle": "-"},
-    "gaussian": {"color": GREY, "linestyle": "--"},
-    "tight": {"color": BLUE, "linestyle": "-"},
-    "adaptive": {"color": BLUE, "linestyle": "--"},
-    "moments2017": {"color": "#b0609a", "linestyle": ":"},
-    "papernot2018": {"color": "#b0609a", "linestyle": "-."},
-    "exact": {"color": RED, "linestyle": "-"},
-}
-_QUESTIONS = "questions answered", "answer"
-_PAID = {"counts": ("tables released", "table"), "rounds": ("rounds", "round")}  # by way
-
-
-def budget_over_time(result: Result) -> Figure | None:
-    """Publishable epsilon after each answer, with the budget. Public."""
-    epsilon = numbers(result.series.get("epsilon"))
-    if not epsilon.size:
-        return None
-    answers = np.array(result.series.get("answers") or range(1, len(epsilon) + 1))
-    budget = result.settings.get("epsilon")
-    many, unit = _PAID.get(result.settings.get("way", "argmax"), _QUESTIONS)
-
-    def draw(axes: Any) -> None:
-        # from no answer on, so that a run of one answer has a line, too
-        axes.plot([0, *answers], [0.0, *epsilon], color=BLUE, linewidth=2)
-        note(axes, f"{epsilon[-1]:.3g}", (answers[-1], epsilon[-1]), (-4, -14), ha="right")
-        if budget is not None:
-            axes.axhline(budget, color=RED, linestyle="--", linewidth=1.5)
-            note(axes, f"budget {budget:g}", (0, budget), (0, 4))
-        axes.set(xlabel=many, ylabel="ε, at most", xlim=(0, answers[-1]), ylim=(0, None))
-        axes.locator_params(axis="x", integer=True)
-
-    limit = f" The budget is {budget:g}." if budget is not None else ""
-    return Figure(
-        title="Budget over time",
-        caption=f"Publishable ε (δ = {result.upper.get('delta') or 0:g}) after each {unit}.{limit}",
-        alt=(
-            f"Line that grows with the number of {many}, from {epsilon[0]:.3g} after the first "
-            f"to {epsilon[-1]:.3g} after {answers[-1]}.{limit}"
-        ),
-        svg=svg(draw),
-    )
 
 
 def accuracy_against_epsilon(result: Result) -> Figure | None:
@@ -289,15 +347,6 @@ def repeated_questions(result: Result) -> Figure | None:
     )
 
 
-_WIDTH = 26  # letters of a name in one line beside its bars
-_BOUNDS = ("promised", "exact", "seen")  # the three numbers of an audit
-_BOUND_LINES: Any = (
-    {"color": GREY, "linestyle": "--"},
-    {"color": BLUE, "linestyle": "-"},
-    {"color": RED, "linestyle": "-"},
-)
-
-
 def leak_against_order(result: Result) -> Figure | None:
     """Promised, exact and seen Rényi divergence of one audit, at each order. For the owner only."""
     findings = result.owner.get("audit") or []
@@ -359,59 +408,3 @@ def leaks(result: Result) -> Figure | None:
 
 def _known(value: Any) -> Any:
     return float("nan") if value is None else value
-
-
-def figures(result: Result) -> tuple[Figure, ...]:
-    """Every figure the record has numbers for, public ones first.
-
-    Raises
-    ------
-    ImportError
-        matplotlib is not installed; the message is the command that installs it.
-
-    Examples
-    --------
-    >>> from ostraka.core.result import Result
-    >>> record = Result(kind="learn", upper={"delta": 1e-5}, series={"epsilon": [0.2, 0.3, 0.4]})
-    >>> [figure.title for figure in figures(record)]
-    ['Budget over time']
-    """
-    drawings = (
-        budget_over_time,
-        accuracy_against_epsilon,
-        bounds_against_answers,
-        bounds_of_these_votes,
-        consensus,
-        cost_of_answers,
-        repeated_questions,
-        leak_against_order,
-        leaks,
-    )
-    return tuple(figure for draw in drawings if (figure := draw(result)) is not None)
-
-
-_COLOURS = (RED, BLUE, GREY, "#3a8f5c")
-
-
-def receiver_operating_curves(attacked: Mapping[str, Scores]) -> str:
-    """Inline SVG with a curve for each set of scores, and the diagonal of guessing."""
-    lowest = 1 / max(int(scores.others.sum()) for scores in attacked.values())
-
-    def draw(axes: Any) -> None:
-        axes.plot([lowest, 1], [lowest, 1], color=GREY, linestyle=":", label="guessing")
-        for number, (name, scores) in enumerate(attacked.items()):
-            false, true = scores.roc()
-            colour = _COLOURS[number % len(_COLOURS)]
-            axes.step(np.maximum(false, lowest / 2), np.maximum(true, lowest / 2), where="post", color=colour)
-            axes.plot([], [], color=colour, label=name)
-        axes.set(
-            xscale="log",
-            yscale="log",
-            xlim=(lowest, 1),
-            ylim=(lowest, 1),
-            xlabel="false positive rate",
-            ylabel="true positive rate",
-        )
-        axes.legend(loc="lower right")
-
-    return svg(draw)

@@ -1,7 +1,7 @@
 """Reports of a Result: a table, a label, and a page for a data protection officer.
 
-Bounds stand there in words, upper ones rounded up and lower ones down, beside the advantage of an attacker
-over guessing, which the trade-off curve of the bound gives.
+Everything is made from the record alone. Bounds stand there in words, upper ones rounded up and lower ones
+down, beside the advantage of an attacker over guessing, which the trade-off curve of the bound gives.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ostraka.core.result import Result
 
 __all__ = ["render_html"]
-
 _BIG = 1e6
 _HAIR = Decimal("1e-9")
 _RELATIONS = {
@@ -28,230 +27,10 @@ _RELATIONS = {
     "zero-out": "zero-out: one {unit} is left out, so that it counts nothing; the number of units is public",
     "add-or-remove": "add-or-remove: one {unit} is left out; the number of units is not public",
 }
-
-
-def sentence(*, epsilon: float, delta: float, unit: str, relation: str | None = "replace-one") -> str:
-    """The guarantee of (epsilon, delta), in one sentence about odds.
-
-    Parameters
-    ----------
-    epsilon : float >= 0, nats
-        Infinity: nothing is promised, and the sentence says so.
-    delta : float in [0, 1)
-    unit : str
-        Whom the claim protects: ``"row"``, ``"person"``, …
-    relation : str or None
-        Neighbouring relation. All but ``"replace-one"`` say no more than whether there is any data.
-
-    Guarantees
-    ----------
-    True for every prior and every attacker: an (epsilon, delta)-private pair of output
-    distributions is a mixture, with weight 1 - delta, of an (epsilon, 0)-private pair, whose
-    likelihood ratio is at most e^epsilon (Kairouz, Oh & Viswanath 2015, arXiv:1311.0776, proof of Thm 3.3).
-
-    Examples
-    --------
-    >>> print(sentence(epsilon=1.0, delta=1e-5, unit="person"))
-    Whatever anyone believed about one person beforehand, and even knowing everybody else, what was
-    released can multiply the odds between any two versions of that person's data by at most 2.72
-    (e to the power of epsilon = 1), but for a chance of 1 in 100,000 (delta) in which nothing is promised.
-    """
-    others = "all other rows" if unit == "row" else f"every other {unit}"
-    others = "everybody else" if unit == "person" else others
-    if not math.isfinite(epsilon):
-        return f"Nothing is promised about one {unit}: no bound on what was released is known."
-    versions = f"any two versions of that {unit}{_possessive(unit)}"
-    if relation != "replace-one":
-        versions = f"any version of that {unit}{_possessive(unit)} and none at all"
-    factor = math.exp(min(epsilon, 700.0))
-    times = rounded(factor, ROUND_CEILING, "0.01") if factor < 10 else f"{math.ceil(factor):,}"
-    if factor > _BIG:
-        times = "more than a million, which is no protection to speak of"
-    return (
-        f"Whatever anyone believed about one {unit} beforehand, and even knowing {others}, what was released "
-        f"can multiply the odds between {versions} by at most "
-        f"{times} (e to the power of epsilon = {at_most(epsilon)})"
-        + (f", but for a chance of {_chance(delta)} (delta) in which nothing is promised." if delta else ".")
-    )
-
-
-def neighbours(settings: Mapping[str, Any]) -> str:
-    """The neighbouring relation of a record in words; its name where there are none."""
-    name = str(settings.get("relation", "not stated"))
-    return _RELATIONS.get(name, name).format(unit=settings.get("unit", "unit"))
-
-
-def guess(settings: Mapping[str, Any]) -> str:
-    """What an attacker guesses under the neighbouring relation of a record."""
-    unit = settings.get("unit") or "unit"
-    if settings.get("relation") != "replace-one":
-        return f"whether one {unit} was left out"
-    return f"which of two versions of one {unit} was used"
-
-
-def at_most(value: float) -> str:
-    """An upper bound as text: three decimals, never less than the value.
-
-    Examples
-    --------
-    >>> at_most(2.00001), at_most(0.5), at_most(math.inf)
-    ('2.001', '0.5', 'infinite')
-    """
-    return rounded(value, ROUND_CEILING) if math.isfinite(value) else "infinite"
-
-
-def number(value: Any) -> float:
-    """Epsilon as a record holds it: a number, "inf", or None for not known, which is infinite."""
-    return math.inf if value is None else float(value)
-
-
-def rounded(value: float, direction: str, to: str = "0.001") -> str:
-    return f"{Decimal(repr(value)).quantize(Decimal(to), rounding=direction).normalize():f}"
-
-
-def percent(value: float | None) -> str:
-    return "not known" if value is None else f"{100 * value:.1f} %"
-
-
-def delta_text(value: float | None) -> str:
-    return "not stated" if value is None else f"{value:g} ({_chance(value)})"
-
-
-def _chance(delta: float) -> str:
-    # a tenth of 1 / 10**6 is a little more than 1e-7 in floating point, and 1 in 9,999,999 helps nobody
-    return f"1 in {math.floor(1 / Decimal(repr(delta)) * (1 + _HAIR)):,}" if delta else "0"
-
-
-def _possessive(unit: str) -> str:
-    return "" if unit == "row" else "'s data"
-
-
 FALSE_ALARM = 0.05
 _STEPS = 50  # of a search; each leaves the golden section, 4e-11 in all
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _LARGEST = 700.0  # exp of more is infinite
-
-
-def most_detected(upper: Mapping[str, Any], *, false_alarm: float = FALSE_ALARM) -> float | None:
-    """The largest chance with which any test notices one unit, at this chance of a false alarm.
-
-    Parameters
-    ----------
-    upper : mapping
-        Of a :class:`~ostraka.core.result.Result`: ``curve`` if it is there, else ``epsilon`` and ``delta``.
-    false_alarm : float in (0, 1)
-
-    Returns
-    -------
-    float or None
-        None where nothing is promised.
-
-    Guarantees
-    ----------
-    Every (epsilon, delta) that holds gives two bounds: ``e^epsilon * false_alarm + delta``, and, with the
-    two worlds exchanged, ``1 - (1 - delta - false_alarm) / e^epsilon``. With a curve, the smallest over all
-    epsilon is found, which is the exact trade-off curve where the curve's delta is exact. Nearly so is that
-    of many answers of one ``GNMax`` (docs/composition.md). Any epsilon that is tried gives a valid bound.
-    Source: Wasserman and Zhou 2010, arXiv:0811.2501; Dong, Roth and Su 2022, arXiv:1905.02383, Prop. 6.
-    """
-    if not _promised(upper):
-        return None
-    delta = _deltas(upper)
-    if delta is None:
-        log_odds, point = min(float(upper["epsilon"]), _LARGEST), float(upper.get("delta") or 0.0)
-        return min(_detected(sign * log_odds, point, false_alarm) for sign in (1, -1))
-    furthest = min(4 * float(upper["epsilon"]) + 4, _LARGEST)
-    return _least(lambda odds: _detected(odds, delta(abs(odds)), false_alarm), -furthest, furthest)
-
-
-def fair_guess(upper: Mapping[str, Any]) -> float | None:
-    """The largest chance to be right about which of two equally likely versions of one unit was used."""
-    if not _promised(upper):
-        return None
-    epsilon, delta = float(upper["epsilon"]), float(upper.get("delta") or 0.0)
-    # total variation is at most 1 - 2 (1 - delta) / (1 + e^epsilon), and delta at epsilon 0
-    right = 1 - (1 - delta) / (1 + math.exp(min(epsilon, _LARGEST)))
-    deltas = _deltas(upper)
-    return right if deltas is None else min(right, (1 + deltas(0.0)) / 2)
-
-
-def attack_drawing(upper: Mapping[str, Any], *, what: str, detected: float | None) -> tuple[str, str] | None:
-    """Bars as inline SVG, and the same in words: guessing, with all that was released, without privacy.
-
-    ``what`` is guessed, in words; ``detected`` is what :func:`most_detected` says.
-    """
-    right = fair_guess(upper)
-    if right is None or detected is None:
-        return None
-    of_100 = [math.ceil(100 * right - 1e-9), math.ceil(100 * detected - 1e-9)]
-    alarms = round(100 * FALSE_ALARM)
-    groups = [
-        ("Right, of 100 guesses", 50, of_100[0]),
-        (f"Noticed of 100, with {alarms} false alarms in 100", alarms, of_100[1]),
-    ]
-    parts, y = [], 0
-    for title, guess, released in groups:
-        parts.append(f'<text x="0" y="{y + 14}" class="name">{title}</text>')
-        for k, (label, value) in enumerate(
-            (
-                ("by guessing", guess),
-                ("with all that was released, at most", released),
-                ("without privacy", 100),
-            )
-        ):
-            top = y + 24 + 40 * k
-            parts.append(
-                f'<text x="0" y="{top + 12}">{label}</text>'
-                f'<rect x="0" y="{top + 17}" width="{3.2 * value:.1f}" height="13" class="bar{k}"/>'
-                f'<text x="{3.2 * value + 6:.1f}" y="{top + 28}" class="value">{value}</text>'
-            )
-        y += 160
-    words = (
-        f"Of 100 guesses {what}, 50 are right by chance, at most {of_100[0]} "
-        f"with all that was released, 100 without privacy. With {alarms} false alarms in 100, {alarms} are "
-        f"noticed by chance, at most {of_100[1]} with all that was released, 100 without privacy."
-    )
-    return f'<svg viewBox="0 0 360 {y}" class="attack" aria-hidden="true">{"".join(parts)}</svg>', words
-
-
-def _promised(upper: Mapping[str, Any]) -> bool:
-    """Return whether there is an epsilon that holds."""
-    epsilon = upper.get("epsilon")
-    return not upper.get("simulation") and epsilon is not None and math.isfinite(float(epsilon))
-
-
-def _deltas(upper: Mapping[str, Any]) -> Callable[[float], float] | None:
-    """Return delta as a function of epsilon, if there is a curve."""
-    return Curve.from_dict(upper["curve"]).delta if "curve" in upper else None
-
-
-def _detected(log_odds: float, delta: float, alarm: float) -> float:
-    """Bound the chance of a true alarm by the delta of one epsilon, the size of ``log_odds``.
-
-    The sign is that of the direction of the comparison; the bound is convex in the odds.
-    """
-    odds = math.exp(log_odds)
-    return min(1.0, odds * alarm + (delta if log_odds >= 0 else 1 - odds + odds * delta))
-
-
-def _least(function: Callable[[float], float], low: float, high: float) -> float:
-    """Return the smallest value seen in a golden-section search; the function falls, then rises."""
-    low_point, high_point = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
-    at_left, at_right = function(low_point), function(high_point)
-    best = min(1.0, at_left, at_right)
-    for _ in range(_STEPS):
-        if at_left <= at_right:
-            high, high_point, at_right = high_point, low_point, at_left
-            low_point = high - _GOLDEN * (high - low)
-            at_left = function(low_point)
-        else:
-            low, low_point, at_left = low_point, high_point, at_right
-            high_point = low + _GOLDEN * (high - low)
-            at_right = function(high_point)
-        best = min(best, at_left, at_right)
-    return best
-
-
 _UTILITY = {
     "student": "Student accuracy",
     "balanced": "Balanced accuracy (mean recall of the classes)",
@@ -541,20 +320,236 @@ def render_html(
     )
 
 
-def _side_by_side(part: dict[str, Any]) -> list[tuple[str, str, str, bool]]:
-    """Name, epsilon after all answers, what it holds for, and whether in both directions; smallest last."""
-    return [
-        (name, at_most(number(bound["epsilon"][-1])), bound["says"], bound["both_directions"])
-        for name, bound in part.get("bounds", {}).items()
-    ]
-
-
 def of_table(table: Mapping[str, Any]) -> str:
     """What all releases from a table cost a unit, from a record."""
     others = f"; and {table['others']} more, which promise nothing to this unit" if table["others"] else ""
     many = f"{table['releases']} release{'s' * (table['releases'] != 1)}"
     epsilon = at_most(number(table["epsilon"]))
     return f"epsilon at most {epsilon} at delta {delta_text(table['delta'])}, by {many}{others}"
+
+
+def sentence(*, epsilon: float, delta: float, unit: str, relation: str | None = "replace-one") -> str:
+    """The guarantee of (epsilon, delta), in one sentence about odds.
+
+    Parameters
+    ----------
+    epsilon : float >= 0, nats
+        Infinity: nothing is promised, and the sentence says so.
+    delta : float in [0, 1)
+    unit : str
+        Whom the claim protects: ``"row"``, ``"person"``, …
+    relation : str or None
+        Neighbouring relation. All but ``"replace-one"`` say no more than whether there is any data.
+
+    Guarantees
+    ----------
+    True for every prior and every attacker: an (epsilon, delta)-private pair of output
+    distributions is a mixture, with weight 1 - delta, of an (epsilon, 0)-private pair, whose
+    likelihood ratio is at most e^epsilon (Kairouz, Oh & Viswanath 2015, arXiv:1311.0776, proof of Thm 3.3).
+
+    Examples
+    --------
+    >>> print(sentence(epsilon=1.0, delta=1e-5, unit="person"))
+    Whatever anyone believed about one person beforehand, and even knowing everybody else, what was
+    released can multiply the odds between any two versions of that person's data by at most 2.72
+    (e to the power of epsilon = 1), but for a chance of 1 in 100,000 (delta) in which nothing is promised.
+    """
+    others = "all other rows" if unit == "row" else f"every other {unit}"
+    others = "everybody else" if unit == "person" else others
+    if not math.isfinite(epsilon):
+        return f"Nothing is promised about one {unit}: no bound on what was released is known."
+    versions = f"any two versions of that {unit}{_possessive(unit)}"
+    if relation != "replace-one":
+        versions = f"any version of that {unit}{_possessive(unit)} and none at all"
+    factor = math.exp(min(epsilon, 700.0))
+    times = rounded(factor, ROUND_CEILING, "0.01") if factor < 10 else f"{math.ceil(factor):,}"
+    if factor > _BIG:
+        times = "more than a million, which is no protection to speak of"
+    return (
+        f"Whatever anyone believed about one {unit} beforehand, and even knowing {others}, what was released "
+        f"can multiply the odds between {versions} by at most "
+        f"{times} (e to the power of epsilon = {at_most(epsilon)})"
+        + (f", but for a chance of {_chance(delta)} (delta) in which nothing is promised." if delta else ".")
+    )
+
+
+def neighbours(settings: Mapping[str, Any]) -> str:
+    """The neighbouring relation of a record in words; its name where there are none."""
+    name = str(settings.get("relation", "not stated"))
+    return _RELATIONS.get(name, name).format(unit=settings.get("unit", "unit"))
+
+
+def guess(settings: Mapping[str, Any]) -> str:
+    """What an attacker guesses under the neighbouring relation of a record."""
+    unit = settings.get("unit") or "unit"
+    if settings.get("relation") != "replace-one":
+        return f"whether one {unit} was left out"
+    return f"which of two versions of one {unit} was used"
+
+
+def most_detected(upper: Mapping[str, Any], *, false_alarm: float = FALSE_ALARM) -> float | None:
+    """The largest chance with which any test notices one unit, at this chance of a false alarm.
+
+    Parameters
+    ----------
+    upper : mapping
+        Of a :class:`~ostraka.core.result.Result`: ``curve`` if it is there, else ``epsilon`` and ``delta``.
+    false_alarm : float in (0, 1)
+
+    Returns
+    -------
+    float or None
+        None where nothing is promised.
+
+    Guarantees
+    ----------
+    Every (epsilon, delta) that holds gives two bounds: ``e^epsilon * false_alarm + delta``, and, with the
+    two worlds exchanged, ``1 - (1 - delta - false_alarm) / e^epsilon``. With a curve, the smallest over all
+    epsilon is found, which is the exact trade-off curve where the curve's delta is exact. Nearly so is that
+    of many answers of one ``GNMax`` (docs/composition.md). Any epsilon that is tried gives a valid bound.
+    Source: Wasserman and Zhou 2010, arXiv:0811.2501; Dong, Roth and Su 2022, arXiv:1905.02383, Prop. 6.
+    """
+    if not _promised(upper):
+        return None
+    delta = _deltas(upper)
+    if delta is None:
+        log_odds, point = min(float(upper["epsilon"]), _LARGEST), float(upper.get("delta") or 0.0)
+        return min(_detected(sign * log_odds, point, false_alarm) for sign in (1, -1))
+    furthest = min(4 * float(upper["epsilon"]) + 4, _LARGEST)
+    return _least(lambda odds: _detected(odds, delta(abs(odds)), false_alarm), -furthest, furthest)
+
+
+def fair_guess(upper: Mapping[str, Any]) -> float | None:
+    """The largest chance to be right about which of two equally likely versions of one unit was used."""
+    if not _promised(upper):
+        return None
+    epsilon, delta = float(upper["epsilon"]), float(upper.get("delta") or 0.0)
+    # total variation is at most 1 - 2 (1 - delta) / (1 + e^epsilon), and delta at epsilon 0
+    right = 1 - (1 - delta) / (1 + math.exp(min(epsilon, _LARGEST)))
+    deltas = _deltas(upper)
+    return right if deltas is None else min(right, (1 + deltas(0.0)) / 2)
+
+
+def attack_drawing(upper: Mapping[str, Any], *, what: str, detected: float | None) -> tuple[str, str] | None:
+    """Bars as inline SVG, and the same in words: guessing, with all that was released, without privacy.
+
+    ``what`` is guessed, in words; ``detected`` is what :func:`most_detected` says.
+    """
+    right = fair_guess(upper)
+    if right is None or detected is None:
+        return None
+    of_100 = [math.ceil(100 * right - 1e-9), math.ceil(100 * detected - 1e-9)]
+    alarms = round(100 * FALSE_ALARM)
+    groups = [
+        ("Right, of 100 guesses", 50, of_100[0]),
+        (f"Noticed of 100, with {alarms} false alarms in 100", alarms, of_100[1]),
+    ]
+    parts, y = [], 0
+    for title, guess, released in groups:
+        parts.append(f'<text x="0" y="{y + 14}" class="name">{title}</text>')
+        for k, (label, value) in enumerate(
+            (
+                ("by guessing", guess),
+                ("with all that was released, at most", released),
+                ("without privacy", 100),
+            )
+        ):
+            top = y + 24 + 40 * k
+            parts.append(
+                f'<text x="0" y="{top + 12}">{label}</text>'
+                f'<rect x="0" y="{top + 17}" width="{3.2 * value:.1f}" height="13" class="bar{k}"/>'
+                f'<text x="{3.2 * value + 6:.1f}" y="{top + 28}" class="value">{value}</text>'
+            )
+        y += 160
+    words = (
+        f"Of 100 guesses {what}, 50 are right by chance, at most {of_100[0]} "
+        f"with all that was released, 100 without privacy. With {alarms} false alarms in 100, {alarms} are "
+        f"noticed by chance, at most {of_100[1]} with all that was released, 100 without privacy."
+    )
+    return f'<svg viewBox="0 0 360 {y}" class="attack" aria-hidden="true">{"".join(parts)}</svg>', words
+
+
+def _promised(upper: Mapping[str, Any]) -> bool:
+    """Return whether there is an epsilon that holds."""
+    epsilon = upper.get("epsilon")
+    return not upper.get("simulation") and epsilon is not None and math.isfinite(float(epsilon))
+
+
+def _deltas(upper: Mapping[str, Any]) -> Callable[[float], float] | None:
+    """Return delta as a function of epsilon, if there is a curve."""
+    return Curve.from_dict(upper["curve"]).delta if "curve" in upper else None
+
+
+def _detected(log_odds: float, delta: float, alarm: float) -> float:
+    """Bound the chance of a true alarm by the delta of one epsilon, the size of ``log_odds``.
+
+    The sign is that of the direction of the comparison; the bound is convex in the odds.
+    """
+    odds = math.exp(log_odds)
+    return min(1.0, odds * alarm + (delta if log_odds >= 0 else 1 - odds + odds * delta))
+
+
+def _least(function: Callable[[float], float], low: float, high: float) -> float:
+    """Return the smallest value seen in a golden-section search; the function falls, then rises."""
+    low_point, high_point = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+    at_left, at_right = function(low_point), function(high_point)
+    best = min(1.0, at_left, at_right)
+    for _ in range(_STEPS):
+        if at_left <= at_right:
+            high, high_point, at_right = high_point, low_point, at_left
+            low_point = high - _GOLDEN * (high - low)
+            at_left = function(low_point)
+        else:
+            low, low_point, at_left = low_point, high_point, at_right
+            high_point = low + _GOLDEN * (high - low)
+            at_right = function(high_point)
+        best = min(best, at_left, at_right)
+    return best
+
+
+def at_most(value: float) -> str:
+    """An upper bound as text: three decimals, never less than the value.
+
+    Examples
+    --------
+    >>> at_most(2.00001), at_most(0.5), at_most(math.inf)
+    ('2.001', '0.5', 'infinite')
+    """
+    return rounded(value, ROUND_CEILING) if math.isfinite(value) else "infinite"
+
+
+def number(value: Any) -> float:
+    """Epsilon as a record holds it: a number, "inf", or None for not known, which is infinite."""
+    return math.inf if value is None else float(value)
+
+
+def rounded(value: float, direction: str, to: str = "0.001") -> str:
+    return f"{Decimal(repr(value)).quantize(Decimal(to), rounding=direction).normalize():f}"
+
+
+def percent(value: float | None) -> str:
+    return "not known" if value is None else f"{100 * value:.1f} %"
+
+
+def delta_text(value: float | None) -> str:
+    return "not stated" if value is None else f"{value:g} ({_chance(value)})"
+
+
+def _chance(delta: float) -> str:
+    # a tenth of 1 / 10**6 is a little more than 1e-7 in floating point, and 1 in 9,999,999 helps nobody
+    return f"1 in {math.floor(1 / Decimal(repr(delta)) * (1 + _HAIR)):,}" if delta else "0"
+
+
+def _possessive(unit: str) -> str:
+    return "" if unit == "row" else "'s data"
+
+
+def _side_by_side(part: dict[str, Any]) -> list[tuple[str, str, str, bool]]:
+    """Name, epsilon after all answers, what it holds for, and whether in both directions; smallest last."""
+    return [
+        (name, at_most(number(bound["epsilon"][-1])), bound["says"], bound["both_directions"])
+        for name, bound in part.get("bounds", {}).items()
+    ]
 
 
 def _lower(result: Result) -> str:
