@@ -52,6 +52,12 @@ def test_rows_generator_record_and_ledger_are_written(folder, capsys):
         assert ledger.epsilon() == pytest.approx(said["epsilon"])
 
 
+def test_a_generator_that_is_paid_for_is_kept_where_its_rows_are_too_many(folder):
+    run(folder, "--rows", str(10**15), code=1)
+    command("sample", folder / "run", "--rows", "3", "--out", folder / "few.csv")
+    assert json.loads((folder / "run" / "result.json").read_text())["upper"]["epsilon"] <= 1
+
+
 def test_rows_of_persons_are_written_in_order(folder, capsys):
     run(folder, "--person", "who", "--order", "age", "--longest", "3", "--epsilon", "8")
     said = capsys.readouterr().out
@@ -191,6 +197,7 @@ def test_a_schema_is_written_from_a_public_table_and_read(folder, capsys):
     ("arguments", "words"),
     [
         (["query", "nowhere.json", "age"], "is not a file"),
+        (["query", "schema.toml", "age"], "must be JSON as TableGenerator.to_json writes it"),
         (["query", "run", "income"], "must have a column 'income'"),
         (["private.csv", "--schema", "schema.toml", "--out", "n", "--method", "gan"], "must be one of auto"),
     ],

@@ -1,5 +1,7 @@
 """Input that no generator can make much of: a sentence before the charge, or a copy that is mostly noise."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -36,6 +38,11 @@ def table(n=200):
         "n": rng.random(n) * 2,
         "y": np.array(["0", "1"])[rng.integers(0, 2, n)],
     }
+
+
+@pytest.fixture(scope="module")
+def saved():
+    return TableGenerator(SCHEMA, target="y", epsilon=4.0).fit(table()).to_json()
 
 
 @pytest.mark.parametrize("schema", [None, {"a": {"categories": ["x", "y"]}}])
@@ -96,6 +103,27 @@ def test_a_person_with_many_rows_counts_as_one(name):
     assert made.result_.settings["unit"] == "person"
     sizes = made.votes_ if name == "evolution" else made.cluster_sizes_
     assert sizes.sum() < 1_000
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda _: "[",
+        lambda _: "[]",
+        lambda record: record | {"version": 99},
+        lambda record: record | {"schema": None},
+        lambda record: record | {"mechanism": {"sigma": 1.0}},
+        lambda record: {name: part for name, part in record.items() if name != "target"},
+        lambda record: record | {"counts": {"0,9": [1.0]}},
+        lambda record: (
+            record | {"model": record["model"] | {"rows": {"dtype": "<u2", "shape": [1], "data": "0"}}}
+        ),
+    ],
+)
+def test_a_damaged_record_is_refused_in_a_sentence(saved, damage):
+    record = damage(json.loads(saved))
+    with pytest.raises(ValueError, match="a generator must be JSON"):
+        TableGenerator.from_json(record if isinstance(record, str) else json.dumps(record))
 
 
 def test_numbers_beyond_float32_count_as_1e15_and_infinite_ones_are_refused():

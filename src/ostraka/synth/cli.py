@@ -1,6 +1,6 @@
-"""``ostraka synth``: private generation of synthetic rows from a table, and a page for the owner.
+"""``ostraka synth``: synthetic rows of a private table, more of them, questions to their generator, schemas.
 
-The page shows the copy beside the private rows.
+Beside the rows is a page for the owner, which shows the copy beside the private rows.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _SOURCES = {
     "what was counted, and not for what the model does not know",
 }
 _UNREAD = "for the owner: {0:,} cells of column {1!r} are not in the schema, and count as other or missing"
-
-
 app = Group("Synthetic rows from a private table, and questions to their generator.", default="table")
+_SHOWN = 10  # values of a column
+_SIDES = {1: "columns", 2: "pairs of columns", 3: "triples of columns"}
 
 
 @verb(app)
@@ -92,6 +92,7 @@ def table(
 
     Example: ostraka synth table private.csv --schema schema.toml --person patient --epsilon 1 --out copy
     """
+    from ostraka.core import files
     from ostraka.core.ledger.budget import Budget
     from ostraka.data.budgets import TableLedger, Tables
     from ostraka.data.columns import people
@@ -153,6 +154,9 @@ def table(
         unit, relation = result.settings["unit"], result.settings["relation"]
         spent = account.spent(unit if relation == "replace-one" else f"{unit} ({relation})").to_dict()
         generator.result_ = replace(result, upper={**result.upper, "table": spent})
+        # what is paid for is kept before anything else can fail
+        files.write(out / GENERATOR, generator.to_json())
+        files.write(out / RECORD, generator.result_.to_json())
         tell("fit", 1, 1)
         sample = generator.sample(rows)
         tell("draw", 1, 1)
@@ -241,6 +245,61 @@ def _plan(
         click.echo(f"{said}. This release comes on top", err=True)
     for doubt in doubts:
         click.echo(f"for the owner: {doubt.sentence(cells=False)}", err=True)
+
+
+def _write(
+    generator: Generator,
+    sample: dict[str, np.ndarray],
+    out: Path,
+    *,
+    codes: np.ndarray,
+    name: str,
+    as_json: bool,
+) -> None:
+    """Write rows and page, and say what there is. ``codes`` are of the private rows."""
+    from ostraka.core import files
+    from ostraka.report.page import at_most, of_table
+    from ostraka.synth.compare import compared
+
+    result, schema = generator.result_, generator.schema
+    files.write(out / ROWS, _csv(sample))
+    # the page is for the owner only; all else is public
+    comparison = compared(schema, codes, schema.encode(sample), target=result.settings.get("target"))
+    files.write(out / REPORT, page(result, comparison, name=name), private=True)
+    upper, unit = result.upper, result.settings["unit"]
+    n_rows = len(sample[schema.names[0]])
+    if as_json:
+        facts = {"rows": str(out / ROWS), "report": str(out / REPORT), "n_rows": n_rows}
+        price = {
+            "epsilon": upper["epsilon"],
+            "delta": upper["delta"],
+            "unit": unit,
+            "table": upper.get("table"),
+        }
+        click.echo(json.dumps(facts | price))
+        return
+    click.echo(f"{n_rows:,} rows of {result.settings['n_columns']} columns: {out / ROWS}")
+    if "n_people" in result.settings:
+        people, private_rows = (f"{result.settings[name]:,}" for name in ("n_people", "n_rows"))
+        click.echo(f"private, with noise: {private_rows} rows of {people} people")
+    if "tables" in result.settings:
+        click.echo(f"counted, with noise: {sizes_of_tables(result.settings['tables'])} ({RECORD} names them)")
+    click.echo(f"epsilon at most {at_most(upper['epsilon'])} at delta {upper['delta']:g}, for one {unit}")
+    if "table" in upper:
+        click.echo(f"all releases from this table: {of_table(upper['table'])}")
+    click.echo(f"the copy beside the private rows, for the owner only: {out / REPORT}")
+    click.echo(f"the generator of more, at no further price: {out / GENERATOR}")
+
+
+def _csv(sample: dict[str, np.ndarray]) -> str:
+    import csv
+    import io
+
+    written = io.StringIO()
+    lines = csv.writer(written, lineterminator="\n")
+    lines.writerow(sample)
+    lines.writerows(zip(*(column.tolist() for column in sample.values()), strict=True))
+    return written.getvalue()
 
 
 @verb(app, name="sample")
@@ -341,76 +400,12 @@ def _opened(path: Path) -> Generator:
         raise click.UsageError(f"{path} is not a file")
     with console.usage(str(path)):
         text = path.read_text(encoding="utf-8")
-        linked = isinstance(record := json.loads(text), dict) and record.get("kind") == KIND
+        try:
+            record = json.loads(text)
+        except ValueError:
+            record = None  # which is said below
+        linked = isinstance(record, dict) and record.get("kind") == KIND
         return SequenceGenerator.from_json(text) if linked else TableGenerator.from_json(text)
-
-
-def _csv(sample: dict[str, np.ndarray]) -> str:
-    import csv
-    import io
-
-    written = io.StringIO()
-    lines = csv.writer(written, lineterminator="\n")
-    lines.writerow(sample)
-    lines.writerows(zip(*(column.tolist() for column in sample.values()), strict=True))
-    return written.getvalue()
-
-
-def _write(
-    generator: Generator,
-    sample: dict[str, np.ndarray],
-    out: Path,
-    *,
-    codes: np.ndarray,
-    name: str,
-    as_json: bool,
-) -> None:
-    """Write all files, what is paid for first, and say what there is. ``codes`` are of the private rows."""
-    from ostraka.core import files
-    from ostraka.report.page import at_most, of_table
-    from ostraka.synth.compare import compared
-
-    result, schema = generator.result_, generator.schema
-    files.write(out / ROWS, _csv(sample))
-    files.write(out / GENERATOR, generator.to_json())
-    files.write(out / RECORD, result.to_json())
-    # the page is for the owner only; all else is public
-    comparison = compared(schema, codes, schema.encode(sample), target=result.settings.get("target"))
-    files.write(out / REPORT, page(result, comparison, name=name), private=True)
-    upper, unit = result.upper, result.settings["unit"]
-    n_rows = len(sample[schema.names[0]])
-    if as_json:
-        facts = {"rows": str(out / ROWS), "report": str(out / REPORT), "n_rows": n_rows}
-        price = {
-            "epsilon": upper["epsilon"],
-            "delta": upper["delta"],
-            "unit": unit,
-            "table": upper.get("table"),
-        }
-        click.echo(json.dumps(facts | price))
-        return
-    click.echo(f"{n_rows:,} rows of {result.settings['n_columns']} columns: {out / ROWS}")
-    if "n_people" in result.settings:
-        people, private_rows = (f"{result.settings[name]:,}" for name in ("n_people", "n_rows"))
-        click.echo(f"private, with noise: {private_rows} rows of {people} people")
-    if "tables" in result.settings:
-        click.echo(f"counted, with noise: {sizes_of_tables(result.settings['tables'])} ({RECORD} names them)")
-    click.echo(f"epsilon at most {at_most(upper['epsilon'])} at delta {upper['delta']:g}, for one {unit}")
-    if "table" in upper:
-        click.echo(f"all releases from this table: {of_table(upper['table'])}")
-    click.echo(f"the copy beside the private rows, for the owner only: {out / REPORT}")
-    click.echo(f"the generator of more, at no further price: {out / GENERATOR}")
-
-
-_SHOWN = 10  # values of a column
-_SIDES = {1: "columns", 2: "pairs of columns", 3: "triples of columns"}
-
-
-def sizes_of_tables(tables: list[list[str]]) -> str:
-    """How many tables of how many columns were counted, such as ``"13 columns and 9 pairs of columns"``."""
-    sizes = [len(names) for names in tables]
-    said = [f"{sizes.count(k):,} {many}" for k, many in _SIDES.items() if k in sizes]
-    return " and ".join([", ".join(said[:-1]), said[-1]] if len(said) > 1 else said) or "no table of columns"
 
 
 def page(result: Result, comparison: dict[str, Any], *, name: str) -> str:
@@ -478,3 +473,10 @@ def page(result: Result, comparison: dict[str, Any], *, name: str) -> str:
             columns=columns,
         )
     )
+
+
+def sizes_of_tables(tables: list[list[str]]) -> str:
+    """How many tables of how many columns were counted, such as ``"13 columns and 9 pairs of columns"``."""
+    sizes = [len(names) for names in tables]
+    said = [f"{sizes.count(k):,} {many}" for k, many in _SIDES.items() if k in sizes]
+    return " and ".join([", ".join(said[:-1]), said[-1]] if len(said) > 1 else said) or "no table of columns"

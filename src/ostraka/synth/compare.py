@@ -64,9 +64,8 @@ def _tables(
     else:
         chosen = [tuple(rng.choice(len(sizes), n_columns, replace=False)) for _ in range(_MOST_TABLES)]
     apart = np.empty((len(chosen), 2))
-    for number, columns in enumerate(
-        chosen
-    ):  # total variation of one table of the real rows and of each other
+    for number, columns in enumerate(chosen):
+        # total variation of one table of the real rows and of each other
         places = []
         for rows in (real, copy, drawn):
             place = np.zeros(len(rows), dtype=np.int64)

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from ostraka.synth.clusters import NoisyLloyd
 
 _NETWORKS: dict[str, Any] = {"vae": VAE, "rbm": RBM, "dcgan": DCGAN}
+# noise of the product of two columns, in whole numbers; that of a square has sums.CELLS of them
+_CELLS_OF_PAIRS = math.ceil(sums.CELLS / math.sqrt(2))  # a product counts twice
+_BLOCK = 4096  # rows
 
 
 @dataclass(eq=False, repr=False)
@@ -307,11 +310,6 @@ class Mixture:
             if places.size:
                 rows[places] = network.sampled(module, centres[places], seed=int(rng.integers(2**31)))
         return rows
-
-
-# noise of the product of two columns, in whole numbers; that of a square has sums.CELLS of them
-_CELLS_OF_PAIRS = math.ceil(sums.CELLS / math.sqrt(2))  # a product counts twice
-_BLOCK = 4096  # rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,108 +22,6 @@ if TYPE_CHECKING:
     from ostraka.core.private import Private
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NearestVotes:
-    """Rounds of noisy votes: each row votes for the nearest candidate, and candidates with votes go on.
-
-    Parameters
-    ----------
-    n_candidates, n_rounds : int >= 1
-    sigma : float > 0, in votes
-        Noise of every count in every round. Public.
-    seed : int
-        Of who goes on and how it is varied, which is public.
-    candidates : array
-        Public: the first ones.
-    vary : callable(candidates, rng) -> as many new ones
-        Public.
-    embed : callable(candidates) -> array of shape (n_candidates, n_columns)
-        Public.
-
-    Guarantees
-    ----------
-    A row added or removed moves one count of each round by 1. ``curve()`` is ``n_rounds`` times that of
-    :class:`~ostraka.core.mechanisms.NoisyCounts` with ``l2=1``. Later candidates are made of noisy counts.
-    """
-
-    n_candidates: int
-    n_rounds: int
-    sigma: float
-    seed: int
-    candidates: Any = field(compare=False, repr=False)
-    vary: Callable[[Any, np.random.Generator], Any] = field(compare=False, repr=False)
-    embed: Callable[[Any], Any] = field(compare=False, repr=False)
-
-    def __post_init__(self) -> None:
-        check.integer(least=1, n_candidates=self.n_candidates, n_rounds=self.n_rounds)
-        self._noise()
-
-    @property
-    def promise(self) -> Adjacency:
-        """One row, which is there or not."""
-        return Adjacency(moves="row", relation="add-or-remove")
-
-    def curve(self) -> Curve:
-        """Cost of all rounds."""
-        return self.n_rounds * replace(self._noise().curve(), moves="row")
-
-    def uses(self, private: Private) -> int:
-        """One use for all rounds. ``vary`` and ``embed`` are tried on the first candidates."""
-        n_columns = self._opened(private).shape[1]
-        candidates = np.asarray(self.candidates)
-        self._embedded(candidates, n_columns)
-        if self.n_rounds > 1:
-            none = np.zeros(self.n_candidates, dtype=np.int64)
-            self._embedded(self._next(candidates, none, np.random.default_rng(self.seed)), n_columns)
-        return 1
-
-    def release(self, private: Private, *, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """``candidates`` of the last round and their noisy ``votes``."""
-        rows = self._opened(private)
-        public, candidates = np.random.default_rng(self.seed), np.asarray(self.candidates)
-        votes = np.zeros(self.n_candidates, dtype=np.int64)
-        for turn in range(self.n_rounds):
-            if turn:
-                candidates = self._next(candidates, votes, public)
-            near = nearest(rows, [self._embedded(candidates, rows.shape[1])])[:, 0]
-            counts = np.bincount(near, minlength=self.n_candidates)
-            one_vote = Adjacency.vector(l2=1.0, relation="add-or-remove")
-            votes = self._noise().release(type(private)(counts, one_vote), rng=rng)
-        return {"candidates": candidates, "votes": votes}
-
-    def _opened(self, private: Private) -> np.ndarray:
-        """The rows, of which a person has one: each of them has a whole vote."""
-        fitting.check_whole(private)
-        return np.asarray(private.open()[:, :-2])
-
-    def _next(self, candidates: np.ndarray, votes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Half of the next candidates are those with most votes; the others are variations of winners."""
-        weights = np.maximum(votes - 2 * self.sigma, 0.0)
-        if not weights.any():
-            weights = np.ones(len(votes))
-        half = (self.n_candidates + 1) // 2
-        best = np.argsort(-weights, kind="stable")[: min(half, int((weights > 0).sum()))]
-        parents = rng.choice(len(weights), size=self.n_candidates - len(best), p=weights / weights.sum())
-        varied = np.asarray(self.vary(candidates[parents], rng))
-        if len(varied) != len(parents):
-            raise ValueError(
-                f"vary must return as many candidates as it gets, {len(parents)}, got {len(varied)}"
-            )
-        return np.concatenate([candidates[best], varied])
-
-    def _embedded(self, candidates: Any, n_columns: int) -> np.ndarray:
-        rows = np.asarray(self.embed(candidates), dtype=np.float32)
-        if rows.shape != (self.n_candidates, n_columns) or not np.isfinite(rows).all():
-            raise ValueError(
-                f"candidates must be embedded as finite rows of shape {(self.n_candidates, n_columns)}, "
-                f"got shape {rows.shape}"
-            )
-        return rows
-
-    def _noise(self) -> NoisyCounts:
-        return NoisyCounts(sigma=self.sigma, l2=1.0, relation="add-or-remove")
-
-
 @dataclass(eq=False, repr=False)
 class Evolution(BaseEstimator):
     """A generator of what any public generator can vary: private rows only vote.
@@ -241,7 +139,111 @@ class Evolution(BaseEstimator):
         """
         check.integer(n_rows=n_rows)
         rng = np.random.default_rng(random_state)
-        weights = np.maximum(self.votes_ - 2 * self.mechanism_.sigma, 0.0)
-        if not weights.any():
-            weights = np.ones(len(weights))
+        weights = weights_of(self.votes_, sigma=self.mechanism_.sigma)
         return np.asarray(self.candidates_[rng.choice(len(weights), size=n_rows, p=weights / weights.sum())])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NearestVotes:
+    """Rounds of noisy votes: each row votes for the nearest candidate, and candidates with votes go on.
+
+    Parameters
+    ----------
+    n_candidates, n_rounds : int >= 1
+    sigma : float > 0, in votes
+        Noise of every count in every round. Public.
+    seed : int
+        Of who goes on and how it is varied, which is public.
+    candidates : array
+        Public: the first ones.
+    vary : callable(candidates, rng) -> as many new ones
+        Public.
+    embed : callable(candidates) -> array of shape (n_candidates, n_columns)
+        Public.
+
+    Guarantees
+    ----------
+    A row added or removed moves one count of each round by 1. ``curve()`` is ``n_rounds`` times that of
+    :class:`~ostraka.core.mechanisms.NoisyCounts` with ``l2=1``. Later candidates are made of noisy counts.
+    """
+
+    n_candidates: int
+    n_rounds: int
+    sigma: float
+    seed: int
+    candidates: Any = field(compare=False, repr=False)
+    vary: Callable[[Any, np.random.Generator], Any] = field(compare=False, repr=False)
+    embed: Callable[[Any], Any] = field(compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check.integer(least=1, n_candidates=self.n_candidates, n_rounds=self.n_rounds)
+        self._noise()
+
+    @property
+    def promise(self) -> Adjacency:
+        """One row, which is there or not."""
+        return Adjacency(moves="row", relation="add-or-remove")
+
+    def curve(self) -> Curve:
+        """Cost of all rounds."""
+        return self.n_rounds * replace(self._noise().curve(), moves="row")
+
+    def uses(self, private: Private) -> int:
+        """One use for all rounds. ``vary`` and ``embed`` are tried on the first candidates."""
+        n_columns = self._opened(private).shape[1]
+        candidates = np.asarray(self.candidates)
+        self._embedded(candidates, n_columns)
+        if self.n_rounds > 1:
+            none = np.zeros(self.n_candidates, dtype=np.int64)
+            self._embedded(self._next(candidates, none, np.random.default_rng(self.seed)), n_columns)
+        return 1
+
+    def release(self, private: Private, *, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """``candidates`` of the last round and their noisy ``votes``."""
+        rows = self._opened(private)
+        public, candidates = np.random.default_rng(self.seed), np.asarray(self.candidates)
+        votes = np.zeros(self.n_candidates, dtype=np.int64)
+        for turn in range(self.n_rounds):
+            if turn:
+                candidates = self._next(candidates, votes, public)
+            near = nearest(rows, [self._embedded(candidates, rows.shape[1])])[:, 0]
+            counts = np.bincount(near, minlength=self.n_candidates)
+            one_vote = Adjacency.vector(l2=1.0, relation="add-or-remove")
+            votes = self._noise().release(type(private)(counts, one_vote), rng=rng)
+        return {"candidates": candidates, "votes": votes}
+
+    def _opened(self, private: Private) -> np.ndarray:
+        """The rows, of which a person has one: each of them has a whole vote."""
+        fitting.check_whole(private)
+        return np.asarray(private.open()[:, :-2])
+
+    def _next(self, candidates: np.ndarray, votes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Half of the next candidates are those with most votes; the others are variations of winners."""
+        weights = weights_of(votes, sigma=self.sigma)
+        half = (self.n_candidates + 1) // 2
+        best = np.argsort(-weights, kind="stable")[: min(half, int((weights > 0).sum()))]
+        parents = rng.choice(len(weights), size=self.n_candidates - len(best), p=weights / weights.sum())
+        varied = np.asarray(self.vary(candidates[parents], rng))
+        if len(varied) != len(parents):
+            raise ValueError(
+                f"vary must return as many candidates as it gets, {len(parents)}, got {len(varied)}"
+            )
+        return np.concatenate([candidates[best], varied])
+
+    def _embedded(self, candidates: Any, n_columns: int) -> np.ndarray:
+        rows = np.asarray(self.embed(candidates), dtype=np.float32)
+        if rows.shape != (self.n_candidates, n_columns) or not np.isfinite(rows).all():
+            raise ValueError(
+                f"candidates must be embedded as finite rows of shape {(self.n_candidates, n_columns)}, "
+                f"got shape {rows.shape}"
+            )
+        return rows
+
+    def _noise(self) -> NoisyCounts:
+        return NoisyCounts(sigma=self.sigma, l2=1.0, relation="add-or-remove")
+
+
+def weights_of(votes: np.ndarray, *, sigma: float) -> np.ndarray:
+    """By how much each candidate's votes stand out of their noise; all alike where none does."""
+    weights = np.maximum(votes - 2 * sigma, 0.0)
+    return weights if weights.any() else np.ones(len(votes))

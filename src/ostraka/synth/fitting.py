@@ -1,8 +1,10 @@
-"""The steps that all generators share in fit: private rows with their owners, one charge, one record."""
+"""What all generators share: private rows with their owners, one charge, one record, and a form to keep."""
 
 from __future__ import annotations
 
 import base64
+import contextlib
+import json
 import re
 import zlib
 from dataclasses import fields
@@ -22,20 +24,15 @@ from ostraka.data.labels import Labels, one_type
 from ostraka.data.units import numbered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from ostraka.core.mechanisms.law import Releasing
 
+Arrays = dict[str, np.ndarray]
 ROWS_OF_A_PERSON = 8
 _FARTHEST = 1e15
 _TOO_MUCH = re.compile(r"sigma\w* must be (at most|from)")
-
-
-def bounded(rows: np.ndarray) -> np.ndarray:
-    """The rows, with numbers cut at 1e15, so that neither a length nor an angle of a row overflows."""
-    if rows.size and max(float(rows.max()), -float(rows.min())) > _FARTHEST:
-        return np.asarray(np.clip(rows, -_FARTHEST, _FARTHEST))
-    return rows
+_FINENESS = 2**16 - 1  # of the weights of rows, as they are kept
 
 
 def numbers(X: Any) -> np.ndarray:
@@ -59,6 +56,13 @@ def numbers(X: Any) -> np.ndarray:
             raise ValueError(f"X of shape {rows.shape} must be finite: some numbers are missing or infinite")
         rows = bounded(wide).astype(np.float32)
     return bounded(rows)
+
+
+def bounded(rows: np.ndarray) -> np.ndarray:
+    """The rows, with numbers cut at 1e15, so that neither a length nor an angle of a row overflows."""
+    if rows.size and max(float(rows.max()), -float(rows.min())) > _FARTHEST:
+        return np.asarray(np.clip(rows, -_FARTHEST, _FARTHEST))
+    return rows
 
 
 def labelled(X: Any, y: Any, classes: Any) -> tuple[np.ndarray, np.ndarray, int]:
@@ -120,12 +124,18 @@ def private_rows(
         shares = np.where(n_used > 0, 1 / np.maximum(n_used, 1), 0.0)
     inside = shares > 0
     rows = np.empty((int(inside.sum()), X.shape[1] + 2), dtype=np.float32)
-    rows[:, :-2], rows[:, -2], rows[:, -1] = (
-        X[inside],
-        codes[inside],
-        np.floor(shares[inside] * 2**20) / 2**20,
-    )
+    rows[:, :-2], rows[:, -2] = X[inside], codes[inside]
+    rows[:, -1] = np.floor(shares[inside] * 2**20) / 2**20
     return Private(rows, Adjacency(unit=unit, moves="row", relation="add-or-remove"))
+
+
+def check_whole(private: Private) -> None:
+    """Raise ValueError unless the share of each row, its last number, is 1: one row of a person at most."""
+    rows: np.ndarray = private.open()
+    if rows.ndim != 2 or rows.shape[1] < 3:
+        raise ValueError(f"rows must be numbers, a class and a share, got shape {rows.shape}")
+    if not (rows[:, -1] == 1).all():
+        raise ValueError("rows must end with a share of 1 each: give private_rows most=1")
 
 
 def least_noise(
@@ -147,15 +157,6 @@ def least_noise(
         f"epsilon must be larger, got {epsilon!r}: it needs more noise than can be drawn, and than any table "
         "survives. Ask for fewer columns, clusters or rounds, or for a larger epsilon"
     )
-
-
-def check_whole(private: Private) -> None:
-    """Raise ValueError unless the share of each row, its last number, is 1: one row of a person at most."""
-    rows: np.ndarray = private.open()
-    if rows.ndim != 2 or rows.shape[1] < 3:
-        raise ValueError(f"rows must be numbers, a class and a share, got shape {rows.shape}")
-    if not (rows[:, -1] == 1).all():
-        raise ValueError("rows must end with a share of 1 each: give private_rows most=1")
 
 
 def charged(
@@ -211,9 +212,43 @@ def record(
     )
 
 
-_FINENESS = 2**16 - 1  # of the weights of rows, as they are kept
+@contextlib.contextmanager
+def reading(kind: str) -> Iterator[None]:
+    """Turn whatever a text that is not a whole record raises in the block into one sentence.
 
-Arrays = dict[str, np.ndarray]
+    Raises
+    ------
+    ValueError
+        The text is not as ``to_json`` of this kind writes it.
+    """
+    try:
+        yield
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+        TypeError,
+        ValueError,
+        zlib.error,
+    ) as error:
+        raise ValueError(
+            f"a generator must be JSON as {kind}.to_json writes it, and this text is not "
+            f"({type(error).__name__}): restore it from a copy"
+        ) from error
+
+
+def loaded(text: str, *, kind: str, versions: range) -> dict[str, Any]:
+    """The record in a text of one of these versions, whose content is still to be read."""
+    with reading(kind):
+        record: dict[str, Any] = json.loads(text)
+        version = record.get("version")
+    if version not in versions:
+        raise ValueError(
+            f"a generator must be JSON of version {versions[-1]}, as {kind}.to_json writes it, got version "
+            f"{version!r}"
+        )
+    return record
 
 
 def counts_and_model(released: Mapping[str, np.ndarray], grain: int) -> tuple[Arrays, Arrays]:

@@ -26,6 +26,7 @@ from ostraka.data.schema import Schema, encoded
 from ostraka.data.table import cells_of, numbers, word
 from ostraka.data.units import numbered
 from ostraka.synth import fitting
+from ostraka.synth.models import answered
 from ostraka.synth.tables import GRAIN, by_rules
 
 if TYPE_CHECKING:
@@ -223,8 +224,6 @@ class SequenceGenerator(BaseEstimator):
 
     def query(self, text: str, *, confidence: float = 0.95) -> Answers:
         """Counts of rows of the model, as :meth:`TableGenerator.query` has them; without intervals."""
-        from ostraka.synth.models import answered  # noqa: PLC0415  (not needed to generate)
-
         return answered(self, text, confidence=confidence)
 
     @property
@@ -274,27 +273,25 @@ class SequenceGenerator(BaseEstimator):
         ValueError
             The text is not what :meth:`to_json` writes.
         """
-        record = json.loads(text)
-        if not isinstance(record, dict) or (record.get("kind"), record.get("version")) != (KIND, _VERSION):
-            raise ValueError(
-                f"a generator must be JSON of version {_VERSION}, as SequenceGenerator.to_json writes it"
+        record = fitting.loaded(text, kind=cls.__name__, versions=range(_VERSION, _VERSION + 1))
+        with fitting.reading(cls.__name__):
+            schema = Schema.from_dict(record["schema"])
+            settings = {name: record[name] for name in ("longest", "person", "order", "epsilon", "delta")}
+            generator = cls(schema, constant=tuple(record["constant"]), **settings)
+            mechanisms = [part["mechanism"] for part in record["parts"]]
+            first, following = (
+                AdaptiveMarginals(target=None, **mechanism | {"sizes": tuple(mechanism["sizes"])})
+                for mechanism in mechanisms
             )
-        schema = Schema.from_dict(record["schema"])
-        settings = {name: record[name] for name in ("longest", "person", "order", "epsilon", "delta")}
-        generator = cls(schema, constant=tuple(record["constant"]), **settings)
-        first, following = (
-            AdaptiveMarginals(target=None, **part["mechanism"] | {"sizes": tuple(part["mechanism"]["sizes"])})
-            for part in record["parts"]
-        )
-        constant = tuple(sorted(map(schema.place, generator.constant)))
-        generator._set(
-            SequenceMarginals(first=first, following=following, constant=constant),
-            [
-                (fitting.counts_of(part["counts"]), fitting.unpacked(part["model"]))
-                for part in record["parts"]
-            ],
-        )
-        generator.result_ = Result.from_json(json.dumps(record["result"]))
+            constant = tuple(sorted(map(schema.place, generator.constant)))
+            generator._set(
+                SequenceMarginals(first=first, following=following, constant=constant),
+                [
+                    (fitting.counts_of(part["counts"]), fitting.unpacked(part["model"]))
+                    for part in record["parts"]
+                ],
+            )
+            generator.result_ = Result.from_json(json.dumps(record["result"]))
         return generator
 
     def _set(self, mechanism: SequenceMarginals, parts: list[tuple[fitting.Arrays, fitting.Arrays]]) -> None:

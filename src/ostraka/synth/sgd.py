@@ -1,13 +1,13 @@
-"""PrivateSGD: training on clipped, noisy gradients of Poisson samples, as one mechanism.
+"""PrivateSGD: training on clipped, noisy gradients of Poisson samples, as one mechanism, and what it trains.
 
-With it, networks that generate rows, as values of public settings. torch is imported when they are made.
+Networks that generate rows are values of public settings. torch is imported when they are made.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,18 +22,6 @@ if TYPE_CHECKING:
     from ostraka.core.private import Private
 
 
-class Network(Protocol):
-    """A kind of network to train: a frozen value of public settings."""
-
-    def modules(self, n_networks: int, *, seed: int) -> list[torch.nn.Module]:
-        """New networks. No layer may mix rows."""
-        ...
-
-    def losses(self, module: torch.nn.Module, rows: torch.Tensor) -> torch.Tensor:
-        """The loss of each row, of that row alone."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivateSGD:
     """Clipped gradients of Poisson samples with Gaussian noise; every network takes its part of every sample.
@@ -41,7 +29,8 @@ class PrivateSGD:
     Parameters
     ----------
     network : frozen value with ``modules(n_networks, seed=...)`` and ``losses(module, rows)``
-        What is trained. Public.
+        What is trained, such as :class:`VAE`: new networks in which no layer mixes rows, and the loss of each
+        row, of that row alone. Public.
     n_columns : int
         Of a row. Public.
     steps : int >= 1

@@ -282,9 +282,7 @@ class TableGenerator(BaseEstimator):
         ValueError
             A condition that cannot be read, or a column or category that the schema lacks.
         """
-        from ostraka.synth.models import answered  # noqa: PLC0415  (not needed to generate)
-
-        return answered(self, text, confidence=confidence)
+        return models.answered(self, text, confidence=confidence)
 
     @property
     def tables_(self) -> list[tuple[int, ...]]:
@@ -321,24 +319,22 @@ class TableGenerator(BaseEstimator):
         ValueError
             The text is not what :meth:`to_json` writes.
         """
-        record = json.loads(text)
-        if not isinstance(record, dict) or record.get("version") not in range(1, _VERSION + 1):
-            raise ValueError(
-                f"a generator must be JSON of version {_VERSION}, as TableGenerator.to_json writes it"
-            )
-        settings = {name: record[name] for name in ("target", "epsilon", "delta")}
-        schema, persons = Schema.from_dict(record["schema"]), record.get("persons", False)
-        generator = cls(schema, **settings, method=record.get("method", "forest"))
-        counts, arrays = fitting.counts_of(record["counts"]), fitting.unpacked(record.get("model", {}))
-        sizes = generator._coded_schema(persons=persons).sizes
-        mechanism: TreeMarginals | AdaptiveMarginals | None = None
-        if generator.method == "forest":
-            target = None if record["target"] is None else schema.place(record["target"])
-            mechanism = TreeMarginals(sizes=sizes, target=target, **record["mechanism"])
-        elif generator.method not in models.METHODS:
-            mechanism = AdaptiveMarginals(sizes=sizes, target=record["counted_with"], **record["mechanism"])
-        generator._set(mechanism, counts, arrays, persons=persons, n_units=record.get("n_rows"))
-        generator.result_ = Result.from_json(json.dumps(record["result"]))
+        record = fitting.loaded(text, kind=cls.__name__, versions=range(1, _VERSION + 1))
+        with fitting.reading(cls.__name__):
+            settings = {name: record[name] for name in ("target", "epsilon", "delta")}
+            schema, persons = Schema.from_dict(record["schema"]), record.get("persons", False)
+            generator = cls(schema, **settings, method=record.get("method", "forest"))
+            counts, arrays = fitting.counts_of(record["counts"]), fitting.unpacked(record.get("model", {}))
+            sizes = generator._coded_schema(persons=persons).sizes
+            mechanism: TreeMarginals | AdaptiveMarginals | None = None
+            if generator.method == "forest":
+                target = None if record["target"] is None else schema.place(record["target"])
+                mechanism = TreeMarginals(sizes=sizes, target=target, **record["mechanism"])
+            elif generator.method not in models.METHODS:
+                counted_with = record["counted_with"]
+                mechanism = AdaptiveMarginals(sizes=sizes, target=counted_with, **record["mechanism"])
+            generator._set(mechanism, counts, arrays, persons=persons, n_units=record.get("n_rows"))
+            generator.result_ = Result.from_json(json.dumps(record["result"]))
         return generator
 
     def _set(
