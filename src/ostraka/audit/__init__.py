@@ -1,4 +1,17 @@
-"""Audits: lower bounds on what leaks, from answers of two worlds, and verdicts on what was promised."""
+"""Audits: lower bounds on what leaks, from answers of two worlds, and verdicts on what was promised.
+
+*In* come how often each answer was seen with a target and without it, the scores of an attack, or a
+mechanism and a system to sample. *Out* go a :class:`~ostraka.audit.bound.Bound`, at least that much leaks,
+and a :class:`~ostraka.audit.bound.Finding`, which compares it with a promise.
+
+``cuts`` bound divergences, epsilon and delta by the probability of sets of outcomes; ``votes`` does where
+the votes are random; ``one_run`` by guesses about canaries in one training. ``claims`` audit a mechanism or
+a black box, ``runs`` a whole run of answers, ``adversaries`` the systems of ``worlds``, ``library`` this
+installation. ``attacks`` are a folder: what an adversary makes of what was released.
+
+The promise: **a lower bound is wrong with a probability of at most one less its confidence, whatever the
+laws behind the numbers are**; what it holds for is in its sentence.
+"""
 
 from __future__ import annotations
 

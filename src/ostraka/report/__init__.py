@@ -1,4 +1,12 @@
-"""The written record of a run: one page of HTML, and its figures, made from the Result alone."""
+"""The written record of a run: its folder, one page of HTML with figures, and a label of its privacy.
+
+*In* comes a :class:`~ostraka.Result`. *Out* go a summary, a page for a data protection officer and a privacy
+label. ``folder`` knows the files of a run, which of them may be passed on, and how a run that was
+interrupted goes on.
+
+The promise: **pages are made from the record alone, upper bounds rounded up and lower ones down, and what is
+for the owner stands apart or is left out.**
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""``ostraka write``: texts, and answers to questions, from a table of private documents.
+"""``ostraka write`` and ``ostraka evolve``: texts from a table of private documents.
 
-``ostraka evolve``: public texts that private documents vote for.
+The first writes texts, or answers questions, with a model that reads the documents. For the second, documents
+vote for texts of a model that reads none of them.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def write(
     for typed, column in (("--text", text), ("--label", label), ("--person", person)):
         if column is not None:
             table.require(column, option=typed)
-    rows = ["" if row is None else str(row) for row in table.text(text)]
+    rows = table.text(text)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
     with console.usage():
@@ -105,7 +106,7 @@ def write(
         )
         labels = names * len(rows)
         if label is not None:  # what is not declared is of the first class, and nobody is told
-            labels = [str(cell) if str(cell) in names else names[0] for cell in table.text(label)]
+            labels = [cell if cell in names else names[0] for cell in table.text(label)]
         writer.fit(rows, labels, groups=people(table, person))
         plans = {} if texts is None else writer.estimate(texts)
         saved = SavedDocuments(
@@ -230,10 +231,9 @@ def evolve(
             random_state=seed,
         )
         made.mechanism()
-    documents = ["" if each is None else str(each) for each in table.text(text)]
     out.mkdir(parents=True, exist_ok=True)
     with Ledger(out / LEDGER, budget=Budget(epsilon=epsilon, delta=delta, adaptive=False)) as ledger:
-        made.fit(features(documents), groups=people(table, person), ledger=ledger)
+        made.fit(features(table.text(text)), groups=people(table, person), ledger=ledger)
     votes = sorted(zip(made.votes_.tolist(), made.candidates_.tolist(), strict=True), reverse=True)
     files.write(out / TEXTS, _csv([("text", "votes"), *((line, n_votes) for n_votes, line in votes)]))
     files.write(out / RECORD, made.result_.to_json())

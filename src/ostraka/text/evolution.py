@@ -24,54 +24,6 @@ _AT_ONCE = 512  # texts whose words are counted
 _LINE_ENDS = b"\r\n"
 
 
-def features(texts: Iterable[str]) -> np.ndarray:
-    """One row of length 1 for each text, by its words alone; float32 of shape (n_texts, 4096)."""
-    documents = [str(text) for text in texts]
-    rows = np.empty((len(documents), N_FEATURES), dtype=np.float32)
-    for first in range(0, len(documents), _AT_ONCE):  # in 64 bits, all of them would take thrice the room
-        some = documents[first : first + _AT_ONCE]
-        rows[first : first + _AT_ONCE] = [unit(counts) for counts in word_counts(some)]
-    return rows
-
-
-def continued(
-    model: LanguageModel,
-    prompt: str,
-    tokens: Sequence[Token],
-    *,
-    n_tokens: int,
-    temperature: float,
-    rng: np.random.Generator,
-) -> str:
-    """One line of at most ``n_tokens`` tokens, which begins with ``tokens``; the others are drawn. Public.
-
-    A line ends with its text, but not before it begins.
-
-    Raises
-    ------
-    ValueError
-        The model does not answer the prompt.
-    """
-    line = list(tokens)
-    while len(line) < n_tokens:
-        [answer] = model.next_tokens([prompt], line, shown=_SHOWN)
-        if not answer:
-            raise ValueError(f"the model does not answer the public prompt {prompt!r}: type another")
-        places = list(answer) if line else [token for token in answer if not _ends(token)]
-        if not places:
-            break
-        logs = np.array([answer[token] for token in places]) / temperature
-        token = places[int(np.argmax(logs + rng.gumbel(size=logs.size)))]
-        if _ends(token):
-            break
-        line.append(token)
-    return text_of(line).strip()
-
-
-def _ends(token: Token) -> bool:
-    return token == END or any(byte in _LINE_ENDS for byte in token.piece)
-
-
 def evolution(
     model: LanguageModel,
     *,
@@ -160,3 +112,51 @@ def evolution(
         delta=delta,
         random_state=random_state,
     )
+
+
+def features(texts: Iterable[str]) -> np.ndarray:
+    """One row of length 1 for each text, by its words alone; float32 of shape (n_texts, 4096)."""
+    documents = [str(text) for text in texts]
+    rows = np.empty((len(documents), N_FEATURES), dtype=np.float32)
+    for first in range(0, len(documents), _AT_ONCE):  # in 64 bits, all of them would take thrice the room
+        some = documents[first : first + _AT_ONCE]
+        rows[first : first + _AT_ONCE] = [unit(counts) for counts in word_counts(some)]
+    return rows
+
+
+def continued(
+    model: LanguageModel,
+    prompt: str,
+    tokens: Sequence[Token],
+    *,
+    n_tokens: int,
+    temperature: float,
+    rng: np.random.Generator,
+) -> str:
+    """One line of at most ``n_tokens`` tokens, which begins with ``tokens``; the others are drawn. Public.
+
+    A line ends with its text, but not before it begins.
+
+    Raises
+    ------
+    ValueError
+        The model does not answer the prompt.
+    """
+    line = list(tokens)
+    while len(line) < n_tokens:
+        [answer] = model.next_tokens([prompt], line, shown=_SHOWN)
+        if not answer:
+            raise ValueError(f"the model does not answer the public prompt {prompt!r}: type another")
+        places = list(answer) if line else [token for token in answer if not _ends(token)]
+        if not places:
+            break
+        logs = np.array([answer[token] for token in places]) / temperature
+        token = places[int(np.argmax(logs + rng.gumbel(size=logs.size)))]
+        if _ends(token):
+            break
+        line.append(token)
+    return text_of(line).strip()
+
+
+def _ends(token: Token) -> bool:
+    return token == END or any(byte in _LINE_ENDS for byte in token.piece)

@@ -1,4 +1,9 @@
-"""Writer: texts from private documents, token by token, each drawn by what many documents make likely."""
+"""Writer: texts from private documents, token by token, each drawn by what many documents make likely.
+
+What comes in: documents with public classes, and a language model. What goes out: texts, or answers to
+public questions. All tokens of a text are charged before its first is drawn; what is drawn is stored, and
+never drawn again. Documents can be kept in a folder, for a service that answers questions.
+"""
 
 from __future__ import annotations
 
@@ -40,6 +45,9 @@ NOT_PROTECTED = (
     "the number of documents of each class, which batch each is in, and the labels, which are public",
     "facts that many documents share",
 )
+N_FEATURES = 4096  # of a text by its words
+FILE, STORE = "documents.json", "private.sqlite"  # of a folder with documents
+_ONE_CLASS = "text"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,92 +93,6 @@ class Prompt:
 
 
 QUESTION = Prompt(ask="Question: {label}\nAnswer:", document="{document}\n")  # {label}: the question
-
-
-class Answer(NamedTuple):
-    """A text that may leave, and what it cost: the price for one document, nats, at the writer's delta."""
-
-    text: str
-    epsilon: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """A question that can be charged and then answered. All but what ``text`` reads is public.
-
-    Attributes
-    ----------
-    name : str
-        Of the question with all settings and documents: what is charged under it is charged once.
-    draw : TokenDraw
-    uses : int
-        Draws of one answer.
-    unit : str
-        Who is protected, for the ledger.
-    text : callable(Generator) -> str
-        The answer, which may be asked for after the charge only. Tokens that are stored are not drawn again.
-    """
-
-    name: str
-    draw: TokenDraw
-    uses: int
-    unit: str
-    text: Callable[[np.random.Generator], str]
-
-
-class Written(NamedTuple):
-    """A text that may leave, and its class."""
-
-    label: str
-    text: str
-
-
-class Score(NamedTuple):
-    """Bits per token of texts, of those tokens that are candidates. **Not protected**: for the owner only."""
-
-    bits: float  # under the exact law of the draws
-    public: float  # by the public prompt alone
-    without_privacy: float  # by the mean of differences that are not clipped
-    n_tokens: int
-    candidates: float  # the share of tokens that are candidates
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What writing costs. Public.
-
-    Attributes
-    ----------
-    n_texts : tuple of int
-        For each class.
-    n_batches : tuple of int
-        Disjoint batches of documents of each class.
-    uses : int
-        Draws that one document may take part in.
-    draw : TokenDraw
-    metered : MeteredDraws or None
-    epsilon, delta : float
-        The price for one document, nats, and at which delta.
-    calls : int
-        Prompts that the model computes at most.
-    """
-
-    n_texts: tuple[int, ...]
-    n_batches: tuple[int, ...]
-    uses: int
-    draw: TokenDraw
-    metered: MeteredDraws | None
-    epsilon: float
-    delta: float
-    calls: int
-
-
-class Position(NamedTuple):
-    """One place of a text: all but the differences is public."""
-
-    candidates: list[Token]
-    public: np.ndarray  # (n_candidates,), nats
-    differences: np.ndarray  # (n_documents, n_candidates), nats; a document that is silent is zero
 
 
 class Writer:
@@ -578,10 +500,8 @@ class Writer:
             for place, token in zip(self.positions(tokens, code=code), tokens, strict=True):
                 if token not in place.candidates:
                     continue
-                k, counted = (
-                    place.candidates.index(token),
-                    plan.draw.contributions(place.differences).sum(axis=0),
-                )
+                k = place.candidates.index(token)
+                counted = plan.draw.contributions(place.differences).sum(axis=0)
                 laws = (  # the draw's, the public prompt's, and that without clipping
                     plan.draw.at(place.public).log_outcomes(counted),
                     place.public,
@@ -853,31 +773,90 @@ class Writer:
         return tokens
 
 
-N_FEATURES = 4096  # of a text by its words
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What writing costs. Public.
+
+    Attributes
+    ----------
+    n_texts : tuple of int
+        For each class.
+    n_batches : tuple of int
+        Disjoint batches of documents of each class.
+    uses : int
+        Draws that one document may take part in.
+    draw : TokenDraw
+    metered : MeteredDraws or None
+    epsilon, delta : float
+        The price for one document, nats, and at which delta.
+    calls : int
+        Prompts that the model computes at most.
+    """
+
+    n_texts: tuple[int, ...]
+    n_batches: tuple[int, ...]
+    uses: int
+    draw: TokenDraw
+    metered: MeteredDraws | None
+    epsilon: float
+    delta: float
+    calls: int
 
 
-def hashed_words(text: str) -> np.ndarray:
-    """Features of one text by its words alone, shape (4096,): each is counted in the place of its hash."""
-    return np.asarray(word_counts([text])[0])
+class Written(NamedTuple):
+    """A text that may leave, and its class."""
+
+    label: str
+    text: str
 
 
-def word_counts(texts: Sequence[str]) -> np.ndarray:
-    """The same of several texts, each by itself, shape (n_texts, 4096)."""
-    return np.asarray(_hashing().transform(texts).toarray())
+class Answer(NamedTuple):
+    """A text that may leave, and what it cost: the price for one document, nats, at the writer's delta."""
+
+    text: str
+    epsilon: float
 
 
-@lru_cache(maxsize=1)
-def _hashing() -> Any:
-    from sklearn.feature_extraction.text import HashingVectorizer  # noqa: PLC0415
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A question that can be charged and then answered. All but what ``text`` reads is public.
 
-    return HashingVectorizer(n_features=N_FEATURES, alternate_sign=False, norm=None)
+    Attributes
+    ----------
+    name : str
+        Of the question with all settings and documents: what is charged under it is charged once.
+    draw : TokenDraw
+    uses : int
+        Draws of one answer.
+    unit : str
+        Who is protected, for the ledger.
+    text : callable(Generator) -> str
+        The answer, which may be asked for after the charge only. Tokens that are stored are not drawn again.
+    """
+
+    name: str
+    draw: TokenDraw
+    uses: int
+    unit: str
+    text: Callable[[np.random.Generator], str]
 
 
-def unit(features: np.ndarray) -> np.ndarray:
-    """Features of length 1; those that are all zero, or not finite, are near to nothing."""
-    row = np.asarray(features, dtype=np.float64).ravel()
-    length = float(np.sqrt(row @ row))
-    return row / length if 0 < length < math.inf else np.zeros_like(row)
+class Score(NamedTuple):
+    """Bits per token of texts, of those tokens that are candidates. **Not protected**: for the owner only."""
+
+    bits: float  # under the exact law of the draws
+    public: float  # by the public prompt alone
+    without_privacy: float  # by the mean of differences that are not clipped
+    n_tokens: int
+    candidates: float  # the share of tokens that are candidates
+
+
+class Position(NamedTuple):
+    """One place of a text: all but the differences is public."""
+
+    candidates: list[Token]
+    public: np.ndarray  # (n_candidates,), nats
+    differences: np.ndarray  # (n_documents, n_candidates), nats; a document that is silent is zero
 
 
 class _Meter:
@@ -905,8 +884,28 @@ class _Meter:
         return [(f"spent {self._name} {name}", spent.tobytes())]
 
 
-FILE, STORE = "documents.json", "private.sqlite"  # of a folder with documents
-_ONE_CLASS = "text"
+def hashed_words(text: str) -> np.ndarray:
+    """Features of one text by its words alone, shape (4096,): each is counted in the place of its hash."""
+    return np.asarray(word_counts([text])[0])
+
+
+def word_counts(texts: Sequence[str]) -> np.ndarray:
+    """The same of several texts, each by itself, shape (n_texts, 4096)."""
+    return np.asarray(_hashing().transform(texts).toarray())
+
+
+@lru_cache(maxsize=1)
+def _hashing() -> Any:
+    from sklearn.feature_extraction.text import HashingVectorizer  # noqa: PLC0415
+
+    return HashingVectorizer(n_features=N_FEATURES, alternate_sign=False, norm=None)
+
+
+def unit(features: np.ndarray) -> np.ndarray:
+    """Features of length 1; those that are all zero, or not finite, are near to nothing."""
+    row = np.asarray(features, dtype=np.float64).ravel()
+    length = float(np.sqrt(row @ row))
+    return row / length if 0 < length < math.inf else np.zeros_like(row)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,16 @@
-"""Attacks: what an adversary learns from what was released."""
+"""Attacks: what an adversary learns from what was released.
+
+*In* come answers, probabilities of a model, samples of a generator, or changes of a collaboration. *Out* go
+estimates of what is private, and :class:`~ostraka.core.scores.Scores` with and without a target, which every
+audit takes.
+
+``votes`` recovers the votes behind answers. ``membership`` asks whether a row was in the training data of a
+model, and plants canaries; ``generators`` asks the same of generators. ``collaboration`` simulates parties
+who train together; ``parties`` has what each of them, or a server, observes; ``properties`` infers from it
+what the parties' rows are like.
+
+No attack promises anything: a weak one proves nothing.
+"""
 
 from __future__ import annotations
 
