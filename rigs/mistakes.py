@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 import ostraka.cli
-from ostraka.cli import verbs
 from ostraka.console import Number
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def commands() -> Iterator[tuple[str, Any]]:
         for word, child in below.items():
             yield from walk(f"{name} {word}".strip(), child)
 
-    return walk("", verbs.command())
+    return walk("", ostraka.cli.command())
 
 
 def example(command: Any) -> list[str]:

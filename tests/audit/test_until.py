@@ -89,7 +89,15 @@ def test_a_mechanism_is_held_to_its_curve():
     assert silent.verdict == "inconclusive"
 
 
-@pytest.mark.parametrize("settings", [{"delta": None}, {"promise": GNMax(sigma=2.0).curve()}])
-def test_a_promise_is_a_curve_or_an_epsilon_with_its_delta(settings):
-    with pytest.raises(ValueError, match="together with its delta"):
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"delta": None}, "together with its delta"),
+        ({"promise": GNMax(sigma=2.0).curve()}, "together with its delta"),
+        ({"promise": float("nan")}, "promise must be >= 0"),
+        ({"promise": -1.0}, "promise must be >= 0"),
+    ],
+)
+def test_a_promise_is_a_curve_or_an_epsilon_with_its_delta(settings, words):
+    with pytest.raises(ValueError, match=words):
         audit(0.6, 0.5, **settings)

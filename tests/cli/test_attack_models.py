@@ -185,6 +185,9 @@ def test_a_folder_of_images_is_attacked_by_the_nearest_sample(tmp_path, capsys):
     assert "rows which many samples are near" in " ".join(page.split())
     assert run("generator", tmp_path, "--json") == 0
     assert json.loads(capsys.readouterr().out)["found"]["target"]["auc"] == 1.0
+    (tmp_path / "samples" / "small.png").write_bytes(b"\x89PNG")
+    assert run("generator", tmp_path) == 1
+    assert "small.png is no image that can be read" in " ".join(capsys.readouterr().err.split())
     image.fromarray(real[0, :4]).save(tmp_path / "samples" / "small.png")
     assert run("generator", tmp_path) == 1
     assert "of one size" in " ".join(capsys.readouterr().err.split())

@@ -10,7 +10,7 @@ import pytest
 
 import ostraka
 import ostraka.cli
-from ostraka.cli import verbs
+from ostraka.cli import COMPLETING
 from tests.cli.terminal import typed
 
 pytestmark = pytest.mark.usefixtures("same_draws")
@@ -47,14 +47,14 @@ def test_the_version_names_the_commit_of_a_checkout():
 def test_a_script_for_a_shell_completes_words():
     for shell in ("bash", "zsh", "fish"):
         code, said, _ = typed("--completion", shell)
-        assert (code, "ostraka" in said, verbs.COMPLETING in said) == (0, True, True), shell
+        assert (code, "ostraka" in said, COMPLETING in said) == (0, True, True), shell
 
 
 @pytest.mark.parametrize(
     ("words", "completed"), [("ostraka le", {"learn", "ledger"}), ("ostraka learn --way co", {"counts"})]
 )
 def test_a_shell_that_asks_gets_what_a_word_may_become(monkeypatch, capfd, words, completed):
-    monkeypatch.setenv(verbs.COMPLETING, "bash_complete")
+    monkeypatch.setenv(COMPLETING, "bash_complete")
     monkeypatch.setenv("COMP_WORDS", words)
     monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
     with pytest.raises(SystemExit) as left:
