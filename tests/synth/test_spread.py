@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from ostraka import Budget, Ledger
 from ostraka.core.mechanisms import sums
 from ostraka.synth import DPGM
 from ostraka.synth import fitting as _fitting
@@ -69,13 +68,6 @@ class TestThePrice:
         private = _fitting.private_rows(X.astype(np.float32), y, None, rng=None)
         mechanism.release(private, rng=np.random.default_rng(0))
         assert mechanism.curve().mu_squared == pytest.approx(sum(released) + 1 / 7.0**2, rel=0.01)
-
-    @pytest.mark.parametrize("epsilon", [0.5, 28.3])
-    def test_is_the_one_asked_for_and_charged_once(self, epsilon):
-        X, y = alike(300)
-        with Ledger(":memory:", budget=Budget(epsilon=epsilon, delta=1e-5, adaptive=False)) as ledger:
-            DPGM(1, generator="gaussian", epsilon=epsilon).fit(X, y, classes=[0, 1], ledger=ledger)
-            assert 0.99 * epsilon < ledger.epsilon() <= epsilon
 
     def test_more_rows_than_sum_exactly_are_refused(self):
         X, y = alike(20)
@@ -154,14 +146,10 @@ class TestWhatIsLearned:
         rows, _ = self.made((X > 0.5).astype(float), y, binary=True).sample(100)
         assert set(np.unique(rows)) <= {0.0, 1.0}
 
-    @pytest.mark.parametrize("n", [1, 3])
-    def test_few_rows_give_centres_alone(self, n):
-        X, y = alike(n)
-        model = self.made(X, y, n_clusters=4)
+    def test_few_rows_give_centres_alone(self):
+        model = self.made(*alike(3), n_clusters=4)
         assert all(table.shape == (6, 0) for table in model.weights_.values())
-        rows, labels = model.sample(50)
-        assert np.isfinite(rows).all()
-        assert set(labels) <= {0, 1}
+        assert set(model.sample(50)[1]) <= {0, 1}
 
     def test_without_labels_each_cluster_has_a_gaussian(self):
         X, _ = alike()

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ostraka import Budget, BudgetExceeded, Ledger
+from ostraka import Budget, Ledger
 from ostraka.synth import Schema, TableGenerator, tables
 from ostraka.synth import fitting as _fitting
 from ostraka.synth.tables import METHODS
@@ -54,15 +54,6 @@ def test_pairs_of_columns_look_alike_in_the_copy(target, method):
     for a in range(4):
         for b in range(a):
             assert np.abs(table(real, (a, b)) - table(copy, (a, b))).sum() / 2 < 0.06, (a, b)
-
-
-def test_the_price_is_the_one_asked_for_and_is_charged_once():
-    with Ledger(":memory:", budget=Budget(epsilon=4.0, delta=1e-5, adaptive=False)) as ledger:
-        generator = fitted(ledger=ledger)
-        assert 3.9 < ledger.epsilon() <= 4.0
-        assert generator.result_.upper["epsilon"] == pytest.approx(ledger.epsilon(), rel=1e-9)
-        with pytest.raises(BudgetExceeded):
-            fitted(ledger=ledger)
 
 
 def test_the_number_of_rows_is_noisy_and_near():
@@ -152,12 +143,6 @@ def test_rows_of_one_person_share_one_weight_whatever_their_number():
     assert totals.min() >= tables.GRAIN - 8
 
 
-def test_a_person_is_the_unit_when_rows_come_in_groups():
-    generator = fitted(groups=np.repeat(np.arange(2000), 2))
-    assert generator.result_.settings["unit"] == "person"
-    assert generator.n_people_ == pytest.approx(2000, abs=100)
-
-
 @pytest.mark.parametrize("method", ["particles", "forest", "kmeans"])
 def test_a_copy_has_as_many_rows_for_a_person_as_the_table(method):
     """Planted: one row for each person. Persons with one row smoke, those with three do not."""
@@ -180,13 +165,8 @@ def test_a_copy_has_as_many_rows_for_a_person_as_the_table(method):
 @every_method
 def test_numbers_of_rows_that_nobody_has_are_hardly_in_the_copy(method):
     generator = fitted(groups=np.repeat(np.arange(2000), 2), method=method)  # 2 rows each, never 1 or 3 to 8
+    assert generator.n_people_ == pytest.approx(2000, abs=100)
     assert generator.n_rows_ == pytest.approx(4000, rel=0.03)
-
-
-@pytest.mark.parametrize("n", [1, 3])
-def test_few_rows_still_give_a_generator_or_nothing_of_them(n):
-    sample = TableGenerator(SCHEMA, target="ill", epsilon=0.5).fit(people(n)).sample(100, random_state=0)
-    assert len(sample["age"]) == 100
 
 
 def test_one_class_and_a_constant_column_are_learned():
