@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from sklearn.exceptions import NotFittedError
 
 from ostraka import BudgetExceeded
 from ostraka.synth import DPGM, Evolution, PrivateKMeans, Schema, SequenceGenerator, TableGenerator, models
@@ -114,6 +115,28 @@ def test_a_generator_of_numbers_learns_a_table_of_codes_and_survives_its_record(
     assert made.query("a").source == "model"
 
 
+@pytest.mark.parametrize(
+    ("made", "asked"),
+    [
+        (OF_NUMBERS["clusters"](1.0), "sample predict"),
+        (OF_NUMBERS["networks"](1.0), "sample"),
+        (OF_NUMBERS["candidates"](1.0), "sample"),
+        (TableGenerator(SCHEMA), "sample to_json query marginal"),
+        (SequenceGenerator(SCHEMA), "sample to_json query"),
+    ],
+)
+def test_what_was_not_fitted_says_so(made, asked):
+    words = {"predict": [X], "query": ["a"], "marginal": ["a"]}
+    for name in asked.split():
+        with pytest.raises(NotFittedError, match="Call 'fit'"):
+            getattr(made, name)(*words.get(name, []))
+
+
+def test_rows_of_another_width_have_no_cluster():
+    with pytest.raises(ValueError, match="X must have 5 columns, as in fit, got 2"):
+        OF_NUMBERS["clusters"](1.0).fit(X).predict(X[:, :2])
+
+
 @every_pool
 def test_too_many_codes_are_refused_before_the_charge(method, uncharged):
     wide = Schema.from_dict({"a": {"categories": list(map(str, range(2100)))}, "b": {"edges": [0, 1]}})
@@ -158,6 +181,12 @@ def test_an_epsilon_too_small_for_one_marginal_is_refused_before_the_charge(unch
 def test_an_epsilon_too_small_for_any_noise_is_refused_before_the_charge(name, uncharged):
     with uncharged("epsilon must be larger") as ledger:
         OF_NUMBERS[name](1e-9).fit(X, ledger=ledger)
+
+
+@pytest.mark.parametrize("epsilon", [None, "3", np.inf, 0])
+def test_an_epsilon_that_is_no_price_is_refused_in_a_sentence(fitted, epsilon):
+    with pytest.raises(ValueError, match="epsilon must be finite and > 0"):
+        fitted(epsilon)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, "secretly"])

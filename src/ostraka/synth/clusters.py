@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.utils.validation import check_is_fitted
 
 from ostraka.core import check
 from ostraka.core.mechanisms import sums
@@ -154,7 +155,10 @@ class PrivateKMeans(ClusterMixin, BaseEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """The nearest cluster of each row, int64; no row is in a cluster that seems empty."""
+        check_is_fitted(self, "result_")
         rows, mechanism = fitting.numbers(X), self.mechanism_
+        if rows.shape[1] != mechanism.n_features:
+            raise ValueError(f"X must have {mechanism.n_features} columns, as in fit, got {rows.shape[1]}")
         if mechanism.kernel == "rbf":
             rows = random_features(
                 rows, n_components=mechanism.n_components, gamma=mechanism.gamma, seed=mechanism.seed
@@ -176,6 +180,7 @@ class PrivateKMeans(ClusterMixin, BaseEstimator):
             Centres of clusters, drawn by their noisy sizes; with ``binary``, each entry is drawn by its mean.
         labels : array, shape (n_rows,)
         """
+        check_is_fitted(self, "result_")
         check.integer(n_rows=n_rows)
         rng = np.random.default_rng(random_state)
         filled = self._filled()

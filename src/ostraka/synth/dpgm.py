@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
 
 from ostraka.core import check
 from ostraka.core.curve import Curve
@@ -169,6 +170,7 @@ class DPGM(BaseEstimator):
         rows : array, shape (n_rows, n_features)
         labels : array, shape (n_rows,)
         """
+        check_is_fitted(self, "result_")
         check.integer(n_rows=n_rows)
         rng = np.random.default_rng(random_state)
         sizes = np.maximum(self.cluster_sizes_, 0.0)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
 
 from ostraka.core import check
 from ostraka.core.mechanisms.counts import NoisyCounts
@@ -137,6 +138,7 @@ class Evolution(BaseEstimator):
         n_rows : int
         random_state : int or numpy.random.Generator, optional
         """
+        check_is_fitted(self, "result_")
         check.integer(n_rows=n_rows)
         rng = np.random.default_rng(random_state)
         weights = weights_of(self.votes_, sigma=self.mechanism_.sigma)

@@ -18,6 +18,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.sparse import csr_matrix
 from scipy.special import log_softmax, ndtri
+from sklearn.utils.validation import check_is_fitted
 
 from ostraka.core import check
 from ostraka.core.mechanisms.particles import Particles
@@ -296,6 +297,7 @@ def answered(
     generator: TableGenerator | SequenceGenerator, text: str, *, confidence: float = 0.95
 ) -> Answers:
     """Answer a question from the noisy tables that have all of its columns, else from the model."""
+    check_is_fitted(generator, "result_")
     check.share(confidence=confidence)
     question, schema = asked(generator.coded_, text), generator.coded_
     covering = [columns for columns in generator.tables_ if question.columns <= set(columns)]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
 
 from ostraka.core import check
 from ostraka.core.accounting.calibration import gaussian_shift
@@ -110,6 +111,7 @@ class SequenceGenerator(BaseEstimator):
     def mechanism(self) -> SequenceMarginals:
         """The mechanism that :meth:`fit` releases, with the least noise that keeps (epsilon, delta)."""
         check.integer(longest=self.longest, least=2)
+        check.positive(epsilon=self.epsilon)
         if self.longest > GRAIN + 1:
             raise ValueError(f"longest must be at most {GRAIN + 1} rows of a person, got {self.longest}")
         if len({self.person, self.order, *self.schema.names}) != len(self.schema.names) + 2:
@@ -216,6 +218,7 @@ class SequenceGenerator(BaseEstimator):
         dict of arrays
             ``person`` and ``order``, both from 1, then the columns of the schema; rows of a person in order.
         """
+        check_is_fitted(self, "result_")
         n_people = self.n_people_ if n_people is None else n_people
         check.integer(n_people=n_people)
         rng = np.random.default_rng(random_state)
@@ -238,6 +241,7 @@ class SequenceGenerator(BaseEstimator):
 
     def to_json(self) -> str:
         """The generator as JSON, public like its rows; :meth:`from_json` reads it."""
+        check_is_fitted(self, "result_")
         parts = [
             {
                 "counts": fitting.counts_to_dict(counts),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
 
 from ostraka.core import check
 from ostraka.core.accounting.calibration import gaussian_shift
@@ -192,6 +193,7 @@ class TableGenerator(BaseEstimator):
     def mechanism(self, *, persons: bool) -> Any:
         """The mechanism that :meth:`fit` releases, with the least noise that keeps (epsilon, delta)."""
         check.one_of(method=self.method, allowed=METHODS)
+        check.positive(epsilon=self.epsilon)
         if not isinstance(self.schema, Schema):
             raise TypeError(
                 "schema must be a Schema, such as Schema.from_toml(path): it is public, not read off frame"
@@ -214,6 +216,7 @@ class TableGenerator(BaseEstimator):
             None: the noisy number of rows of the private table, ``n_rows_``.
         random_state : int or numpy.random.Generator, optional
         """
+        check_is_fitted(self, "result_")
         n_rows = self.n_rows_ if n_rows is None else n_rows
         check.integer(n_rows=n_rows)
         rng = np.random.default_rng(random_state)
@@ -245,6 +248,7 @@ class TableGenerator(BaseEstimator):
         ValueError
             A name that is no such column, or a table that was not counted.
         """
+        check_is_fitted(self, "result_")
         columns = {self.coded_.place(name) for name in names}
         mechanism: Any = getattr(self, "mechanism_", None)
         for counted in self.tables_:
@@ -291,6 +295,7 @@ class TableGenerator(BaseEstimator):
 
     def to_json(self) -> str:
         """The generator as JSON, public like its rows; :meth:`from_json` reads it."""
+        check_is_fitted(self, "result_")
         record = {
             "version": _VERSION,
             "schema": self.schema.to_dict(),
