@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 import ostraka.cli
+from ostraka.cli import verbs
 from ostraka.console import Number
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def commands() -> Iterator[tuple[str, Any]]:
         for word, child in below.items():
             yield from walk(f"{name} {word}".strip(), child)
 
-    return walk("", ostraka.cli.command())
+    return walk("", verbs.command())
 
 
 def example(command: Any) -> list[str]:

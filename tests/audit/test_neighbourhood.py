@@ -78,7 +78,21 @@ def test_the_nearest_target_votes_whenever_it_takes_part():
     assert abs(present.open()[:, label].mean() - want) < 7 * 0.5 / np.sqrt(4000)
 
 
-@pytest.mark.parametrize("rate", [0.0, 1.5, np.nan])
-def test_the_sampling_rate_is_a_probability(rate):
-    with pytest.raises(ValueError, match="sampling_rate"):
-        NeighbourWorlds(X, Y, n_classes=3, n_neighbours=K, sampling_rate=rate)
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        *(({"sampling_rate": rate}, "sampling_rate must") for rate in (0.0, 1.5, np.nan)),
+        ({"n_neighbours": 81}, "at most the 80 rows"),
+        ({"X": X * np.nan}, "X must be finite numbers"),
+        ({"X": X[0]}, "X must be finite numbers"),
+        ({"X": X.astype(str)}, "X must be finite numbers"),
+        ({"y": Y + 1}, "y must be a class from 0 to 2 for each of 80 rows"),
+        ({"y": Y - 1}, "y must be a class from 0 to 2"),
+        ({"y": Y[1:]}, "y must be a class from 0 to 2"),
+        ({"y": Y / 2}, "y must be a class from 0 to 2"),
+    ],
+)
+def test_what_is_no_system_is_refused(settings, words):
+    given = {"X": X, "y": Y, "n_classes": 3, "n_neighbours": K, "sampling_rate": RATE} | settings
+    with pytest.raises(ValueError, match=words):
+        NeighbourWorlds(given.pop("X"), given.pop("y"), **given)

@@ -231,6 +231,7 @@ def test_a_false_gaussian_claim_is_violated_and_a_true_one_is_not():
         ({"scores": Scores.of(members=[1.0] * 90, others=[0.0] * 10)}, "fair coin"),
         ({"scores": Scores.of(members=[0.9, 0.8, 0.0] * 20, others=[0.0] * 60)}, "say game='labels'"),
         ({"scores": []}, "one training or more"),
+        ({"scores": ([1.0, 2.0], [0.0, 1.0])}, "scores must be Scores"),
         ({"guesses": 0}, "guesses must be whole numbers from 1 to 100"),
         ({"guesses": 101}, "guesses must be whole numbers from 1 to 100"),
         ({"guesses": 2.5}, "guesses must be whole numbers"),

@@ -10,7 +10,7 @@ import pytest
 
 import ostraka
 import ostraka.cli
-from ostraka.cli import COMPLETING
+from ostraka.cli.verbs import COMPLETING
 from tests.cli.terminal import typed
 
 pytestmark = pytest.mark.usefixtures("same_draws")

@@ -149,8 +149,8 @@ def one_run_lower_bound(
     if curve is not None and delta == 0:
         raise ValueError("delta must be > 0 with a curve: at 0 no Gaussian curve has an epsilon")
     runs = [scores] if isinstance(scores, Scores) else list(scores)
-    if not runs:
-        raise ValueError("scores must be those of one training or more, got none")
+    if not runs or not all(isinstance(run, Scores) for run in runs):
+        raise ValueError("scores must be Scores, or a list of those of one training or more")
     lots = os_keyed() if rng is None else rng
     if independent:
         record = sign_guesses(runs, guesses=guesses, half=curve is not None, rng=lots)

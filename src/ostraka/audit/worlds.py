@@ -58,7 +58,8 @@ class NeighbourWorlds:
     Raises
     ------
     ValueError
-        Another sampling rate, or fewer than one neighbour.
+        Before anything is computed: rows that are no finite numbers, labels that are no classes, another
+        sampling rate, or not as many rows as neighbours.
 
     Guarantees
     ----------
@@ -81,6 +82,17 @@ class NeighbourWorlds:
         check.integer(n_neighbours=n_neighbours, n_classes=n_classes, least=1)
         check.share(one=True, sampling_rate=sampling_rate)
         self._X, self._y = np.asarray(X), np.asarray(y)
+        if self._X.ndim != 2 or self._X.dtype.kind not in "fiu" or not np.isfinite(self._X).all():
+            raise ValueError(f"X must be finite numbers of shape (n_rows, n_features), got {self._X.shape}")
+        if self._y.shape != self._X.shape[:1] or not set(np.unique(self._y).tolist()) <= set(
+            range(n_classes)
+        ):
+            raise ValueError(f"y must be a class from 0 to {n_classes - 1} for each of {len(self._X)} rows")
+        if len(self._y) < n_neighbours:
+            raise ValueError(
+                f"n_neighbours must be at most the {len(self._y)} rows there are, got {n_neighbours}"
+            )
+        self._y = self._y.astype(np.int64)
         self._squares = np.einsum("ij,ij->i", self._X, self._X)
         self._n_classes, self._k, self._rate = n_classes, n_neighbours, sampling_rate
         ranks = np.arange(len(self._y))
@@ -291,6 +303,7 @@ class TeacherWorlds:
 
     def __init__(self, training: Training, *, n_trainings: int = 100, party: int = 0, seed: int = 0) -> None:
         check.integer(n_trainings=n_trainings, least=1)
+        check.integer(party=party, seed=seed)
         self._training, self._n_trainings, self._party, self._seed = training, n_trainings, party, seed
         self._cache: tuple[bytes, np.ndarray] | None = None
 

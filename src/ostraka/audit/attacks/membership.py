@@ -1,8 +1,8 @@
-"""Membership inference: whether a row was in the training data of a model, and whether its label is memorised.
+"""Membership inference: whether a row was in a model's training data, and whether its label is memorised.
 
 Reference models, trained with and without each row, say how sure a model is of it in either case. Six
-statistics compare the target with them. No statistic reads who was in the target, and designs that give that away are
-refused. Canaries are rows with a wrong label: a model that is sure of it has memorised it.
+statistics compare the target with them. No statistic reads who was in the target, and designs that give that
+away are refused. Canaries are rows with a wrong label: a model that is sure of it has memorised it.
 """
 
 from __future__ import annotations
