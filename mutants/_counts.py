@@ -205,7 +205,7 @@ MUTANTS = [
         "learn/ways/rounds.py",
         'key=f"{key}/{turn}"))',
         "key=key))",
-        _ROUNDS + "TestRounds::test_costs_one_charge_a_round_within_the_budget",
+        "learn/test_every_way.py::test_it_learns_and_pays_within_its_budget_and_its_plan",
     ),
     Mutant(
         "rounds of residuals begin with a ledger that cannot pay for all",

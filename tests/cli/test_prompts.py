@@ -59,6 +59,7 @@ def test_prompts_vote_and_the_student_learns_from_the_columns(endpoint, tmp_path
 @pytest.mark.parametrize(
     ("typed", "words"),
     [
+        (("--shots", "3"), "--shots and --key-env are for --teacher prompts"),
         (("--teacher", "prompts"), "--teacher prompts and --model NAME need each other"),
         (("--model", "smollm2"), "--teacher prompts and --model NAME need each other"),
         (("--teacher", "prompts", "--model", "none.gguf"), "a GGUF file or a URL, got 'none.gguf'"),

@@ -173,26 +173,24 @@ def test_the_seed_moves_training_and_never_the_noise(asks):
     assert (one.labels_[one.asked_] != two.labels_[two.asked_]).any()
 
 
-def test_a_fit_of_other_rows_or_another_seed_or_none_is_another_experiment(model):
+def test_a_fit_of_other_rows_or_without_a_seed_is_another_experiment(model):
     changed = X[PRIVATE].copy()
     changed[0, 0] += 1e-9
     other = PATEClassifier(**QUICK, random_state=0).fit(changed, Y[PRIVATE], X[PUBLIC])
-    of_another_seed, unseeded, unseeded_again = fitted(random_state=12), fitted(), fitted()
-    ledgers = {id(one.ledger_) for one in (model, other, of_another_seed, unseeded, unseeded_again)}
-    assert len(ledgers) == 5
+    assert len({id(one.ledger_) for one in (model, other, fitted(), fitted())}) == 4
 
 
 def resumable(path) -> dict:
     return {"ledger": path, "manifest": MANIFEST, "random_state": 0}
 
 
-@pytest.mark.parametrize(("batch", "screen"), [(0, None), (2, Threshold(at=20, sigma=10.0))])
-def test_an_interrupted_fit_goes_on_and_pays_nothing_twice(tmp_path, monkeypatch, batch, screen):
+def test_an_interrupted_fit_goes_on_and_pays_nothing_twice(tmp_path, monkeypatch):
+    screen = Threshold(at=20, sigma=10.0)
     choices = {**resumable(tmp_path / "ledger"), "screen": screen, "epsilon": 6.0}
     sizes = []
 
     def interrupted(mechanism, votes, **settings):
-        if len(sizes) == batch:
+        if len(sizes) == 2:
             raise KeyboardInterrupt
         sizes.append(len(votes))
         return release(mechanism, votes, **settings)
@@ -203,12 +201,11 @@ def test_an_interrupted_fit_goes_on_and_pays_nothing_twice(tmp_path, monkeypatch
             fitted(**choices)
     with Ledger(tmp_path / "ledger") as ledger:
         before = ledger.entries()
-    mechanism = repr(screen) if screen else None
-    assert sum(entry.uses for entry in before if mechanism in (None, entry.mechanism)) == sum(sizes)
+    assert sum(entry.uses for entry in before if entry.mechanism == repr(screen)) == sum(sizes)
     model = fitted(**choices)
     after = model.ledger_.entries()
     assert after[: len(before)] == before
-    assert sum(entry.uses for entry in after if mechanism in (None, entry.mechanism)) == 20
+    assert sum(entry.uses for entry in after if entry.mechanism == repr(screen)) == 20
     again = fitted(**choices)
     np.testing.assert_array_equal(again.labels_, model.labels_)
     np.testing.assert_array_equal(again.predict(X[NEW]), model.predict(X[NEW]))
@@ -313,19 +310,6 @@ def test_a_ledger_that_is_damaged_or_of_another_delta_is_refused_and_its_own_is_
 
 
 @pytest.mark.usefixtures("same_draws")
-def test_a_screen_abstains_and_what_it_saved_is_still_counted():
-    model = fitted(screen=Threshold(at=35, sigma=5.0), epsilon=12.0, random_state=0)
-    answers = model.labels_[model.asked_]
-    assert len(answers) == 20
-    assert model.result_.utility["answered"] == (answers != ABSTAIN).sum()
-    assert model.result_.utility["abstained"] == (answers == ABSTAIN).sum()
-    # how many were answered depends on the votes: the bound is that of all of them
-    assert model.result_.upper["epsilon"] == pytest.approx(model.plan_.epsilon, rel=1e-9)
-    exact = exact_profile(model.plan_.mechanism, model.votes_.open())
-    assert model.result_.owner["epsilon_these_votes"] == exact.epsilon(1e-5)
-
-
-@pytest.mark.usefixtures("same_draws")
 @pytest.mark.parametrize("names", [np.array(["a", "b", "c", "d"]), np.array([-1, 0, 1, 2])])
 def test_classes_are_named_as_the_labels_are(names):
     model = PATEClassifier(**QUICK, random_state=0).fit(X[PRIVATE], names[Y[PRIVATE]], X[PUBLIC])
@@ -343,7 +327,7 @@ def test_declared_classes_need_not_appear_and_are_no_note(model):
 
 
 @pytest.mark.usefixtures("same_draws")
-@pytest.mark.parametrize("student", ["auto", LogisticRegression(), LinearSVC()], ids=str)
+@pytest.mark.parametrize("student", ["auto", LinearSVC()], ids=str)
 def test_any_student_learns_from_the_answers(student):
     model = fitted(student=student, random_state=0)
     assert model.score(X[NEW], Y[NEW]) > 0.6
@@ -436,12 +420,3 @@ def test_no_private_value_is_in_what_goes_wrong():
     with pytest.raises(ValueError, match="infinity") as refused:
         PATEClassifier(**QUICK).fit(np.where(rows == secret, np.inf, rows), Y[PRIVATE], X[PUBLIC])
     assert not re.search(r"987|\binf\b", str(refused.value))
-
-
-def test_people_decide_one_ballot_however_many_rows_they_have():
-    groups = np.arange(500) // 5
-    model = PATEClassifier(**QUICK, random_state=0).fit(X[PRIVATE], Y[PRIVATE], X[PUBLIC], groups)
-    shards = model.manifest_.shards
-    assert all(len(set(shards[groups == person].tolist())) == 1 for person in range(100))
-    assert (model.votes_.open().sum(axis=1) == 50).all()
-    assert model.votes_.adjacency.unit == "person"

@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits, make_blobs
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import shuffle
 
-from ostraka import Budget, BudgetExceeded, GNMax, Ledger, PATEClassifier, Threshold
+from ostraka import ABSTAIN, Budget, BudgetExceeded, GNMax, Ledger, PATEClassifier, Threshold
 from ostraka.core.result import Result
 from ostraka.learn.ways.choose import way_of
 from ostraka.report import render_html
@@ -174,6 +174,10 @@ def test_it_is_recorded_audited_measured_and_reported(case, fitted):
     assert case.audited * fitted.epsilon <= result.lower["epsilon"] <= result.upper["epsilon"]
     assert result.lower["verdict"] == "consistent"
     assert result.utility["student"] == fitted.score(*case.new)
+    if "abstained" in result.utility:  # how many were answered depends on the votes: all of them are paid for
+        answered = int((fitted.labels_ != ABSTAIN).sum())
+        assert result.utility["answered"] == answered == len(fitted.asked_) - result.utility["abstained"]
+        assert result.owner["epsilon_these_votes"] <= result.upper["epsilon"]
     settings, plan = result.settings, fitted.plan_
     assert settings["unit"] == case.unit
     assert (settings["n_teachers"], settings["n_answers"]) == (plan.n_teachers, plan.n_answers)

@@ -10,8 +10,6 @@ from sklearn.datasets import make_blobs
 torch = pytest.importorskip("torch", exc_type=ImportError)
 
 from ostraka import ABSTAIN, Budget, BudgetExceeded, Confident, GNMax, Ledger, Threshold  # noqa: E402
-from ostraka.accounting import exact_profile  # noqa: E402
-from ostraka.core.result import Result  # noqa: E402
 from ostraka.learn.ways.plan import LabelPlan  # noqa: E402
 from ostraka.networks import TorchClassifier  # noqa: E402
 from ostraka.pate import PATEFM  # noqa: E402
@@ -59,28 +57,8 @@ def test_it_learns_and_says_what_it_spent(model):
     np.testing.assert_allclose(model.predict_proba(X[NEW]).sum(axis=1), 1)
     planned = 14 * Threshold(at=5.0, sigma=3.0).curve() + 8 * GNMax(sigma=2.5).curve()
     assert model.plan_.epsilon == planned.epsilon(delta=1e-4)
-    assert result.upper["epsilon"] == pytest.approx(model.plan_.epsilon, rel=1e-9)  # sums are rounded up
-    assert result.upper["epsilon"] <= 10.5
-    assert result.upper["curve"]["publishable"]
-    assert result.settings["unit"] == "label"
     assert "features" in result.upper["not_protected"][0]
     assert set(result.owner["seconds"]) == {"teachers", "student"}
-    assert Result.from_json(result.to_json()) == result
-
-
-def test_the_ledger_says_whose_labels_were_charged(model):
-    entries = model.ledger_.entries()
-    assert {entry.unit for entry in entries} == {"label"}
-    uses = [sum(entry.uses for entry in entries if entry.mechanism.startswith(name)) for name in ("GN", "Th")]
-    assert uses == [(model.labels_ != ABSTAIN).sum(), len(model.asked_)]
-    assert not model.ledger_.simulation
-
-
-def test_the_owner_is_told_the_exact_price_of_these_votes(model):
-    exact = exact_profile(model.plan_.mechanism, model.votes_.open())
-    assert not exact.publishable
-    assert model.result_.owner["epsilon_these_votes"] == exact.epsilon(delta=1e-4)
-    assert model.result_.public().owner == {}
 
 
 def test_a_label_moves_one_ballot_of_one_teacher_and_no_other():
@@ -132,12 +110,6 @@ def test_asking_stops_at_the_answers_or_at_the_queries():
         made(screen=Threshold(at=1000.0, sigma=5.0)).fit(X[PRIVATE], Y[PRIVATE])
 
 
-def test_rows_are_asked_about_once_each_at_random(model):
-    assert len(set(model.asked_.tolist())) == len(model.asked_)
-    assert set(np.flatnonzero(model.labels_ != ABSTAIN)) <= set(model.asked_.tolist())
-    assert model.asked_.tolist() != made(random_state=1).fit(X[PRIVATE], Y[PRIVATE]).asked_.tolist()
-
-
 def test_the_same_fit_under_the_same_ledger_pays_once_on_however_many_cores(tmp_path):
     where = tmp_path / "labels.ledger"
     fit_by = partial(made, estimator=FixMatch(clone(NETWORK).set_params(n_threads=None), threshold=0.8))
@@ -181,22 +153,16 @@ def test_a_plan_charges_what_is_left():
 @pytest.mark.parametrize(
     ("choices", "says"),
     [
-        ({"epsilon": 0.0}, "epsilon must be finite and > 0"),
-        ({"epsilon": float("nan")}, "epsilon must be finite and > 0"),
-        ({"delta": 0.01}, "delta must be below 1 / 300"),
         ({"n_answers": 0}, "n_answers must be an integer >= 1"),
         ({"n_queries": 5}, "n_queries must be at least n_answers=8"),
         ({"n_queries": 301}, "n_queries=301 must be at most the 300 rows"),
-        ({"manifest": None, "n_teachers": 0}, "n_teachers must be an integer >= 1"),
-        ({"manifest": None, "n_teachers": 301}, "301 teachers need at least 301 units"),
         ({"classes": [0, 1]}, "2 declared classes only"),
         ({"estimator": FixMatch(NETWORK, threshold=2.0)}, "threshold must be > 0 and < 1"),
         ({"student": FixMatch(NETWORK, ratio=0)}, "ratio must be an integer"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_before_anything_is_charged(choices, says):
-    budget = Budget(epsilon=10.5, delta=choices.get("delta", 1e-4), adaptive=False)
-    with Ledger(":memory:", budget=budget) as ledger:
+    with Ledger(":memory:", budget=Budget(epsilon=10.5, delta=1e-4, adaptive=False)) as ledger:
         with pytest.raises(ValueError, match=says):
             made(ledger=ledger, **choices).fit(X[PRIVATE], Y[PRIVATE])
         assert not ledger.entries()
@@ -209,19 +175,9 @@ def test_too_small_a_budget_is_refused_before_anything_is_trained():
     assert told == []
 
 
-@pytest.mark.parametrize(
-    ("labels", "says"),
-    [
-        (None, "requires y"),
-        (Y[:299], "one label for each of 300 rows"),
-        (np.eye(3)[Y[PRIVATE]], "1d array"),
-        (Y[PRIVATE] / 2, "continuous"),
-        (np.where(Y[PRIVATE] == 2, 7777, Y[PRIVATE]), "declared classes only"),
-    ],
-)
-def test_labels_that_cannot_be_used_are_refused_and_not_shown(labels, says):
-    with pytest.raises(ValueError, match=says) as refused:
-        made().fit(X[PRIVATE], labels)
+def test_a_label_that_is_no_class_is_refused_and_not_shown():
+    with pytest.raises(ValueError, match="declared classes only") as refused:
+        made().fit(X[PRIVATE], np.where(Y[PRIVATE] == 2, 7777, Y[PRIVATE]))
     assert "7777" not in str(refused.value)
 
 

@@ -16,7 +16,6 @@ from sklearn.utils import shuffle
 
 from ostraka import ABSTAIN, Budget, Ledger, PATEClassifier
 from ostraka.learn.ways.choose import best_cells, image_side
-from ostraka.learn.ways.counts import CountsPlan
 from ostraka.learn.ways.plan import Facts
 from ostraka.ledger import LedgerError
 from ostraka.report import render_html
@@ -273,11 +272,6 @@ class TestFeatures:
 
 
 class TestChoice:
-    def test_auto_prefers_counts_where_argmaxes_are_drowned_by_public_facts_alone(self):
-        plans = [counts(way="auto", epsilon=0.5).plan(**FACTS) for _ in range(2)]
-        assert isinstance(plans[0], CountsPlan)
-        assert plans[0] == plans[1]
-
     def test_auto_says_what_the_alternatives_were_expected_to_give(self):
         model = counts(way="auto").fit(X[PRIVATE], Y[PRIVATE], X_public=X[PUBLIC])
         assert model.way_ == "counts"

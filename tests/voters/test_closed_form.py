@@ -13,7 +13,7 @@ from sklearn.neighbors import NearestCentroid
 from ostraka import TeacherEnsemble
 from ostraka.voters import kinds as _kinds
 from ostraka.voters import partition
-from ostraka.voters.kinds import fit_together, solve_together
+from ostraka.voters.kinds import fit_together
 from tests.voters import shards as made_up
 from tests.voters.shards import changed_by_another, together
 
@@ -30,12 +30,7 @@ ESTIMATORS = [
 
 
 def fitted(estimator, shards):
-    return together(solve_together, estimator, shards)
-
-
-def either(estimator):
-    """What solves many shards of it at once."""
-    return fit_together if isinstance(estimator, LogisticRegression) else solve_together
+    return together(fit_together, estimator, shards)
 
 
 def learned(model):
@@ -126,7 +121,7 @@ class Logistic(LogisticRegression):
     ids=str,
 )
 def test_other_settings_are_left_to_scikit_learn(estimator):
-    assert together(either(estimator), estimator, [made_up.shard(2)]) == [None]
+    assert fitted(estimator, [made_up.shard(2)]) == [None]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +131,7 @@ def test_other_settings_are_left_to_scikit_learn(estimator):
 )
 @pytest.mark.parametrize("estimator", [RidgeClassifier(), LogisticRegression()], ids=str)
 def test_other_rows_are_left_to_scikit_learn(rows, estimator):
-    assert either(estimator)(estimator, [rows], [shard(2)[1]]) == [None]
+    assert fit_together(estimator, [rows], [shard(2)[1]]) == [None]
 
 
 @pytest.mark.parametrize(
@@ -157,6 +152,5 @@ def test_an_ensemble_uses_it_for_shards_that_lack_classes_and_votes_as_scikit_le
             return ensemble.fit(X, y, classes=range(6), manifest=manifest).predictions(X)
 
     ours = predictions()
-    monkeypatch.setattr(_kinds, "is_solved", lambda _: False)
     monkeypatch.setattr(_kinds, "fit_together", lambda _estimator, shards, _codes: [None] * len(shards))
     assert (ours != predictions()).mean() < 1e-3

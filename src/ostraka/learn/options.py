@@ -329,6 +329,8 @@ class LearnOptions(RunOptions, ReadOptions):
             )
         if (self.teacher is Teacher.PROMPTS) != (self.model is not None):
             raise click.UsageError("--teacher prompts and --model NAME need each other")
+        if self.model is None and (self.shots is not None or self.key_env is not None):
+            raise click.UsageError("--shots and --key-env are for --teacher prompts: leave them out")
         if self.teacher is Teacher.PROMPTS and (self.keep_teachers or self.private is None):
             raise click.UsageError(
                 "--teacher prompts is for a table: type its FILE, and leave out --keep-teachers"

@@ -76,8 +76,8 @@ def fit_together(estimator: Any, X: Sequence[Any], codes: Sequence[np.ndarray]) 
     """
     from sklearn.linear_model import LogisticRegression  # noqa: PLC0415  (late: not every ensemble is linear)
 
-    if is_solved(estimator):
-        return solve_together(estimator, X, codes)
+    if _is_solved(estimator):
+        return _in_closed_form(estimator, X, codes)
     models: list[Any] = [None] * len(X)
     if type(estimator) is not LogisticRegression:
         return models
@@ -129,7 +129,7 @@ def fit_together(estimator: Any, X: Sequence[Any], codes: Sequence[np.ndarray]) 
     return models
 
 
-def solve_together(estimator: Any, X: Sequence[Any], codes: Sequence[np.ndarray]) -> list[Any]:
+def _in_closed_form(estimator: Any, X: Sequence[Any], codes: Sequence[np.ndarray]) -> list[Any]:
     """As :func:`fit_together`, by formulas: scikit-learn's solutions up to rounding."""
     models: list[Any] = [None] * len(X)
     name = type(estimator).__name__
@@ -170,7 +170,7 @@ def solve_together(estimator: Any, X: Sequence[Any], codes: Sequence[np.ndarray]
     return models
 
 
-def is_solved(estimator: Any) -> bool:
+def _is_solved(estimator: Any) -> bool:
     """Whether it is one of scikit-learn's own estimators with a solution that these formulas give."""
     free = _FREE_IN_CLOSED_FORM.get(kind_of_model(estimator))
     if free is None:
