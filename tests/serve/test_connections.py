@@ -47,6 +47,7 @@ AMBIGUOUS = {
 def test_a_request_that_is_ambiguous_or_endless_is_not_answered(service):
     replies = {case: talk(service, *parts) for case, parts in AMBIGUOUS.items()}
     assert [case for case, reply in replies.items() if b"200 OK" in reply] == []
+    assert {replies[case] for case in AMBIGUOUS if "endless" in case} == {b""}  # left without a wait
     assert service.entries() == []
     whole = CHUNKED + JSON + BEARER + b"Connection: close\r\n\r\n" + WHOLE + b"\r\n"
     assert talk(service, whole).startswith(b"HTTP/1.1 200 OK")

@@ -575,7 +575,8 @@ class _Conversation(asyncio.Protocol):
         self._ending = False  # nothing more is read
         self._clogged = False  # the client does not read
         self._paused = False
-        self._began = self._in_message = self._in_head = False
+        self._pipelined = False  # a message ended in what was received last
+        self._in_message = self._in_head = False
         self._raw = self._shown = self._size = 0  # bytes of the message: received, shown by the parser, body
         self._parts: list[bytes] = []
         self._request: Request | None = None
@@ -624,7 +625,7 @@ class _Conversation(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._ending:
             return
-        self._raw += len(data)
+        self._raw, self._pipelined = self._raw + len(data), False
         if self._resting:
             self._resting = False
             self._hurry()
@@ -635,8 +636,10 @@ class _Conversation(asyncio.Protocol):
         except httptools.HttpParserError as error:
             refused = error.__context__
             self._refuse(refused if isinstance(refused, Refused) else Refused(400, "bad_request"))
-        if self._began:
-            self._began, self._raw = False, self._shown + self._size
+        if (
+            self._pipelined and self._in_message
+        ):  # it began behind the end of another, the parser says not where
+            self._raw = self._shown + self._size
         limit = self._limits.most_head if self._in_head or not self._in_message else 0
         if self._raw > (limit or self._limits.most_head + 8 * self._limits.most_body):
             self.drop()
@@ -660,10 +663,10 @@ class _Conversation(asyncio.Protocol):
             self._go_on()
 
     def on_message_begin(self) -> None:
-        self._began = self._in_message = self._in_head = True
+        self._in_message = self._in_head = True
         self._url, self._headers, self._parts = b"", {}, []
         self._body_seconds = 0.0
-        self._shown = self._size = self._raw = 0
+        self._shown = self._size = 0
 
     def on_url(self, url: bytes) -> None:
         self._url += url
@@ -720,7 +723,7 @@ class _Conversation(asyncio.Protocol):
             raise self._too_large()
 
     def on_message_complete(self) -> None:
-        request, self._in_message, self._began, self._raw = self._request, False, False, 0
+        request, self._in_message, self._raw, self._pipelined = self._request, False, 0, True
         if self._ending or request is None:
             return
         request.body, request.keep = b"".join(self._parts), self._parser.should_keep_alive()
