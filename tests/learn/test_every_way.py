@@ -170,7 +170,12 @@ def test_an_interrupted_fit_goes_on_and_pays_for_nothing_twice(case, tmp_path):
 
 def test_it_is_recorded_audited_measured_and_reported(case, fitted):
     fitted.audit(trials=500)
-    result = fitted.evaluate(*case.new)
+    with pytest.raises(ValueError, match="confidence must be > 0 and < 1"):
+        fitted.audit(confidence=2.0)
+    rows, labels = case.new
+    with pytest.raises(ValueError, match="one label for each of"):
+        fitted.evaluate(rows, labels[1:])
+    result = fitted.evaluate(rows, labels)
     assert case.audited * fitted.epsilon <= result.lower["epsilon"] <= result.upper["epsilon"]
     assert result.lower["verdict"] == "consistent"
     assert result.utility["student"] == fitted.score(*case.new)

@@ -127,6 +127,10 @@ def test_a_missing_cluster_names_its_install_command(engine, package, extra, mon
         spread(squares, ITEMS, engine=engine, n_jobs=None)
 
 
-def test_an_unknown_engine_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match="Invalid backend: abacus, expected one of"):
-        spread(squares, ITEMS, engine="abacus", n_jobs=2)
+@pytest.mark.parametrize(
+    ("engine", "n_jobs", "words"),
+    [("abacus", 2, "Invalid backend: abacus, expected one of"), ("joblib", 0, "n_jobs must not be 0")],
+)
+def test_an_unknown_engine_and_no_jobs_are_refused(engine, n_jobs, words):
+    with pytest.raises(ValueError, match=words):
+        spread(squares, ITEMS, engine=engine, n_jobs=n_jobs)

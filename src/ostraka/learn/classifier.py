@@ -83,8 +83,14 @@ class Fitted(BaseEstimator):
         -------
         Result
             ``lower`` has epsilon at the run's delta, and where it comes from.
+
+        Raises
+        ------
+        ValueError
+            Too few trials, or a confidence that is none.
         """
         check_is_fitted(self, "student_")
+        check.share(confidence=confidence)
         way = way_of(self._run.plan)
         self.result_ = with_audit(self._run, way, self.result_, trials=trials, confidence=confidence)
         return self.result_

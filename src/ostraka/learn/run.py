@@ -280,6 +280,8 @@ def with_accuracies(
     run: Run, result: Result, X: Any, y: np.ndarray, *, X_private: Any = None, y_private: Any = None
 ) -> Result:
     """Add accuracies on rows with known labels to a record."""
+    if y.shape != (len(X),):
+        raise ValueError(f"y must have one label for each of {len(X)} rows, got shape {y.shape}")
     utility, series = measured(run.student, X, y, classes=run.classes)
     result = replace(result, utility={**result.utility, **utility}, series={**result.series, **series})
     if run.owned is None or run.owned.ensemble is None:  # nothing of the owner's to compare with

@@ -326,6 +326,8 @@ def _batches(items: Sequence[Item], n_jobs: int) -> list[list[Item]]:
 
 def _jobs(n_jobs: int | None) -> int | None:
     """All cores, unless the caller or a surrounding ``joblib.parallel_config`` says how many."""
+    if n_jobs == 0:
+        raise ValueError("n_jobs must not be 0: None takes all cores, and -1 does so, too")
     ambient = joblib.parallel.get_active_backend()[1]
     return n_jobs if n_jobs is not None or ambient is not None else -1
 

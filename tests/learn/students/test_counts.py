@@ -164,8 +164,13 @@ class TestSmoothedCounts:
         with pytest.raises(ValueError, match="right must be"):
             self.sure()[0].sure_labels(right=0.0)
         wide, counts = np.ones((5, 2)), np.ones((3, 2))
-        with pytest.raises(ValueError, match="shape"):
-            SmoothedCounts().fit(wide, counts, sigma=1.0, n_units=9, features=wide)
+        for settings, table, words in (
+            ({}, counts, "shape"),
+            ({}, counts[:2] * np.nan, "finite"),
+            ({"scale": -1.0}, counts[:2], "scale must be"),
+        ):
+            with pytest.raises(ValueError, match=words):
+                SmoothedCounts(**settings).fit(wide, table, sigma=1.0, n_units=9, features=wide)
 
 
 class TestAugmentedSVM:

@@ -245,6 +245,10 @@ class SmoothedCounts(BaseEstimator):
         """
         check.positive(sigma=sigma, n_units=n_units)
         lines, table, smooth = (np.asarray(values, dtype=np.float64) for values in (X, counts, features))
+        if self.scale is not None:
+            check.positive(scale=self.scale)
+        if not np.isfinite(table).all():
+            raise ValueError("counts must be finite")
         if table.ndim != 2 or lines.shape != (len(smooth), len(table)):
             raise ValueError(
                 f"X must have shape (n_public, n_cells), got {lines.shape} for {len(smooth)} rows of "

@@ -334,6 +334,7 @@ class Response(Way):
         from ostraka.audit.runs import finding_of  # noqa: PLC0415
 
         plan, n = self.plan, _TRIALS if trials is None else trials
+        check.integer(trials=n, least=100)
         mechanism, most = plan.mechanism, plan.mechanism.curve().rdp[-1]
         if plan.method == "lp-mst":
             mechanism = RandomizedResponse(n_classes=len(run.classes), epsilon=mechanism.epsilon)
