@@ -1,10 +1,12 @@
-"""Write the tables of results: ``python -m results [--runs N] [--only-write] [NAME ...]``.
+"""Write the tables of results, or compare two commits: ``python -m results [options] [NAME ...]``.
 
 Each row of ``rows.toml`` names a command and how its figures are read from what it prints. The commands of
 the named rows, or of all, run one after another. Their figures are kept in ``measured.json`` with the date,
 the commit and the machine's load. The page docs/results.md has all rows, the README those marked ``readme``.
 Both tables are written from these two files, never by hand.
 ``--only-write`` runs nothing. A row with ``recorded`` takes too long for this; it says when it was measured.
+``--against CHECKOUT`` writes nothing. It runs each command here and in a checkout of another commit in turn,
+and prints the processor time of both.
 """
 
 from __future__ import annotations
@@ -51,19 +53,45 @@ def read(row: dict[str, Any], printed: str) -> list[float]:
     return found
 
 
+def output(command: str, *, checkout: Path = HERE.parent, python: str = sys.executable) -> str:
+    """What a command of a checkout prints."""
+    words = shlex.split(command)
+    words[0] = python if words[0] == "python" else words[0]
+    run = subprocess.run(words, capture_output=True, text=True, cwd=checkout, check=False)
+    if run.returncode:
+        raise SystemExit(f"{command} failed in {checkout}:\n{run.stderr[-2000:]}")
+    return run.stdout
+
+
 def measured(commands: list[str], n_runs: int) -> dict[str, list[str]]:
     """What each command prints, in so many runs."""
     printed: dict[str, list[str]] = {command: [] for command in commands}
     for number in range(n_runs):
         for command in commands:
             print(f"run {number + 1} of {n_runs}: {command}", file=sys.stderr, flush=True)
-            words = shlex.split(command)
-            words[0] = sys.executable if words[0] == "python" else words[0]
-            run = subprocess.run(words, capture_output=True, text=True, cwd=HERE.parent, check=False)
-            if run.returncode:
-                raise SystemExit(f"{command} failed:\n{run.stderr[-2000:]}")
-            printed[command].append(run.stdout)
+            printed[command].append(output(command))
     return printed
+
+
+def compare(chosen: list[dict[str, Any]], other: Path, n_runs: int) -> None:
+    """Print the processor time of each row's command in another checkout and here: A B A B."""
+    pythons = {HERE.parent: sys.executable, other: str(other / ".venv" / "bin" / "python")}
+    for row in chosen:
+        seconds: dict[Path, list[float]] = {checkout: [] for checkout in (other, HERE.parent)}
+        for number in range(n_runs):
+            print(f"run {number + 1} of {n_runs}: {row['command']}", file=sys.stderr, flush=True)
+            for checkout, runs in seconds.items():
+                before = os.times()
+                output(row["command"], checkout=checkout, python=pythons[checkout])
+                after = os.times()
+                runs.append(after[2] + after[3] - before[2] - before[3])  # of the commands, user and system
+        old, new = (statistics.median(runs) for runs in seconds.values())
+        ratios = [a / b for a, b in zip(*seconds.values(), strict=True)]
+        print(
+            f"{row['name']}: {old:.2f} s there, {new:.2f} s here, "
+            f"speed {old / new:.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
+            flush=True,
+        )
 
 
 def record(chosen: list[dict[str, Any]], n_runs: int) -> None:
@@ -138,11 +166,17 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("names", nargs="*", help="rows to measure; all of them if none is named")
     parser.add_argument("--runs", type=int, default=3, help="how often each command runs")
     parser.add_argument("--only-write", action="store_true", help="write the tables, measure nothing")
+    parser.add_argument(
+        "--against", type=Path, help="a checkout of another commit, with an environment in its .venv"
+    )
     asked = parser.parse_args(arguments)
     live = {row["name"]: row for row in rows() if "recorded" not in row}
     if unknown := sorted(set(asked.names) - live.keys()):
         print(f"no row named {', '.join(unknown)}; there are {', '.join(live)}", file=sys.stderr)
         return 2
+    if asked.against:
+        compare([live[name] for name in asked.names or live], asked.against.resolve(), asked.runs)
+        return 0
     if not asked.only_write:
         record([live[name] for name in asked.names or live], asked.runs)
     write(README)
