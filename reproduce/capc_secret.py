@@ -18,7 +18,8 @@ from ostraka.parties.models import fixed_model
 from ostraka.secure.agreement import Agreement, SecretQuestions, fixed_rows, sizes_of
 from ostraka.secure.dealer import deal_model
 from ostraka.secure.keys import Identity
-from ostraka.secure.two_party import AskerSide, FixedModel, OwnerSide, Stream, words
+from ostraka.secure.masks import stream
+from ostraka.secure.two_party import AskerSide, FixedModel, OwnerSide, words
 from ostraka.voters.voting import Shard, train
 from reproduce.chadha2024 import images
 
@@ -51,7 +52,7 @@ def secret_votes(model: FixedModel, rows: np.ndarray, agreement: Agreement) -> n
     """One party's votes on rows it cannot see, both halves added: (n_rows, n_classes)."""
     sizes, fixed = sizes_of(agreement, len(rows)), fixed_rows(rows.astype(np.float64), agreement.secret)
     key, asker, other = os.urandom(16), os.urandom(32), os.urandom(32)
-    pad = words(Stream(os.urandom(32)), *fixed.shape)
+    pad = words(stream(os.urandom(32)), *fixed.shape)
     made = deal_model(key, sizes, question=pad, asker=asker, owner_key=other)
     owner = OwnerSide(model, other, sizes)
     side = AskerSide(key, asker, sizes, question=pad, words=made.words, corrections=made.corrections)
