@@ -177,6 +177,16 @@ def test_where_a_layer_treats_places_of_a_batch_differently_rows_are_asked_one_b
     torch.testing.assert_close(per_row.row_gradients(module, losses, rows).norms, norms)
 
 
+def test_places_of_a_batch_are_compared_anew_for_each_geometry_of_a_convolution(monkeypatch):
+    """All of these layers have one shape of weights, of rows, and of what they return."""
+    monkeypatch.setattr(per_row, "_ALIKE", {})
+    for geometry in ({"padding": 1}, {"padding": 2, "dilation": 2}, {"padding": 4, "stride": 2}):
+        layer = nn.Conv2d(1, 2, 3, **geometry)
+        assert layer(torch.zeros(1, 1, 6, 6)).shape == (1, 2, 6, 6)
+        per_row.row_gradients(layer, squares, torch.randn(3, 1, 6, 6))
+    assert len(per_row._ALIKE) == 3
+
+
 @pytest.mark.parametrize("name", ["perceptron", "places", "convolutions", "boltzmann", "twice"])
 def test_a_row_has_one_gradient_whatever_rows_stand_beside_it(name):
     module, losses, rows = made(name)

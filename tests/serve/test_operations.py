@@ -214,6 +214,9 @@ def test_copies_do_not_overwrite_and_need_a_ledger_and_an_anchor(tmp_path, saved
     path, copy = tmp_path / "service" / "ledger.sqlite", tmp_path / "copy"
     with pytest.raises(LedgerError, match="for PostgreSQL use pg_dump"):
         back_up(tmp_path / "none", copy, secret=secret)
+    with pytest.raises(LedgerError, match="secret"):
+        back_up(path, copy, secret=bytes(32))
+    assert not list(tmp_path.glob("copy*"))  # a copy that does not verify is none
     back_up(path, copy, secret=secret)
     assert copy.stat().st_mode & 0o777 == 0o600
     with pytest.raises(LedgerError, match="exists: type the name of a new file"):

@@ -1,6 +1,6 @@
-"""Files, written whole and durably, readable by their owner alone where they are secret.
+"""Files, written whole and durably, readable by their owner alone where they are secret; and HTML pages.
 
-:func:`environment` makes HTML pages from the templates of this package.
+:func:`environment` makes the pages from the templates of this package.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from jinja2 import Environment
 
@@ -24,6 +24,9 @@ def write(
 ) -> None:
     """Replace a file atomically and durably. A reader finds the old content or the new one.
 
+    Of several processes that write one file at once, the last one's content counts. A process that is killed
+    may leave a hidden file beside it, whose name ends with ``.new``.
+
     Parameters
     ----------
     path : path
@@ -32,10 +35,8 @@ def write(
         Only the owner may read the file. The other permissions follow the process's umask.
     """
     path = Path(path)
-    draft = path.with_name(f".{path.name}.new")
-    draft.unlink(missing_ok=True)  # left by a process that was killed
-    _fill(draft, content, _OWNER_ONLY if private else _USUAL)
-    draft.replace(path)
+    with _draft(path, content, _OWNER_ONLY if private else _USUAL) as draft:
+        draft.replace(path)
     sync_folder(path.parent)
 
 
@@ -46,13 +47,8 @@ def create(path: str | os.PathLike[str], content: str | bytes) -> bytes:
     """
     path = Path(path)
     if not path.exists():
-        draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-        try:
-            _fill(draft, content, _OWNER_ONLY)
-            with contextlib.suppress(FileExistsError):
-                os.link(draft, path)
-        finally:
-            draft.unlink(missing_ok=True)
+        with _draft(path, content, _OWNER_ONLY) as draft, contextlib.suppress(FileExistsError):
+            os.link(draft, path)
         sync_folder(path.parent)
     return path.read_bytes()
 
@@ -67,18 +63,6 @@ def sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
-def _fill(path: Path, content: str | bytes | Callable[[Path], object], mode: int) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    try:
-        if callable(content):
-            content(path)
-        else:
-            path.write_bytes(content.encode() if isinstance(content, str) else content)
-        os.fsync(handle)  # of the file, whoever wrote it
-    finally:
-        os.close(handle)
-
-
 def environment() -> Environment:
     """Return the settings of every HTML page: values are escaped, and a missing value is an error."""
     from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415  (only pages need it)
@@ -90,3 +74,22 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+@contextlib.contextmanager
+def _draft(path: Path, content: str | bytes | Callable[[Path], object], mode: int) -> Iterator[Path]:
+    """A durable file beside ``path``, under a name of its own: of two writers, none touches the other's."""
+    draft = path.with_name(f".{secrets.token_hex(8)}.new")
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        try:
+            if callable(content):
+                content(draft)
+            else:
+                draft.write_bytes(content.encode() if isinstance(content, str) else content)
+            os.fsync(handle)  # of the file, whoever wrote it
+        finally:
+            os.close(handle)
+        yield draft
+    finally:
+        draft.unlink(missing_ok=True)

@@ -6,6 +6,7 @@ import pytest
 
 from ostraka import Adjacency, Private
 from ostraka.core.mechanisms import counts
+from ostraka.core.mechanisms.adaptive import AdaptiveMarginals
 from ostraka.core.mechanisms.counts import NoisyMarginals, TreeMarginals
 from ostraka.mechanisms import NoisyCounts
 
@@ -69,6 +70,19 @@ def test_one_unit_moves_no_score_by_more_than_its_weight():
         after = mechanism._scores(np.delete(rows, row, axis=0), found)
         moved += [abs(after[pair] - before[pair]) for pair in before]
     assert max(moved) == grain
+
+
+@pytest.mark.parametrize("cell", [(0, 3), (1, -1), (3, 2), (3, -1), (3, 65_537)])
+def test_codes_and_weights_out_of_range_are_refused_before_anything_is_charged(cell):
+    """A row that weighs more than the grain costs more than the price; in two bytes 65,537 would be 1."""
+    rows = ROWS.copy()
+    rows[2, cell[0]] = cell[1]
+    adaptive = AdaptiveMarginals(
+        sizes=SIZES, target=None, sigma_first=1.0, sigma=1.0, select_epsilon=1.0, n_pick=1
+    )
+    for mechanism in (tree(), NoisyMarginals(sizes=SIZES, columns=((0,),), sigma=1.0), adaptive):
+        with pytest.raises(ValueError, match="from 0 to grain=1"):
+            mechanism.uses(Private(rows, ONE_ROW))
 
 
 def test_without_a_target_columns_are_counted_alone_and_in_pairs():

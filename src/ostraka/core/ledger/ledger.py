@@ -798,7 +798,8 @@ def back_up(ledger: str | os.PathLike[str], copy: str | os.PathLike[str], *, sec
     Raises
     ------
     LedgerError
-        There is no such ledger, the copy exists, or the copy does not verify.
+        There is no such ledger, the copy exists, or the copy does not verify, as with another secret: then
+        it is removed.
     """
     source, target, anchor = Path(ledger), Path(copy), Path(f"{copy}.anchor")
     _require_file(source)
@@ -806,9 +807,14 @@ def back_up(ledger: str | os.PathLike[str], copy: str | os.PathLike[str], *, sec
         if os.path.lexists(path):
             raise LedgerError(f"{path} exists: type the name of a new file")
     _copy(source, target)
-    with Ledger(target, secret=secret) as opened:
-        opened.anchor(anchor)
-        return Copied(opened.count(), opened.head)
+    try:
+        with Ledger(target, secret=secret) as opened:
+            opened.anchor(anchor)
+            return Copied(opened.count(), opened.head)
+    except BaseException:
+        for path in (target, anchor):
+            path.unlink(missing_ok=True)
+        raise
 
 
 def restore(

@@ -1,6 +1,7 @@
-"""Adaptive marginals: tables that are chosen by how far a public model of earlier ones is from the rows.
+"""Marginals that are chosen by how far a public model of earlier ones is from the rows (AdaptiveMarginals).
 
-SequenceMarginals counts persons' first rows, and each later row with the one before it, by two of them.
+SequenceMarginals are two of them, for persons with several rows: of first rows, and of each later row with
+the one before it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from ostraka.core import check
 from ostraka.core.mechanisms import exact
-from ostraka.core.mechanisms.counts import CodedTable, coded_rows
+from ostraka.core.mechanisms.counts import CodedTable
 from ostraka.core.mechanisms.particles import SAMPLING, Particles, tallied
 from ostraka.core.mechanisms.selection import Selection
 from ostraka.core.private import Adjacency, Private
@@ -143,7 +144,7 @@ class AdaptiveMarginals(CodedTable):
         The model is ``rows`` (codes), how much each of them counts (``weights``), and the weights of all
         cells (``theta``). It is a function of the noisy counts: its own random numbers have a public seed.
         """
-        rows = coded_rows(private, self.sizes)
+        rows = self._opened(private)
         first, candidates = self.first, list(self.candidates()) if self.n_pick else []
         truth = tallied(rows.T, self.sizes, [*first, *candidates])
         tables = {
@@ -278,40 +279,6 @@ class AdaptiveMarginals(CodedTable):
         return Selection(epsilon=self.select_epsilon, sensitivity=self.grain)
 
 
-def name_of(columns: Sequence[int]) -> str:
-    """The name of the released table of these columns."""
-    return ",".join(map(str, columns))
-
-
-def columns_of(name: str) -> tuple[int, ...]:
-    """The inverse of :func:`name_of`."""
-    return tuple(int(part) for part in name.split(","))
-
-
-@lru_cache(maxsize=16)
-def _candidates(sizes: tuple[int, ...], first: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
-    """Pairs and triples that are not among the first, of as many cells as memory allows for all of them."""
-    width = len(sizes)
-    lengths = (2, 3) if math.comb(width, 3) <= _MOST_TRIPLES else (2,)
-    every = [columns for k in lengths for columns in combinations(range(width), k) if columns not in first]
-    cells = [math.prod(sizes[j] for j in columns) for columns in every]
-    for most in _MOST_CELLS:
-        within = tuple(columns for columns, size in zip(every, cells, strict=True) if size <= most)
-        if sum(size for size in cells if size <= most) <= _ALL_CELLS:
-            break
-    return within
-
-
-def left_sizes(longest: int) -> int:
-    """Number of codes of how many rows follow a second or later row."""
-    return min(longest - 1, _MOST_LEFT + 1)
-
-
-def left_codes(left: np.ndarray) -> np.ndarray:
-    """The codes of so many rows that follow."""
-    return np.asarray(np.minimum(left, _MOST_LEFT))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceMarginals:
     """Counts of first rows with the number of rows of a person, and of each later row with the one before it.
@@ -444,3 +411,37 @@ class SequenceMarginals:
         ):
             raise ValueError("persons must have one row or more, and codes below the sizes of their columns")
         return persons
+
+
+def name_of(columns: Sequence[int]) -> str:
+    """The name of the released table of these columns."""
+    return ",".join(map(str, columns))
+
+
+def columns_of(name: str) -> tuple[int, ...]:
+    """The inverse of :func:`name_of`."""
+    return tuple(int(part) for part in name.split(","))
+
+
+def left_sizes(longest: int) -> int:
+    """Number of codes of how many rows follow a second or later row."""
+    return min(longest - 1, _MOST_LEFT + 1)
+
+
+def left_codes(left: np.ndarray) -> np.ndarray:
+    """The codes of so many rows that follow."""
+    return np.asarray(np.minimum(left, _MOST_LEFT))
+
+
+@lru_cache(maxsize=16)
+def _candidates(sizes: tuple[int, ...], first: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+    """Pairs and triples that are not among the first, of as many cells as memory allows for all of them."""
+    width = len(sizes)
+    lengths = (2, 3) if math.comb(width, 3) <= _MOST_TRIPLES else (2,)
+    every = [columns for k in lengths for columns in combinations(range(width), k) if columns not in first]
+    cells = [math.prod(sizes[j] for j in columns) for columns in every]
+    for most in _MOST_CELLS:
+        within = tuple(columns for columns, size in zip(every, cells, strict=True) if size <= most)
+        if sum(size for size in cells if size <= most) <= _ALL_CELLS:
+            break
+    return within

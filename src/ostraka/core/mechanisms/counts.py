@@ -1,6 +1,7 @@
-"""Noisy counts with discrete Gaussian noise: a whole table of ballots at once, and marginals.
+"""Noisy counts with discrete Gaussian noise: of a whole table of ballots, and of columns of coded rows.
 
-Marginals count combinations of columns of one table of coded rows.
+A marginal counts combinations of columns. Which ones is fixed in advance (NoisyMarginals), or chosen by the
+data at a price (TreeMarginals). Each row has a weight; the rows of one unit weigh ``grain`` together at most.
 """
 
 from __future__ import annotations
@@ -160,16 +161,6 @@ def one_table(votes: Private) -> Private:
     return Private(_integers(votes), table)
 
 
-def _integers(private: Private) -> NDArray[np.int64]:
-    """The counts as int64, exactly."""
-    values = private.open()
-    kind = values.dtype.kind
-    whole = kind in "iu" or (kind == "f" and bool((values == np.floor(values)).all()))
-    if not whole or (values.size and not (values.min() >= -_MOST_COUNT and values.max() <= _MOST_COUNT)):
-        raise ValueError(f"counts of shape {values.shape} must be integers of at most 2^52 in size")
-    return values.astype(np.int64)
-
-
 class CodedTable:
     """The common part of mechanisms for one table of coded rows, those of one unit of bounded weight."""
 
@@ -184,7 +175,7 @@ class CodedTable:
 
     def uses(self, private: Private) -> int:
         """One use for all tables together."""
-        coded_rows(private, self.sizes)
+        self._opened(private)
         return 1
 
     def marginals(self, columns: Sequence[tuple[int, ...]], sigma: float) -> NoisyMarginals:
@@ -199,6 +190,22 @@ class CodedTable:
         if width <= (target is not None):
             raise ValueError("a table must have one column or more beside the target")
         return tuple(j for j in range(width) if j != target)
+
+    def _opened(self, private: Private) -> np.ndarray:
+        """Codes and, in the last column, weights; integers of shape (n_rows, n_columns + 1)."""
+        rows: np.ndarray = private.open()
+        sizes = self.sizes
+        if rows.ndim != 2 or rows.shape[1] != len(sizes) + 1 or not np.issubdtype(rows.dtype, np.integer):
+            raise ValueError(
+                f"rows must be integer codes of {len(sizes)} columns and a weight, got shape {rows.shape}"
+            )
+        most = np.array([*(size - 1 for size in sizes), self.grain])
+        if rows.size and not (rows.min() >= 0 and (rows.max(axis=0) <= most).all()):
+            raise ValueError(
+                "rows must hold codes from 0 to one less than the size of each column, and weights from 0 to "
+                f"grain={self.grain}"
+            )
+        return rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,7 +266,7 @@ class NoisyMarginals(CodedTable):
 
     def release(self, private: Private, *, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """The noisy counts by name, such as ``"0,3"``; int64, each of the sizes of its columns."""
-        rows = coded_rows(private, self.sizes)
+        rows = self._opened(private)
         tables = {}
         for chosen, cells in zip(self.columns, counts(rows, self.sizes, self.columns), strict=True):
             noise = exact.discrete_gaussian(self.sigma, cells.shape, rng=rng)
@@ -337,7 +344,7 @@ class TreeMarginals(CodedTable):
 
     def release(self, private: Private, *, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """The noisy counts by name; names of three columns are those of the chosen pairs."""
-        rows = coded_rows(private, self.sizes)
+        rows = self._opened(private)
         tables = self._first().release(private, rng=rng)
         # the pairs of the forest, one after another, by the exponential mechanism
         scores = self._scores(rows, tables)
@@ -391,24 +398,6 @@ class TreeMarginals(CodedTable):
         return ",".join(map(str, self._with_target(*columns)))
 
 
-def coded_rows(private: Private, sizes: tuple[int, ...]) -> np.ndarray:
-    """Codes and, in the last column, weights; integers of shape (n_rows, n_columns + 1).
-
-    Raises
-    ------
-    ValueError
-        Another shape, numbers that are not integers, codes out of range, or a weight below 0.
-    """
-    rows = private.open()
-    if rows.ndim != 2 or rows.shape[1] != len(sizes) + 1 or not np.issubdtype(rows.dtype, np.integer):
-        raise ValueError(
-            f"rows must be integer codes of {len(sizes)} columns and a weight, got shape {rows.shape}"
-        )
-    if rows.size and not (rows.min() >= 0 and (rows[:, :-1].max(axis=0) < np.array(sizes)).all()):
-        raise ValueError("rows must hold codes from 0 to one less than the size of each column")
-    return np.asarray(rows)
-
-
 def count(rows: np.ndarray, sizes: tuple[int, ...], columns: tuple[int, ...]) -> np.ndarray:
     """Weights of the rows in each cell of one marginal; exact, int64."""
     return counts(rows, sizes, [columns])[0]
@@ -427,6 +416,16 @@ def counts(rows: np.ndarray, sizes: tuple[int, ...], columns: Sequence[tuple[int
                 place += codes[j]
             np.add(table, np.bincount(place, weights=weights, minlength=table.size), table, casting="unsafe")
     return [table.reshape([sizes[j] for j in chosen]) for table, chosen in zip(tables, columns, strict=True)]
+
+
+def _integers(private: Private) -> NDArray[np.int64]:
+    """The counts as int64, exactly."""
+    values = private.open()
+    kind = values.dtype.kind
+    whole = kind in "iu" or (kind == "f" and bool((values == np.floor(values)).all()))
+    if not whole or (values.size and not (values.min() >= -_MOST_COUNT and values.max() <= _MOST_COUNT)):
+        raise ValueError(f"counts of shape {values.shape} must be integers of at most 2^52 in size")
+    return values.astype(np.int64)
 
 
 def _check_sizes(sizes: tuple[int, ...]) -> None:

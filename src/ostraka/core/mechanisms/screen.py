@@ -1,7 +1,7 @@
-"""Threshold: whether the largest count is above a threshold, after noise.
+"""Screens of votes: whether the largest count is above a threshold, after noise (Threshold).
 
-Confident is such a screen and an argmax for the queries which pass it, as one mechanism. AgainstGuesses is a
-screen on the votes minus the student's expected votes (Interactive-GNMax).
+Confident is such a screen and an argmax for the queries which pass it, as one mechanism. AgainstGuesses looks
+at the votes minus the student's expected votes, with any mechanism (Interactive-GNMax).
 """
 
 from __future__ import annotations

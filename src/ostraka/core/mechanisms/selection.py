@@ -1,6 +1,7 @@
-"""The exponential mechanism: one of several candidates by a private score, and tokens of a text.
+"""The exponential mechanism: of candidates with a private score (Selection), and of tokens (TokenDraw).
 
-TokenDraw draws a token by what a public prompt and many private documents make likely.
+A token is drawn by what a public prompt and many private documents make likely. MeteredDraws let each
+document pay for its own part. Draws are exact: bits are drawn until floats decide.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from ostraka.core.private import Adjacency
 if TYPE_CHECKING:
     from ostraka.core.private import Private
 
-_BITS = 62  # drawn at a time
+_BITS = 62  # of a uniform number, drawn at a time
 _PROPOSALS, _MOST_PROPOSALS = 32, 1 << 16  # made at once: for each choice, and in all
-_STEPS = 4096
+_STEPS = 4096  # of a document's difference to either side
 _FURTHEST = 1e4  # nats: a public log probability below -1e4 is as good as none
 _MOST = 2.0**52  # units: scores are whole numbers that stay exact
 
@@ -98,57 +99,6 @@ class Selection:
     def choose(self, scores: np.ndarray, *, rng: np.random.Generator) -> int:
         """Return the index of the chosen score. ``scores``: private integers of shape (n_candidates,)."""
         return choose(scores, rate=Fraction(self.epsilon) / (2 * self.sensitivity), rng=rng)
-
-
-def choose(scores: np.ndarray, *, rate: Fraction, rng: np.random.Generator) -> int:
-    """Return k with probability proportional to exp(rate score_k), exactly. ``scores``: private integers."""
-    return int(choices(scores, 1, rate=rate, rng=rng)[0])
-
-
-def choices(scores: np.ndarray, size: int, *, rate: Fraction, rng: np.random.Generator) -> np.ndarray:
-    """So many choices, independent; int64 of shape (size,).
-
-    A candidate is proposed uniformly, and accepted if a uniform number is below exp(-rate (best - score)).
-    Its first 62 bits decide, beside the error of that chance in floats; else more bits are drawn.
-    """
-    gaps = scores.max().astype(np.uint64) - scores.astype(np.uint64)  # also where they wrap
-    exponents = gaps * float(rate)
-    chances = np.exp(-exponents)
-    doubts = chances * (8 + 4 * exponents) * 2.0**-52 + 2.0**-60
-    chosen: list[int] = []
-    while len(chosen) < size:
-        block = min(_MOST_PROPOSALS, _PROPOSALS * (size - len(chosen)))
-        proposed, drawn = rng.integers(len(scores), size=block), rng.integers(1 << _BITS, size=block)
-        above = drawn * 2.0**-_BITS - chances[proposed]
-        accepted = above < 0
-        for place in np.flatnonzero(np.abs(above) <= doubts[proposed] + 2.0**-52 * chances[proposed]):
-            exponent = rate * int(gaps[proposed[place]])
-            accepted[place] = is_below(int(drawn[place]), exponent, rng)
-        chosen += proposed[accepted].tolist()
-    return np.array(chosen[:size], dtype=np.int64)
-
-
-def is_below(first: int, exponent: Fraction, rng: np.random.Generator) -> bool:
-    """Whether a uniform number with these first bits is below exp(-exponent): further bits decide."""
-    low, wide, digits = first, 1 << _BITS, 40
-    while True:
-        with localcontext() as context:
-            context.prec, context.Emin = digits, MIN_EMIN
-            rounded = Decimal(exponent.numerator) / Decimal(exponent.denominator)
-            chance = Fraction((-rounded).exp())  # correctly rounded; what the exponent was rounded by counts
-            doubt = chance * (2 + 2 * Fraction(exponent)) / 10 ** (digits - 1)
-        if Fraction(low + 1, wide) <= chance - doubt or exponent == 0:
-            return True
-        if Fraction(low, wide) >= chance + doubt:
-            return False
-        low, wide, digits = (low << _BITS) + int(rng.integers(1 << _BITS)), wide << _BITS, digits + 40
-
-
-def scores_of(values: np.ndarray) -> np.ndarray:
-    """Raise unless the values are a row of integers."""
-    if values.ndim != 1 or not values.size or not np.issubdtype(values.dtype, np.integer):
-        raise ValueError(f"scores must be integers of shape (n_candidates,), got shape {values.shape}")
-    return values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -389,3 +339,54 @@ class MeteredDraws:
         return np.where(fits[..., None], contributions, 0), np.where(
             fits, (spent + cost) * (1 + 1e-15), spent
         )
+
+
+def choose(scores: np.ndarray, *, rate: Fraction, rng: np.random.Generator) -> int:
+    """Return k with probability proportional to exp(rate score_k), exactly. ``scores``: private integers."""
+    return int(choices(scores, 1, rate=rate, rng=rng)[0])
+
+
+def choices(scores: np.ndarray, size: int, *, rate: Fraction, rng: np.random.Generator) -> np.ndarray:
+    """So many choices, independent; int64 of shape (size,).
+
+    A candidate is proposed uniformly, and accepted if a uniform number is below exp(-rate (best - score)).
+    Its first 62 bits decide, beside the error of that chance in floats; else more bits are drawn.
+    """
+    gaps = scores.max().astype(np.uint64) - scores.astype(np.uint64)  # also where they wrap
+    exponents = gaps * float(rate)
+    chances = np.exp(-exponents)
+    doubts = chances * (8 + 4 * exponents) * 2.0**-52 + 2.0**-60
+    chosen: list[int] = []
+    while len(chosen) < size:
+        block = min(_MOST_PROPOSALS, _PROPOSALS * (size - len(chosen)))
+        proposed, drawn = rng.integers(len(scores), size=block), rng.integers(1 << _BITS, size=block)
+        above = drawn * 2.0**-_BITS - chances[proposed]
+        accepted = above < 0
+        for place in np.flatnonzero(np.abs(above) <= doubts[proposed] + 2.0**-52 * chances[proposed]):
+            exponent = rate * int(gaps[proposed[place]])
+            accepted[place] = is_below(int(drawn[place]), exponent, rng)
+        chosen += proposed[accepted].tolist()
+    return np.array(chosen[:size], dtype=np.int64)
+
+
+def is_below(first: int, exponent: Fraction, rng: np.random.Generator) -> bool:
+    """Whether a uniform number with these first bits is below exp(-exponent): further bits decide."""
+    low, wide, digits = first, 1 << _BITS, 40
+    while True:
+        with localcontext() as context:
+            context.prec, context.Emin = digits, MIN_EMIN
+            rounded = Decimal(exponent.numerator) / Decimal(exponent.denominator)
+            chance = Fraction((-rounded).exp())  # correctly rounded; what the exponent was rounded by counts
+            doubt = chance * (2 + 2 * Fraction(exponent)) / 10 ** (digits - 1)
+        if Fraction(low + 1, wide) <= chance - doubt or exponent == 0:
+            return True
+        if Fraction(low, wide) >= chance + doubt:
+            return False
+        low, wide, digits = (low << _BITS) + int(rng.integers(1 << _BITS)), wide << _BITS, digits + 40
+
+
+def scores_of(values: np.ndarray) -> np.ndarray:
+    """The values, if they are a row of integers; ValueError if not."""
+    if values.ndim != 1 or not values.size or not np.issubdtype(values.dtype, np.integer):
+        raise ValueError(f"scores must be integers of shape (n_candidates,), got shape {values.shape}")
+    return values

@@ -1,6 +1,7 @@
-"""Sums with noise: Laplace or Gaussian noise on one-hot labels, and Gaussian sums of rows on a grid.
+"""Sums with noise: one-hot rows of labels, and Gaussian sums of rows of bounded length, on a grid.
 
-Rows of the second have bounded length.
+The noise of one-hot rows is Laplace or Gaussian. All noise is of a real law, drawn exactly as the cell of a
+grid that it falls into.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from ostraka.core.private import Adjacency
 if TYPE_CHECKING:
     from ostraka.core.private import Private
 
-_LEAST, _MOST = 0.05, 1e4  # epsilon of 40, and noise that leaves nothing
-_ROUNDING = 1 + 1e-12
+_LEAST, _MOST = 0.05, 1e4  # of the noise of one-hot rows: an epsilon of 40, and noise that leaves nothing
+_ROUNDING = 1 + 1e-12  # of the closed form
 CELLS = 2**16  # of the grid in one standard deviation of the noise
-_LEAST_SIGMA, _MOST_SIGMA = 1e-3, 1e9
+_LEAST_SIGMA, _MOST_SIGMA = 1e-3, 1e9  # of sums of rows
 EXACT = 2**52  # whole numbers up to here are exact, and so are their sums
 
 
@@ -140,8 +141,7 @@ class OneHotGaussian(response.Labels):
 
     def curve(self) -> Curve:
         """Cost of one release of all labels."""
-        gaussian = Curve.gaussian(sensitivity=up(math.sqrt(2)), sigma=self.sigma, moves="label")
-        return Curve(ORDERS, gaussian.rdp, "label", mu_squared=gaussian.mu_squared, laws=gaussian.laws)
+        return Curve.gaussian(sensitivity=up(math.sqrt(2)), sigma=self.sigma, moves="label")
 
     def delta(self, epsilon: float) -> float:
         """The smallest delta at which one release is (epsilon, delta)-DP, rounded up."""
@@ -157,13 +157,6 @@ class OneHotGaussian(response.Labels):
     def log_likelihood(self, answers: Any) -> np.ndarray:
         """Log density of each answer under each label, up to a constant for each row."""
         return (response.soft(answers, self.n_classes) - 0.5) / self.sigma**2
-
-
-def _noised(labels: np.ndarray, size: np.ndarray, grain: float, rng: np.random.Generator) -> np.ndarray:
-    """One-hot rows plus noise in the middles of cells, ``size`` cells to either side; no sum rounds."""
-    halves = (2 * size + 1) * (1 - 2 * rng.integers(0, 2, size=size.shape))
-    halves[np.arange(len(labels)), labels] += round(2 / grain)
-    return np.asarray(halves * (grain / 2))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,3 +286,10 @@ def units(sigma: float) -> float:
 def longest(sigma: float) -> int:
     """Return the largest length of a row on the grid: that of a row of length 1, plus rounding."""
     return math.ceil(CELLS / sigma) + 1
+
+
+def _noised(labels: np.ndarray, size: np.ndarray, grain: float, rng: np.random.Generator) -> np.ndarray:
+    """One-hot rows plus noise in the middles of cells, ``size`` cells to either side; no sum rounds."""
+    halves = (2 * size + 1) * (1 - 2 * rng.integers(0, 2, size=size.shape))
+    halves[np.arange(len(labels)), labels] += round(2 / grain)
+    return np.asarray(halves * (grain / 2))
