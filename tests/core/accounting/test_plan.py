@@ -122,7 +122,17 @@ def test_many_answers_are_no_cliff_since_they_are_drawn_exactly():
     assert served.allows(5_000_000 * GNMax(sigma=4_000.0).curve())
 
 
-@pytest.mark.parametrize("bad", [{"n_answers": 0}, {"epsilon": 0.0}, {"delta": 1.0}, {"epsilon": math.nan}])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"n_answers": 0},
+        {"epsilon": 0.0},
+        {"delta": 1.0},
+        {"epsilon": math.nan},
+        {"precision": 1e-16},  # finer than float64: the search did not end
+        {"precision": 1e300},
+    ],
+)
 def test_goals_must_make_sense(bad):
     with pytest.raises(ValueError, match=next(iter(bad))):
         calibrate(GNMax, **{"n_answers": 10, "epsilon": 1.0, "delta": 1e-5, **bad})

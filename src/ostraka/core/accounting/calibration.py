@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ostraka.core.curve import Priced
     from ostraka.core.mechanisms.law import HasNoise
 
+_FINEST, _COARSEST = 1e-12, 10.0  # of precisions; finer ones are rounding
 _ROUGHLY, _TIGHT_OF_CLASSIC, _CLOSELY = 1e-3, 0.8, 1e-9
 _FURTHER = 0.002  # of the distance to where the cost is expected to fit
 _NEARLY = 0.98
@@ -41,7 +42,7 @@ def calibrate(
     n_answers : int >= 1
     epsilon, delta : float
         The goal. Public.
-    precision : float > 0
+    precision : float in [1e-12, 10]
         How far above the smallest noise the result may be, relative.
 
     Returns
@@ -52,7 +53,7 @@ def calibrate(
     Raises
     ------
     ValueError
-        No noise reaches the goal.
+        No noise reaches the goal, or a parameter is out of range.
 
     Guarantees
     ----------
@@ -73,7 +74,7 @@ def calibrate(
     check.integer(n_answers=n_answers, least=1)
     check.positive(epsilon=epsilon)
     check.delta(delta)
-    check.positive(precision=precision)
+    check.between(least=_FINEST, most=_COARSEST, precision=precision)
     goal = Goal(family, n_answers=n_answers, epsilon=epsilon, delta=delta)
     start = goal.about()
     noise = _solve(goal.excess, start if start < math.inf else math.sqrt(n_answers) / epsilon, precision)

@@ -1,6 +1,7 @@
 """Plan a run: the noise and the number of questions from which a student should learn most.
 
-A learning curve says how accurate a model of n rows is, and how far teachers agree.
+A learning curve says how accurate a model of n rows is, and how far teachers agree. Votes are simulated by
+it; what noise does to them, and what it costs, is exact.
 """
 
 from __future__ import annotations
@@ -26,19 +27,167 @@ if TYPE_CHECKING:
 # floor, begin and spread of a typical task, an easy one and a hard one. Close to these: a census table
 # (floor 0.15, begin 2.5, spread 0.9) and scanned digits (0.02, 4). Nothing is known of yours.
 _ASSUMED = ((0.10, 4.0, 1.0), (0.03, 2.0, 0.7), (0.18, 12.0, 1.5))
+# Measured curves: the grid of fits; models of each size, resamplings of them, and rows of the smallest.
 _FLOORS, _BEGINS = np.linspace(0.0, 0.6, 121), np.geomspace(0.1, 300.0, 81)
 _MODELS, _RESAMPLED, _LEAST_ROWS = 12, 9, 8
-_QUERIES = 400  # simulated
+# What is searched: teachers, answers, where a screen stands (share of the teachers), and budgets.
 _TEACHERS = (10, 25, 50, 100, 150, 250, 400, 600, 1000)
 _ANSWERS = (25, 50, 100, 200, 400, 800, 1600, 3200)
-_BARS = (0.6, 0.75)  # of the teachers, for the screen
+_BARS = (0.6, 0.75)
+_EPSILONS = (0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0)
 _SCREEN_NOISE = 3.0  # times that of the argmax: a screen then adds 3 % to the noise, whatever it lets through
 _FEWEST_ROWS = 8  # of a teacher
+_QUERIES = 400  # simulated
 # Teachers must outnumber the noise this many times. On a census table, with 250 teachers and epsilon 2,
 # students of 400 to 800 answers were the best; at twice the noise, four times as many did not make up for it.
 _AUDIBLE = 3.5
-_EPSILONS = (0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0)
 _TIGHT = 0.8  # about what tight noise is of classic noise: to search with, never to claim
+
+
+def propose(
+    *,
+    n_rows: int,
+    n_classes: int,
+    delta: float,
+    epsilon: float | None = None,
+    target_accuracy: float | None = None,
+    n_public: int = 3200,
+    learning_curves: Sequence[LearningCurve] | None = None,
+    seed: int = 0,
+) -> Proposal:
+    """Teachers, noise, screen and number of questions that should learn most from a budget.
+
+    Parameters
+    ----------
+    n_rows, n_classes, n_public : int
+        Public numbers: protected units, classes, and unlabelled public rows to ask about.
+    delta : float
+        Below one over ``n_rows``.
+    epsilon, target_accuracy : float
+        One of them: the budget, or the accuracy for which to find the smallest budget.
+    learning_curves : sequence of LearningCurve, optional
+        The first is planned with; all of them give the ranges. None: :meth:`LearningCurve.assumed`. Better:
+        :meth:`LearningCurve.measured` on public rows.
+    seed : int
+        Of the simulation. It draws no noise of any release.
+
+    Returns
+    -------
+    Proposal
+
+    Raises
+    ------
+    TypeError
+        Private data.
+    ValueError
+        Numbers out of range, or a target that no epsilon up to 10 is expected to reach.
+
+    Notes
+    -----
+    Votes of teachers are simulated; what noise does to them is computed exactly; the student is
+    expected to err where the plurality errs, and beyond that as a model trained on so many clean rows as
+    n noisy labels are worth, n (1 - C / (C - 1) share of flipped labels)^2. On a census table the
+    forecast was two points too high. Noise stays below the teachers / 3.5: beyond it the model is too
+    kind to noisy labels. Cost is for the case that every question is answered.
+
+    Examples
+    --------
+    >>> plan = propose(n_rows=20_000, n_classes=2, delta=5e-6, target_accuracy=0.75)
+    >>> plan.student.best > 0.74, plan.epsilon < 2
+    (True, True)
+    """
+    if any(isinstance(value, Private) for value in (n_rows, n_classes, n_public, learning_curves)):
+        raise TypeError("planning must not read private data: it would use them without paying")
+    check.integer(n_rows=n_rows, least=2 * _FEWEST_ROWS)
+    check.integer(n_classes=n_classes, least=2)
+    check.integer(n_public=n_public, least=1)
+    check.delta(delta)
+    if delta >= 1 / n_rows:
+        raise ValueError(f"delta must be below 1 / {n_rows} rows, got {delta:g}")
+    if (epsilon is None) == (target_accuracy is None):
+        raise ValueError("give epsilon or target_accuracy, one of them")
+    tasks = tuple(learning_curves or LearningCurve.assumed(n_classes=n_classes))
+    if any(task.n_classes != n_classes for task in tasks):
+        raise ValueError(f"learning_curves must be of {n_classes} classes, as n_classes says")
+    search = _Search(tasks, n_rows, n_public, delta, seed)
+    if epsilon is not None:
+        check.positive(epsilon=epsilon)
+        return search.finished(search.best(epsilon)[1], epsilon)
+    assert target_accuracy is not None  # noqa: S101  (one of the two was given)
+    check.share(target_accuracy=target_accuracy)
+    accuracy, choice = search.best(_EPSILONS[-1])
+    if accuracy < target_accuracy:
+        raise ValueError(
+            f"no epsilon up to {_EPSILONS[-1]:g} is expected to reach an accuracy of {target_accuracy:g}: "
+            f"the best plan found reaches {accuracy:.3f}; aim lower, or bring more rows, public rows or "
+            "better features"
+        )
+    low, high = 0, len(_EPSILONS) - 1  # the smallest of several budgets that is expected to reach it
+    cheapest = choice
+    while low < high:
+        middle = (low + high) // 2
+        accuracy, choice = search.best(_EPSILONS[middle])
+        if accuracy >= target_accuracy:
+            high, cheapest = middle, choice
+        else:
+            low = middle + 1
+    return search.finished(cheapest, _EPSILONS[high])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """Proposed settings, their largest cost, and their expected results. All public.
+
+    Attributes
+    ----------
+    n_teachers, n_questions : int
+    mechanism : GNMax
+    screen : Threshold or None
+    epsilon : float
+        At most, at ``delta``, if every question is answered. A proof, not a forecast.
+    delta : float
+    answered : Estimate
+        Share of the questions that pass the screen.
+    answers : Estimate
+        Share of the answers that are right.
+    student : Estimate
+        Accuracy of a model that learns from the answers.
+
+    Examples
+    --------
+    >>> plan = propose(n_rows=30_000, n_classes=2, epsilon=2.0, delta=1e-6)
+    >>> plan.epsilon <= 2.0, plan.student.low <= plan.student.best <= plan.student.high
+    (True, True)
+    """
+
+    n_teachers: int
+    n_questions: int
+    mechanism: GNMax
+    screen: Threshold | None
+    epsilon: float
+    delta: float
+    answered: Estimate
+    answers: Estimate
+    student: Estimate
+
+
+class Estimate(NamedTuple):
+    """Forecast of a run; it is no guarantee.
+
+    Attributes
+    ----------
+    low, best, high : float
+        Best guess, and the range over the learning curves planned with.
+
+    Examples
+    --------
+    >>> Estimate(low=0.7, best=0.8, high=0.85).best
+    0.8
+    """
+
+    low: float
+    best: float
+    high: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,172 +337,6 @@ class LearningCurve:
         return np.asarray(rng.multinomial(n_teachers, shares), dtype=float)
 
 
-def _fit(sizes: np.ndarray, scores: Sequence[float], n_classes: int, spread: float) -> LearningCurve:
-    """Fit floor and start of the curve to the scores by least squares over a grid."""
-    guess = 1 - 1 / n_classes
-    falls = 1 / np.sqrt(1 + sizes / _BEGINS[:, None])
-    error = _FLOORS[:, None, None] + np.maximum(guess - _FLOORS, 0)[:, None, None] * falls
-    distance = ((1 - error - np.asarray(scores)) ** 2).sum(axis=-1)
-    floor, begin = np.unravel_index(np.argmin(distance), distance.shape)
-    return LearningCurve(
-        n_classes=n_classes, floor=float(_FLOORS[floor]), begin=float(_BEGINS[begin]), spread=spread
-    )
-
-
-class Estimate(NamedTuple):
-    """Forecast of a run; it is no guarantee.
-
-    Attributes
-    ----------
-    low, best, high : float
-        Best guess, and the range over the learning curves planned with.
-
-    Examples
-    --------
-    >>> Estimate(low=0.7, best=0.8, high=0.85).best
-    0.8
-    """
-
-    low: float
-    best: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proposal:
-    """Proposed settings, their largest cost, and their expected results. All public.
-
-    Attributes
-    ----------
-    n_teachers, n_questions : int
-    mechanism : GNMax
-    screen : Threshold or None
-    epsilon : float
-        At most, at ``delta``, if every question is answered. A proof, not a forecast.
-    delta : float
-    answered : Estimate
-        Share of the questions that pass the screen.
-    answers : Estimate
-        Share of the answers that are right.
-    student : Estimate
-        Accuracy of a model that learns from the answers.
-
-    Examples
-    --------
-    >>> plan = propose(n_rows=30_000, n_classes=2, epsilon=2.0, delta=1e-6)
-    >>> plan.epsilon <= 2.0, plan.student.low <= plan.student.best <= plan.student.high
-    (True, True)
-    """
-
-    n_teachers: int
-    n_questions: int
-    mechanism: GNMax
-    screen: Threshold | None
-    epsilon: float
-    delta: float
-    answered: Estimate
-    answers: Estimate
-    student: Estimate
-
-
-def propose(
-    *,
-    n_rows: int,
-    n_classes: int,
-    delta: float,
-    epsilon: float | None = None,
-    target_accuracy: float | None = None,
-    n_public: int = 3200,
-    learning_curves: Sequence[LearningCurve] | None = None,
-    seed: int = 0,
-) -> Proposal:
-    """Teachers, noise, screen and number of questions that should learn most from a budget.
-
-    Parameters
-    ----------
-    n_rows, n_classes, n_public : int
-        Public numbers: protected units, classes, and unlabelled public rows to ask about.
-    delta : float
-        Below one over ``n_rows``.
-    epsilon, target_accuracy : float
-        One of them: the budget, or the accuracy for which to find the smallest budget.
-    learning_curves : sequence of LearningCurve, optional
-        The first is planned with; all of them give the ranges. None: :meth:`LearningCurve.assumed`. Better:
-        :meth:`LearningCurve.measured` on public rows.
-    seed : int
-        Of the simulation. It draws no noise of any release.
-
-    Returns
-    -------
-    Proposal
-
-    Raises
-    ------
-    TypeError
-        Private data.
-    ValueError
-        Numbers out of range, or a target that no epsilon up to 10 is expected to reach.
-
-    Notes
-    -----
-    Votes of teachers are simulated; what noise does to them is computed exactly; the student is
-    expected to err where the plurality errs, and beyond that as a model trained on so many clean rows as
-    n noisy labels are worth, n (1 - C / (C - 1) share of flipped labels)^2. On a census table the
-    forecast was two points too high. Noise stays below the teachers / 3.5: beyond it the model is too
-    kind to noisy labels. Cost is for the case that every question is answered.
-
-    Examples
-    --------
-    >>> plan = propose(n_rows=20_000, n_classes=2, delta=5e-6, target_accuracy=0.75)
-    >>> plan.student.best > 0.74, plan.epsilon < 2
-    (True, True)
-    """
-    if any(isinstance(value, Private) for value in (n_rows, n_classes, n_public, learning_curves)):
-        raise TypeError("planning must not read private data: it would use them without paying")
-    check.integer(n_rows=n_rows, least=2 * _FEWEST_ROWS)
-    check.integer(n_classes=n_classes, least=2)
-    check.integer(n_public=n_public, least=1)
-    check.delta(delta)
-    if delta >= 1 / n_rows:
-        raise ValueError(f"delta must be below 1 / {n_rows} rows, got {delta:g}")
-    if (epsilon is None) == (target_accuracy is None):
-        raise ValueError("give epsilon or target_accuracy, one of them")
-    tasks = tuple(learning_curves or LearningCurve.assumed(n_classes=n_classes))
-    if any(task.n_classes != n_classes for task in tasks):
-        raise ValueError(f"learning_curves must be of {n_classes} classes, as n_classes says")
-    search = _Search(tasks, n_rows, n_public, delta, seed)
-    if epsilon is not None:
-        check.positive(epsilon=epsilon)
-        return search.finished(search.best(epsilon)[1], epsilon)
-    assert target_accuracy is not None  # noqa: S101  (one of the two was given)
-    check.share(target_accuracy=target_accuracy)
-    accuracy, choice = search.best(_EPSILONS[-1])
-    if accuracy < target_accuracy:
-        raise ValueError(
-            f"no epsilon up to {_EPSILONS[-1]:g} is expected to reach an accuracy of {target_accuracy:g}: "
-            f"the best plan found reaches {accuracy:.3f}; aim lower, or bring more rows, public rows or "
-            "better features"
-        )
-    low, high = 0, len(_EPSILONS) - 1  # the smallest of several budgets that is expected to reach it
-    cheapest = choice
-    while low < high:
-        middle = (low + high) // 2
-        accuracy, choice = search.best(_EPSILONS[middle])
-        if accuracy >= target_accuracy:
-            high, cheapest = middle, choice
-        else:
-            low = middle + 1
-    return search.finished(cheapest, _EPSILONS[high])
-
-
-class _Choice(NamedTuple):
-    """A candidate; ``bar`` is the share of the teachers at which the screen stands, 0 for none."""
-
-    n_teachers: int
-    n_questions: int
-    bar: float
-
-
 class _Search(NamedTuple):
     tasks: tuple[LearningCurve, ...]
     n_rows: int
@@ -438,6 +421,14 @@ class _Search(NamedTuple):
         return answered, float(weights @ outcome[:, 0]), 1 - min(error, 1 - 1 / task.n_classes)
 
 
+class _Choice(NamedTuple):
+    """A candidate; ``bar`` is the share of the teachers at which the screen stands, 0 for none."""
+
+    n_teachers: int
+    n_questions: int
+    bar: float
+
+
 class _Priced(NamedTuple):
     """A price that stands for a mechanism in the search."""
 
@@ -452,3 +443,15 @@ def _noises(choice: _Choice, sigma: float) -> tuple[GNMax, Threshold | None]:
         return GNMax(sigma=sigma), None
     at = float(round(choice.bar * choice.n_teachers))
     return GNMax(sigma=sigma), Threshold(at=at, sigma=_SCREEN_NOISE * sigma)
+
+
+def _fit(sizes: np.ndarray, scores: Sequence[float], n_classes: int, spread: float) -> LearningCurve:
+    """Fit floor and start of the curve to the scores by least squares over a grid."""
+    guess = 1 - 1 / n_classes
+    falls = 1 / np.sqrt(1 + sizes / _BEGINS[:, None])
+    error = _FLOORS[:, None, None] + np.maximum(guess - _FLOORS, 0)[:, None, None] * falls
+    distance = ((1 - error - np.asarray(scores)) ** 2).sum(axis=-1)
+    floor, begin = np.unravel_index(np.argmin(distance), distance.shape)
+    return LearningCurve(
+        n_classes=n_classes, floor=float(_FLOORS[floor]), begin=float(_BEGINS[begin]), spread=spread
+    )

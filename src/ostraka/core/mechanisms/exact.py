@@ -30,15 +30,21 @@ from ostraka.core.randomness import further, words
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+End = Fraction | float  # of the place of a noise; a float only where it is infinite
+GAUSSIAN, LAPLACE = 0, 1  # as in kernels.outcome, which is compiled code
+
+# of the discrete Gaussian
 _BITS = 63  # drawn at a time
 # Standard deviations within which shifts are compared: from probabilities, and beyond from their logarithms.
 _NEAR, _FURTHEST = 11.0, 36.0
-GAUSSIAN, LAPLACE = 0, 1  # as in kernels.outcome, which is compiled code
+
+# of real numbers whose bits are drawn on demand
 _SPARE = 30  # digits beyond those of the bits
 _LOST = 10  # of them, more than rounding takes
 _MOST_BITS = 1024  # real generators stay below 200; one that repeats itself never ends
 _HALF = Decimal("0.5")
-End = Fraction | float  # a float only where it is infinite
+
+# of whole weights, and of noise on a grid
 # Logarithms of probabilities are this close to the ideal ones, a digit less: docs/record/floating-point.md.
 EXACTNESS = 2.0**-40
 _ALL = 2**63
@@ -47,6 +53,8 @@ _WHOLE_FURTHEST = 9.3  # standard deviations; beyond lies less than 2^-65 of a n
 _CELLS = 512  # in one scale or standard deviation, at least
 _WHOLE_NEAR = 2**29  # numbers of 63 bits; the edges of tables err by less than 2^23
 _LEGENDRE = np.polynomial.legendre.leggauss(5)
+
+# of answers: the largest count, and counts above a threshold
 _EXTREME = 1e150  # beyond, noise or counts may leave the range of float64
 _ROUNDING = 2.0**-50  # as in kernels.draws
 

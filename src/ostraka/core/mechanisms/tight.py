@@ -32,7 +32,10 @@ from ostraka.core.laws.curvature import Box, bends, line_bends, none_wins, phi, 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_ORDERS = np.array(ORDERS[:-1])
 FURTHEST = 6.0  # order * shift; beyond, the general bound counts
+
+# of tables
 _PER_OCTAVE = 12
 _LOWEST = -280  # the first shift is 2 to the power of this / 12, one vote at sigma of about 10,000,000
 _COLUMNS = {"argmax": 281, "screen": 311}  # up to shifts of 1 and of 5.66
@@ -42,9 +45,9 @@ _DIGESTS = {
 }
 _FULL = 65_535  # a share of 1 of the general bound
 _ROUNDING = 1 + 1e-12
-_ORDERS = np.array(ORDERS[:-1])
-# Beyond order * shift = 6 the general bound is less than 6 % above the supremum (30 % for Laplace noise), and
-# is used instead; also where a shift is so small that logs of probabilities lose it.
+
+# of the search. Beyond order * shift = 6 the general bound is less than 6 % above the supremum (30 % for
+# Laplace noise), and is used instead; also where a shift is so small that logs of probabilities lose it.
 _SMALLEST = 1e-9
 _TIGHT_ROUNDING = 1 + 1e-13  # of the general bounds, which are closed forms
 # Near its largest value D falls by less than 0.2 r^2 of itself (measured, docs/proof.md). So the best point
@@ -56,13 +59,15 @@ _SLACK, _MARGIN = 0.01, 6e-4
 # order * shift = 1 on the peak leaves along a crease, and the margin is wider.
 _KINK_MARGIN, _CREASE_MARGIN = 4e-3, 2e-2
 _LINE = np.linspace(-16.0, 16.0, 3201)
+
+# of certified suprema
 _LEGENDRE = np.polynomial.legendre.leggauss(48)
 _CACHED = 128  # points at a time, whose nodes stay in the cache of the processor
 _EDGE = 8.5  # what lies beyond is bounded by formulas
 _SUPREMA_ROUNDING = 1e-13  # relative: ten times what probabilities and differences err
 _OUTWARD = 1e-8  # relative: what the sums of a divergence err
-# How far above the largest value seen: of a line; of a plane, up to order * shift = 2 of the column before,
-# and beyond.
+# How far above the largest value reached: of a line; of a plane, up to order * shift = 2 of the column
+# before, and beyond.
 _ON_LINE, _SUPREMA_FINE, _ROUGH, _SUPREMA_FINE_UP_TO = 5e-5, 4e-4, 4e-3, 2.12
 _GROUPS = (0.0, 0.2, 0.6, 1.0, 1.5, 2.0, 3.0, 4.5, 1e300)  # orders whose worst votes lie close to each other
 _HALVINGS, _MOST_BOXES, _PART = 26, 400_000, 2_048
