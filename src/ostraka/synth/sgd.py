@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ostraka.core import check
-from ostraka.core.accounting.bounds import sampled_gaussian_curve
+from ostraka.core.mechanisms.wrapped import sampled_gaussian_curve
 from ostraka.core.private import Adjacency
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from ostraka.core.accounting.bounds import exact_profile as exact_profile
     from ostraka.core.accounting.bounds import moments2017_curve as moments2017_curve
     from ostraka.core.accounting.bounds import papernot2018_curve as papernot2018_curve
-    from ostraka.core.accounting.bounds import sampled_gaussian_curve as sampled_gaussian_curve
     from ostraka.core.accounting.calibration import calibrate as calibrate
     from ostraka.core.accounting.plan import LearningCurve as LearningCurve
     from ostraka.core.accounting.plan import propose as propose
     from ostraka.core.accounting.publish import release_epsilon as release_epsilon
+    from ostraka.core.mechanisms.wrapped import sampled_gaussian_curve as sampled_gaussian_curve
 
 __all__ = [
     "LearningCurve",

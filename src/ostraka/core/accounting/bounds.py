@@ -1,7 +1,6 @@
 """The cost of answers for given votes: exact, by the bounds of 2017 and 2018, and every valid bound of both.
 
-Costs that depend on votes are for the owner only; :func:`every_bound` says which ones may be published. At
-the end, the price of Gaussians over Poisson samples, as private training pays it.
+Costs that depend on votes are for the owner only; :func:`every_bound` says which ones may be published.
 """
 
 from __future__ import annotations
@@ -15,11 +14,10 @@ import numpy as np
 
 from ostraka.core import check
 from ostraka.core.curve import ORDERS, Curve
-from ostraka.core.laws.law import Law, composes
+from ostraka.core.laws.law import composes
 from ostraka.core.laws.tables import Given, both_ways
 from ostraka.core.mechanisms.law import check_ballot, classic_curve, law, payments
 from ostraka.core.mechanisms.screen import EVERY
-from ostraka.core.mechanisms.wrapped import amplified
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -579,46 +577,3 @@ def _bound(name: str, curves: Sequence[Curve | Profile], ends: tuple[int, ...], 
         curves=tuple(curves),
         both_directions=name not in ("moments2017", "papernot2018"),
     )
-
-
-def sampled_gaussian_curve(
-    *, sigma: float, sampling_rate: float, steps: int = 1, sensitivity: float = 1.0, moves: str = "row"
-) -> Curve:
-    """The cost of Gaussian releases to a unit which takes part in each with probability ``sampling_rate``.
-
-    Parameters
-    ----------
-    sigma : float > 0
-        Standard deviation of the noise. Public.
-    sampling_rate : float in (0, 1]
-        Poisson probability, anew for every step. Public; who took part is secret.
-    steps : int >= 1
-        Releases. Each may depend on the ones before.
-    sensitivity : float > 0, in the units of sigma
-        How far one unit that takes part moves what is released, as a Euclidean norm.
-    moves : str
-        As :attr:`ostraka.Adjacency.moves`.
-
-    Returns
-    -------
-    Curve
-        For one unit added or removed, both directions.
-
-    Guarantees
-    ----------
-    Epsilon and delta come from the exact composition of the privacy loss distributions, discretised upwards
-    (Doroshenko et al. 2022, arXiv:2207.04380), with all rounding and what is cut off charged; Rényi
-    divergences are those of :class:`~ostraka.core.mechanisms.Subsampled`. Such curves add with all others.
-    Source: Zhu, Dong and Wang 2022, arXiv:2106.08567, Theorem 10 (adaptive composition of dominating pairs);
-    docs/composition.md.
-
-    Examples
-    --------
-    >>> curve = sampled_gaussian_curve(sigma=1.0, sampling_rate=0.01, steps=1000)
-    >>> round(curve.epsilon(delta=1e-5), 2)
-    1.83
-    """
-    check.integer(steps=steps, least=1)
-    unsampled = Curve.gaussian(sensitivity=sensitivity, sigma=sigma, moves=moves)
-    step_curve = amplified(unsampled, sampling_rate=sampling_rate)
-    return steps * replace(step_curve, laws=(Law.sampled(sampling_rate, unsampled.mu_squared),))

@@ -75,6 +75,60 @@ _SHORT = 0.45
 _ROOT = math.sqrt(2.0)
 
 
+@lru_cache(maxsize=1024)
+@np.errstate(over="ignore")  # what float64 cannot hold is infinite, and a price may be
+def gaussian_argmax(shift: float, orders: tuple[float, ...]) -> tuple[float, ...]:
+    """Cost of one Gaussian noisy argmax at each order; ``shift`` is one vote over sigma. Errs up."""
+    order = np.array(orders)
+    general = order * (shift * shift)
+    certified = argmax(shift, orders)
+    if certified is not None:
+        return tuple(np.minimum(general * _TIGHT_ROUNDING, certified).tolist())
+    line = _Law(_two_classes, math.sqrt(2) * shift, 0.0)
+    plane = _Law(_three_outcomes, shift, -shift)
+    return _searched(order, shift, general, line, plane)
+
+
+@lru_cache(maxsize=1024)
+@np.errstate(over="ignore")  # what float64 cannot hold is infinite, and a price may be
+def gaussian_screen(shift: float, orders: tuple[float, ...]) -> tuple[float, ...]:
+    """Cost of one noisy threshold, with noise on the largest count or on every count (docs/proof.md)."""
+    order = np.array(orders)
+    general = order * (shift * shift) * 0.5
+    certified = screen(shift, orders)
+    if certified is not None:
+        return tuple(np.minimum(general * _TIGHT_ROUNDING, certified).tolist())
+    return _searched(order, shift, general, _Law(_two_classes, shift, 0.0), None)
+
+
+@lru_cache(maxsize=1024)
+@np.errstate(over="ignore")  # what float64 cannot hold is infinite, and a price may be
+def laplace_argmax(shift: float, orders: tuple[float, ...]) -> tuple[float, ...]:
+    """Cost of one Laplace noisy argmax at each order; ``shift`` is one vote over its scale. Errs up."""
+    order = np.array(orders)
+    line = _Law(_two_laplace_classes, 2 * shift, 0.0)
+    plane = _Law(_three_laplace_outcomes, shift, -shift, kinked=True)
+    general = np.minimum(2 * shift, 2 * laplace_rdp(shift, order))
+    return _searched(order, shift, general, line, plane)
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def laplace_rdp(shift: float, orders: np.ndarray) -> np.ndarray:
+    """Rényi divergence of one count with Laplace noise (Mironov 2017, arXiv:1702.07476, Prop. 6)."""
+    a = np.minimum(orders, 1e300)
+    up, down = np.log(a / (2 * a - 1)) + (a - 1) * shift, np.log((a - 1) / (2 * a - 1)) - a * shift
+    # the terms linear in the shift cancel: left out
+    curved = a * _beyond_linear((a - 1) * shift) + (a - 1) * _beyond_linear(-a * shift)
+    moment = np.where((a - 1) * shift < 1, np.log1p(curved / (2 * a - 1)), np.logaddexp(up, down))
+    return np.where(np.isinf(orders), shift, moment / (a - 1))
+
+
+def _beyond_linear(x: np.ndarray) -> np.ndarray:
+    """Compute e^x - 1 - x to full relative precision."""
+    series = x * x / 2 * (1 + x / 3 * (1 + x / 4 * (1 + x / 5 * (1 + x / 6 * (1 + x / 7)))))
+    return np.asarray(np.where(np.abs(x) < 0.01, series, np.expm1(x) - x))
+
+
 def node(column: int) -> float:
     """The shift of a column of the tables."""
     return float(2.0 ** ((_LOWEST + column) / _PER_OCTAVE))
@@ -128,43 +182,6 @@ def tabulate(kind: str, column: int) -> np.ndarray:
     return np.minimum(np.ceil(share * (_FULL * _ROUNDING)), _FULL).astype("<u2")
 
 
-@lru_cache(maxsize=1024)
-@np.errstate(over="ignore")  # what float64 cannot hold is infinite, and a price may be
-def gaussian_argmax(shift: float, orders: tuple[float, ...]) -> tuple[float, ...]:
-    """Cost of one Gaussian noisy argmax at each order; ``shift`` is one vote over sigma. Errs up."""
-    order = np.array(orders)
-    general = order * (shift * shift)
-    certified = argmax(shift, orders)
-    if certified is not None:
-        return tuple(np.minimum(general * _TIGHT_ROUNDING, certified).tolist())
-    line = _Law(_two_classes, math.sqrt(2) * shift, 0.0)
-    plane = _Law(_three_outcomes, shift, -shift)
-    return _searched(order, shift, general, line, plane)
-
-
-@lru_cache(maxsize=1024)
-@np.errstate(over="ignore")  # what float64 cannot hold is infinite, and a price may be
-def laplace_argmax(shift: float, orders: tuple[float, ...]) -> tuple[float, ...]:
-    """Cost of one Laplace noisy argmax at each order; ``shift`` is one vote over its scale. Errs up."""
-    order = np.array(orders)
-    line = _Law(_two_laplace_classes, 2 * shift, 0.0)
-    plane = _Law(_three_laplace_outcomes, shift, -shift, kinked=True)
-    general = np.minimum(2 * shift, 2 * laplace_rdp(shift, order))
-    return _searched(order, shift, general, line, plane)
-
-
-@lru_cache(maxsize=1024)
-@np.errstate(over="ignore")  # what float64 cannot hold is infinite, and a price may be
-def gaussian_screen(shift: float, orders: tuple[float, ...]) -> tuple[float, ...]:
-    """Cost of one noisy threshold, with noise on the largest count or on every count (docs/proof.md)."""
-    order = np.array(orders)
-    general = order * (shift * shift) * 0.5
-    certified = screen(shift, orders)
-    if certified is not None:
-        return tuple(np.minimum(general * _TIGHT_ROUNDING, certified).tolist())
-    return _searched(order, shift, general, _Law(_two_classes, shift, 0.0), None)
-
-
 def argmax_divergence(shift: float, a: np.ndarray, b: np.ndarray, orders: np.ndarray) -> np.ndarray:
     """Divergence of a Gaussian argmax where two counts lie ``a`` and ``b`` above the bar; orders last."""
     return _divergences(_Law(_three_outcomes, shift, -shift), a, b, orders)
@@ -173,23 +190,6 @@ def argmax_divergence(shift: float, a: np.ndarray, b: np.ndarray, orders: np.nda
 def screen_divergence(shift: float, t: np.ndarray, orders: np.ndarray) -> np.ndarray:
     """Divergence of a screen whose count lies ``t`` above the bar; orders last."""
     return _divergences(_Law(_two_classes, shift, 0.0), t, t, orders)
-
-
-@np.errstate(over="ignore", invalid="ignore")
-def laplace_rdp(shift: float, orders: np.ndarray) -> np.ndarray:
-    """Rényi divergence of one count with Laplace noise (Mironov 2017, arXiv:1702.07476, Prop. 6)."""
-    a = np.minimum(orders, 1e300)
-    up, down = np.log(a / (2 * a - 1)) + (a - 1) * shift, np.log((a - 1) / (2 * a - 1)) - a * shift
-    # the terms linear in the shift cancel: left out
-    curved = a * _beyond_linear((a - 1) * shift) + (a - 1) * _beyond_linear(-a * shift)
-    moment = np.where((a - 1) * shift < 1, np.log1p(curved / (2 * a - 1)), np.logaddexp(up, down))
-    return np.where(np.isinf(orders), shift, moment / (a - 1))
-
-
-def _beyond_linear(x: np.ndarray) -> np.ndarray:
-    """Compute e^x - 1 - x to full relative precision."""
-    series = x * x / 2 * (1 + x / 3 * (1 + x / 4 * (1 + x / 5 * (1 + x / 6 * (1 + x / 7)))))
-    return np.asarray(np.where(np.abs(x) < 0.01, series, np.expm1(x) - x))
 
 
 class _Law(NamedTuple):

@@ -2,7 +2,7 @@
 
 Subsampled prices a mechanism whose input comes from a Poisson sample of the units; Weighted, ballots whose
 weight is not one vote; StagedResponse, labels in stages whose earlier answers give the priors of later ones,
-for the price of one stage.
+for the price of one stage. The prices of Poisson samples are here too, those of private training among them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from ostraka.core import check
+from ostraka.core.curve import Curve
 from ostraka.core.laws.law import PURE, Law
 from ostraka.core.mechanisms import response
 from ostraka.core.mechanisms.law import OutcomeLaw, Wrapped, check_ballot, classic_curve, law, rescaled
@@ -26,7 +27,6 @@ from ostraka.core.private import Adjacency
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ostraka.core.curve import Curve
     from ostraka.core.mechanisms.law import BallotMechanism
     from ostraka.core.private import Private
 
@@ -110,156 +110,6 @@ class Subsampled(Wrapped):
     def law(self) -> OutcomeLaw:
         """The stages of the mechanism, given the votes of one sample."""
         return OutcomeLaw.wrapped(self, classic=False)
-
-
-@lru_cache(maxsize=64)  # each release asks for the curve more than once
-def amplified(curve: Curve, *, sampling_rate: float) -> Curve:
-    """Return the cost for a unit which takes part at random, from the cost for one which always takes part.
-
-    Parameters
-    ----------
-    curve : Curve
-        Bounds the mechanism on a sample with the unit against one without it, both directions.
-    sampling_rate : float in (0, 1]
-
-    Returns
-    -------
-    Curve
-        With the same orders, never above ``curve``.
-
-    Guarantees
-    ----------
-    With r = P/Q the likelihood ratio of "with" to "without" on one sample, q the rate and x = q (r - 1)
-    > -q, the two directions are log E_Q[(1 + x)^a] / (a - 1) and log E_Q[(1 + x)^(1 - a)] / (a - 1);
-    averaging over the rest of the sample only lowers them (joint quasi-convexity).
-
-    *With against without.* At whole orders, the binomial sum over k of C(a, k) (1 - q)^(a - k) q^k
-    e^((k - 1) D_k): exact in the D_k (Zhu and Wang 2019, ICML). Between
-    whole orders (a - 1) D_a is convex, so its chord is a bound. Below order 2,
-    (1 + x)^a - 1 - a x <= c x^2 with c = ((1 - q)^a - 1 + a q) / q^2, since this quotient falls with x.
-
-    *Without against with.* Likewise (1 + x)^(1 - a) - 1 + (a - 1) x is at most
-    ((1 - q)^(1 - a) - 1 - (a - 1) q) x^2 / q^2; and E_Q[(r - 1)^2] = e^(D_2) - 1. Also at most
-    -log(1 - q), since x > -q; and q D_(1 + q (a - 1)), since 1 + x >= r^q. No factor 3 is needed.
-
-    *Gaussians.* A pair dominated by a Gaussian of shift mu is a post-processing of it, and so is its
-    mixture: at most the sampled Gaussian, whose worse direction is the first (Mironov, Talwar and Zhang
-    2019, arXiv:1908.10530, Thm. 5), by quadrature at any order. The smaller of the two bounds counts.
-    mu^2 itself is not amplified. ``laws`` are the sampled Gaussian's, so that uses compose exactly with each
-    other and with whatever else does; of a pure mechanism, those of pure privacy of its amplified epsilon
-    log(1 + q (e^epsilon - 1)): x lies between its ends.
-
-    Examples
-    --------
-    >>> from ostraka.core.curve import Curve
-    >>> step = amplified(Curve.gaussian(sensitivity=1.0, sigma=1.0), sampling_rate=0.01)
-    >>> round((1000 * step).epsilon(delta=1e-5), 3)
-    1.828
-    """
-    check.share(one=True, sampling_rate=sampling_rate)
-    if sampling_rate == 1:
-        return curve
-    orders, rdp_always = np.array(curve.orders), np.array(curve.rdp)
-    finite = np.isfinite(orders)
-    rdp = rdp_always.copy()
-    if not finite.all():
-        largest = rdp_always[-1]  # beyond 700, chance saves next to nothing
-        rdp[-1] = math.log1p(sampling_rate * math.expm1(largest)) if largest <= _LARGEST else largest
-    alphas, always = orders[finite], rdp_always[finite]
-    # with against without: the binomial sum at whole orders, its chord between them, the quadratic below 2
-    integers = np.arange(2.0, math.ceil(alphas[-1]) + 1)
-    log_moments = np.concatenate([[0.0, 0.0], _between(integers, alphas, always)])  # of r, at 0, 1, 2, 3, …
-    around = np.unique(np.concatenate([np.floor(alphas), np.ceil(alphas)]))
-    whole = around[around >= 2]
-    reached = [0.0, *(_binomial(int(order), log_moments, sampling_rate) for order in whole)]
-    generic = np.interp(alphas, [1.0, *whole], reached) / (alphas - 1)
-    low = alphas < 2
-    linear = alphas[low] * sampling_rate
-    bend = np.expm1(alphas[low] * math.log1p(-sampling_rate)) + linear * (1 + _ROUNDING)
-    second = bend * _expm1(log_moments[2])
-    generic[low] = np.minimum(generic[low], np.log1p(second) / (alphas[low] - 1))
-    generic = np.maximum(generic, _without_against_with(alphas, always, sampling_rate))
-    rdp[finite] = np.minimum(generic, _gaussian(alphas, curve.mu_squared, sampling_rate))
-    rdp = np.minimum(rdp * _OUTWARD, rdp_always)
-    # A fixed pair that dominates one use: a Gaussian, or pure privacy, of a unit that takes part at random.
-    # Whatever is asked of one sample is one use, whose own laws add up. A mixture of a dominated pair is
-    # dominated by the same mixture of what dominates it.
-    laws: tuple[Law, ...] | None = None
-    if curve.laws and all(law.is_pure for law in curve.laws):
-        laws = (Law(PURE, float(rdp[-1])),) if math.isfinite(rdp[-1]) else None
-    elif curve.laws and math.isfinite(curve.mu_squared):
-        laws = (Law.sampled(sampling_rate, curve.mu_squared),)
-    return replace(curve, rdp=tuple(float(value) for value in rdp), laws=laws)
-
-
-def _without_against_with(orders: np.ndarray, rdp: np.ndarray, rate: float) -> np.ndarray:
-    """Return the smallest of three bounds on the divergence without the unit against with it."""
-    excess = orders - 1
-    second = _expm1(_between(np.array([2.0]), orders, rdp)[0])
-    geometric = _between(1 + rate * excess, orders, rdp) / excess
-    return np.asarray(np.minimum(_quadratic(excess, second, rate), geometric))
-
-
-def _quadratic(excess: np.ndarray, second: float, rate: float) -> np.ndarray:
-    """Bound the divergence by E_Q[(r - 1)^2] alone, and by what x > -rate implies."""
-    with np.errstate(over="ignore"):
-        bend = np.expm1(-excess * math.log1p(-rate)) - excess * rate * (1 - _ROUNDING)
-        return np.asarray(np.minimum(np.log1p(bend * second) / excess, -math.log1p(-rate)))
-
-
-def _between(wanted: np.ndarray, orders: np.ndarray, rdp: np.ndarray) -> np.ndarray:
-    """Bound (order - 1) D at any order from above: it is convex in the order, 0 at 1, and D never falls."""
-    finite = np.isfinite(orders) & np.isfinite(rdp)
-    chord = np.interp(
-        wanted, [1.0, *orders[finite]], [0.0, *(orders[finite] - 1) * rdp[finite]], right=math.inf
-    )
-    place = np.searchsorted(orders, wanted)
-    stair = np.append(rdp, math.inf)[np.minimum(place, len(rdp))] * (wanted - 1)
-    return np.asarray(np.minimum(chord, stair))
-
-
-def _binomial(order: int, log_moments: np.ndarray, rate: float) -> float:
-    """Log of 1 + sum over k >= 2 of C(order, k) (1 - q)^(order - k) q^k (moment of k - 1)."""
-    k = np.arange(2, order + 1)
-    log_terms = gammaln(order + 1) - gammaln(k + 1) - gammaln(order - k + 1)
-    log_terms += k * math.log(rate) + (order - k) * math.log1p(-rate)
-    moments = log_moments[2 : order + 1]
-    if moments.max() < 700 and (log_terms + moments).max() < 700:
-        return math.log1p(float(np.exp(log_terms) @ np.expm1(moments)))
-    return float(np.logaddexp.reduce(log_terms + moments, initial=0.0))
-
-
-def _gaussian(orders: np.ndarray, mu_squared: float, rate: float) -> np.ndarray:
-    """Sampled Gaussian of shift mu, with against without the unit, by the trapezoid rule, or infinity."""
-    bound = np.full(orders.shape, math.inf)
-    mu = math.sqrt(mu_squared)
-    for place, order in enumerate(orders):
-        end = order * mu + 12.0
-        if 0 < order * mu <= _FURTHEST and mu * end <= _LARGEST:
-            step = 0.05 / max(1.0, mu)
-            x = np.arange(-12.0, end, step)
-            gain = rate * np.expm1(mu * x - mu_squared / 2)
-            log_terms = _log_bend(gain, float(order)) - x**2 / 2 + math.log(step / math.sqrt(2 * math.pi))
-            bound[place] = np.logaddexp(0.0, np.logaddexp.reduce(log_terms)) / (order - 1)
-    return bound
-
-
-def _log_bend(gain: np.ndarray, order: float) -> np.ndarray:
-    """Log of (1 + x)^order - 1 - order x, which is never negative; its series where that would cancel."""
-    power = order * np.log1p(gain)
-    little = np.clip(gain, -1e-4 / order, 1e-4 / order)
-    correction = (order - 2) * little / 3 + abs(
-        (order - 2) * (order - 3)
-    ) * little**2 / 6  # twice the last term
-    series = order * (order - 1) / 2 * little**2 * (1 + correction)
-    plain = np.expm1(np.minimum(power, 600.0)) - order * np.minimum(gain, 1e290)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        large = np.where(power > 600, power, np.log(np.maximum(plain, 0)))
-        return np.asarray(np.where(gain == little, np.log(series), large))
-
-
-def _expm1(value: float) -> float:
-    return math.expm1(value) if value < 700 else math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -461,3 +311,195 @@ class StagedResponse:
 
     def __hash__(self) -> int:
         return hash(repr(self))
+
+
+@lru_cache(maxsize=64)  # each release asks for the curve more than once
+def amplified(curve: Curve, *, sampling_rate: float) -> Curve:
+    """Return the cost for a unit which takes part at random, from the cost for one which always takes part.
+
+    Parameters
+    ----------
+    curve : Curve
+        Bounds the mechanism on a sample with the unit against one without it, both directions.
+    sampling_rate : float in (0, 1]
+
+    Returns
+    -------
+    Curve
+        With the same orders, never above ``curve``.
+
+    Guarantees
+    ----------
+    With r = P/Q the likelihood ratio of "with" to "without" on one sample, q the rate and x = q (r - 1)
+    > -q, the two directions are log E_Q[(1 + x)^a] / (a - 1) and log E_Q[(1 + x)^(1 - a)] / (a - 1);
+    averaging over the rest of the sample only lowers them (joint quasi-convexity).
+
+    *With against without.* At whole orders, the binomial sum over k of C(a, k) (1 - q)^(a - k) q^k
+    e^((k - 1) D_k): exact in the D_k (Zhu and Wang 2019, ICML). Between
+    whole orders (a - 1) D_a is convex, so its chord is a bound. Below order 2,
+    (1 + x)^a - 1 - a x <= c x^2 with c = ((1 - q)^a - 1 + a q) / q^2, since this quotient falls with x.
+
+    *Without against with.* Likewise (1 + x)^(1 - a) - 1 + (a - 1) x is at most
+    ((1 - q)^(1 - a) - 1 - (a - 1) q) x^2 / q^2; and E_Q[(r - 1)^2] = e^(D_2) - 1. Also at most
+    -log(1 - q), since x > -q; and q D_(1 + q (a - 1)), since 1 + x >= r^q. No factor 3 is needed.
+
+    *Gaussians.* A pair dominated by a Gaussian of shift mu is a post-processing of it, and so is its
+    mixture: at most the sampled Gaussian, whose worse direction is the first (Mironov, Talwar and Zhang
+    2019, arXiv:1908.10530, Thm. 5), by quadrature at any order. The smaller of the two bounds counts.
+    mu^2 itself is not amplified. ``laws`` are the sampled Gaussian's, so that uses compose exactly with each
+    other and with whatever else does; of a pure mechanism, those of pure privacy of its amplified epsilon
+    log(1 + q (e^epsilon - 1)): x lies between its ends.
+
+    Examples
+    --------
+    >>> from ostraka.core.curve import Curve
+    >>> step = amplified(Curve.gaussian(sensitivity=1.0, sigma=1.0), sampling_rate=0.01)
+    >>> round((1000 * step).epsilon(delta=1e-5), 3)
+    1.828
+    """
+    check.share(one=True, sampling_rate=sampling_rate)
+    if sampling_rate == 1:
+        return curve
+    orders, rdp_always = np.array(curve.orders), np.array(curve.rdp)
+    finite = np.isfinite(orders)
+    rdp = rdp_always.copy()
+    if not finite.all():
+        largest = rdp_always[-1]  # beyond 700, chance saves next to nothing
+        rdp[-1] = math.log1p(sampling_rate * math.expm1(largest)) if largest <= _LARGEST else largest
+    alphas, always = orders[finite], rdp_always[finite]
+    # with against without: the binomial sum at whole orders, its chord between them, the quadratic below 2
+    integers = np.arange(2.0, math.ceil(alphas[-1]) + 1)
+    log_moments = np.concatenate([[0.0, 0.0], _between(integers, alphas, always)])  # of r, at 0, 1, 2, 3, …
+    around = np.unique(np.concatenate([np.floor(alphas), np.ceil(alphas)]))
+    whole = around[around >= 2]
+    reached = [0.0, *(_binomial(int(order), log_moments, sampling_rate) for order in whole)]
+    generic = np.interp(alphas, [1.0, *whole], reached) / (alphas - 1)
+    low = alphas < 2
+    linear = alphas[low] * sampling_rate
+    bend = np.expm1(alphas[low] * math.log1p(-sampling_rate)) + linear * (1 + _ROUNDING)
+    second = bend * _expm1(log_moments[2])
+    generic[low] = np.minimum(generic[low], np.log1p(second) / (alphas[low] - 1))
+    generic = np.maximum(generic, _without_against_with(alphas, always, sampling_rate))
+    rdp[finite] = np.minimum(generic, _gaussian(alphas, curve.mu_squared, sampling_rate))
+    rdp = np.minimum(rdp * _OUTWARD, rdp_always)
+    # A fixed pair that dominates one use: a Gaussian, or pure privacy, of a unit that takes part at random.
+    # Whatever is asked of one sample is one use, whose own laws add up. A mixture of a dominated pair is
+    # dominated by the same mixture of what dominates it.
+    laws: tuple[Law, ...] | None = None
+    if curve.laws and all(law.is_pure for law in curve.laws):
+        laws = (Law(PURE, float(rdp[-1])),) if math.isfinite(rdp[-1]) else None
+    elif curve.laws and math.isfinite(curve.mu_squared):
+        laws = (Law.sampled(sampling_rate, curve.mu_squared),)
+    return replace(curve, rdp=tuple(float(value) for value in rdp), laws=laws)
+
+
+def sampled_gaussian_curve(
+    *, sigma: float, sampling_rate: float, steps: int = 1, sensitivity: float = 1.0, moves: str = "row"
+) -> Curve:
+    """The cost of Gaussian releases to a unit which takes part in each with probability ``sampling_rate``.
+
+    Parameters
+    ----------
+    sigma : float > 0
+        Standard deviation of the noise. Public.
+    sampling_rate : float in (0, 1]
+        Poisson probability, anew for every step. Public; who took part is secret.
+    steps : int >= 1
+        Releases. Each may depend on the ones before.
+    sensitivity : float > 0, in the units of sigma
+        How far one unit that takes part moves what is released, as a Euclidean norm.
+    moves : str
+        As :attr:`ostraka.Adjacency.moves`.
+
+    Returns
+    -------
+    Curve
+        For one unit added or removed, both directions.
+
+    Guarantees
+    ----------
+    Epsilon and delta come from the exact composition of the privacy loss distributions, discretised upwards
+    (Doroshenko et al. 2022, arXiv:2207.04380), with all rounding and what is cut off charged; Rényi
+    divergences are those of :class:`~ostraka.core.mechanisms.Subsampled`. Such curves add with all others.
+    Source: Zhu, Dong and Wang 2022, arXiv:2106.08567, Theorem 10 (adaptive composition of dominating pairs);
+    docs/composition.md.
+
+    Examples
+    --------
+    >>> curve = sampled_gaussian_curve(sigma=1.0, sampling_rate=0.01, steps=1000)
+    >>> round(curve.epsilon(delta=1e-5), 2)
+    1.83
+    """
+    check.integer(steps=steps, least=1)
+    unsampled = Curve.gaussian(sensitivity=sensitivity, sigma=sigma, moves=moves)
+    step_curve = amplified(unsampled, sampling_rate=sampling_rate)
+    return steps * replace(step_curve, laws=(Law.sampled(sampling_rate, unsampled.mu_squared),))
+
+
+def _without_against_with(orders: np.ndarray, rdp: np.ndarray, rate: float) -> np.ndarray:
+    """Return the smallest of three bounds on the divergence without the unit against with it."""
+    excess = orders - 1
+    second = _expm1(_between(np.array([2.0]), orders, rdp)[0])
+    geometric = _between(1 + rate * excess, orders, rdp) / excess
+    return np.asarray(np.minimum(_quadratic(excess, second, rate), geometric))
+
+
+def _quadratic(excess: np.ndarray, second: float, rate: float) -> np.ndarray:
+    """Bound the divergence by E_Q[(r - 1)^2] alone, and by what x > -rate implies."""
+    with np.errstate(over="ignore"):
+        bend = np.expm1(-excess * math.log1p(-rate)) - excess * rate * (1 - _ROUNDING)
+        return np.asarray(np.minimum(np.log1p(bend * second) / excess, -math.log1p(-rate)))
+
+
+def _between(wanted: np.ndarray, orders: np.ndarray, rdp: np.ndarray) -> np.ndarray:
+    """Bound (order - 1) D at any order from above: it is convex in the order, 0 at 1, and D never falls."""
+    finite = np.isfinite(orders) & np.isfinite(rdp)
+    chord = np.interp(
+        wanted, [1.0, *orders[finite]], [0.0, *(orders[finite] - 1) * rdp[finite]], right=math.inf
+    )
+    place = np.searchsorted(orders, wanted)
+    stair = np.append(rdp, math.inf)[np.minimum(place, len(rdp))] * (wanted - 1)
+    return np.asarray(np.minimum(chord, stair))
+
+
+def _binomial(order: int, log_moments: np.ndarray, rate: float) -> float:
+    """Log of 1 + sum over k >= 2 of C(order, k) (1 - q)^(order - k) q^k (moment of k - 1)."""
+    k = np.arange(2, order + 1)
+    log_terms = gammaln(order + 1) - gammaln(k + 1) - gammaln(order - k + 1)
+    log_terms += k * math.log(rate) + (order - k) * math.log1p(-rate)
+    moments = log_moments[2 : order + 1]
+    if moments.max() < 700 and (log_terms + moments).max() < 700:
+        return math.log1p(float(np.exp(log_terms) @ np.expm1(moments)))
+    return float(np.logaddexp.reduce(log_terms + moments, initial=0.0))
+
+
+def _gaussian(orders: np.ndarray, mu_squared: float, rate: float) -> np.ndarray:
+    """Sampled Gaussian of shift mu, with against without the unit, by the trapezoid rule, or infinity."""
+    bound = np.full(orders.shape, math.inf)
+    mu = math.sqrt(mu_squared)
+    for place, order in enumerate(orders):
+        end = order * mu + 12.0
+        if 0 < order * mu <= _FURTHEST and mu * end <= _LARGEST:
+            step = 0.05 / max(1.0, mu)
+            x = np.arange(-12.0, end, step)
+            gain = rate * np.expm1(mu * x - mu_squared / 2)
+            log_terms = _log_bend(gain, float(order)) - x**2 / 2 + math.log(step / math.sqrt(2 * math.pi))
+            bound[place] = np.logaddexp(0.0, np.logaddexp.reduce(log_terms)) / (order - 1)
+    return bound
+
+
+def _log_bend(gain: np.ndarray, order: float) -> np.ndarray:
+    """Log of (1 + x)^order - 1 - order x, which is never negative; its series where that would cancel."""
+    power = order * np.log1p(gain)
+    little = np.clip(gain, -1e-4 / order, 1e-4 / order)
+    # twice the last term
+    correction = (order - 2) * little / 3 + abs((order - 2) * (order - 3)) * little**2 / 6
+    series = order * (order - 1) / 2 * little**2 * (1 + correction)
+    plain = np.expm1(np.minimum(power, 600.0)) - order * np.minimum(gain, 1e290)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        large = np.where(power > 600, power, np.log(np.maximum(plain, 0)))
+        return np.asarray(np.where(gain == little, np.log(series), large))
+
+
+def _expm1(value: float) -> float:
+    return math.expm1(value) if value < 700 else math.inf
