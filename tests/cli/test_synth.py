@@ -101,6 +101,8 @@ def test_rows_without_a_person_are_refused_before_anything_is_written(folder, ca
         (["--epsilon", "0"], 1, "epsilon must"),
         (["--epsilon", "1e-7"], 1, "epsilon must be larger"),
         (["--epsilon", "1e-7", "--person", "who"], 1, "epsilon must be larger"),
+        (["--delta", "0.0025"], 2, "--delta: delta must be below 1 / 400 units"),
+        (["--delta", "0.005", "--person", "who"], 2, "--delta: delta must be below 1 / 200 units"),
         (["--rows", "-1"], 2, "--rows must be a whole number"),
         (["--order", "age"], 2, "type --person COLUMN with it"),
         (["--person", "who", "--order", "age", "--target", "smokes"], 2, "without --target"),

@@ -76,6 +76,7 @@ def test_a_person_is_protected_where_a_column_says_whose_document_it_is(folder, 
         (("--answer", "a"), "one of --texts, --answer"),
         (("--out", "x", "--ask", "{word}"), "must have the fields"),
         (("--out", "x", "--relation", "other"), "relation must"),
+        (("--out", "x", "--delta", "0.03"), "--delta: delta must be below 1 / 48 units"),
     ],
 )
 def test_what_cannot_be_is_refused(folder, capsys, more, message, monkeypatch):

@@ -84,6 +84,7 @@ def test_the_command_writes_texts_with_their_votes_and_charges_once(tmp_path, mo
         ([], 2, "is not empty"),
         (["--out", str(tmp_path / "b"), "--text", "nobody"], 1, "no column 'nobody' (--text)"),
         (["--out", str(tmp_path / "b"), "--person", "nobody"], 1, "no column 'nobody' (--person)"),
+        (["--out", str(tmp_path / "b"), "--delta", "0.5"], 2, "--delta: delta must be below 1 /"),
     ):
         with pytest.raises(SystemExit) as left:
             main([*words, *more])

@@ -87,9 +87,14 @@ def share(*, zero: bool = False, one: bool = False, **named: float) -> None:
     )
 
 
-def delta(value: float) -> None:
-    """Raise unless 0 < delta < 1."""
+def delta(value: float, *, n_units: int | None = None) -> None:
+    """Raise unless 0 < delta < 1, and delta is below one in so many units, where their number is given."""
     share(delta=value)
+    if n_units and value >= 1 / n_units:
+        raise ValueError(
+            f"delta must be below 1 / {n_units} units, got {value:g}: a mechanism that publishes one unit "
+            f"outright would pass; use delta={0.1 / n_units:.0e} or less"
+        )
 
 
 def is_hexadecimal(value: object, *, digits: int = 64) -> bool:

@@ -307,11 +307,11 @@ def _require_delta(given: LearnOptions, private: Path) -> None:
     """Refuse a delta that no table of this size allows, before its rows are read."""
     if given.delta is None or given.person is not None or given.drop_unlabelled:
         return  # units are counted when they are read
+    from ostraka.core.check import delta
     from ostraka.data import task as data
-    from ostraka.learn.ways.plan import require_delta
 
     if n_rows := data.n_rows_of(private, given.columns().form):
-        require_delta(given.delta, n_units=n_rows - round((given.holdout or 0.0) * n_rows))
+        delta(given.delta, n_units=n_rows - round((given.holdout or 0.0) * n_rows))
 
 
 def _model(given: LearnOptions, task: Task, way: Way) -> PATEClassifier:

@@ -92,14 +92,14 @@ def table(
 
     Example: ostraka synth table private.csv --schema schema.toml --person patient --epsilon 1 --out copy
     """
-    from ostraka.core import files
+    from ostraka.core import check, files
     from ostraka.core.ledger.budget import Budget
     from ostraka.data.budgets import TableLedger, Tables
     from ostraka.data.columns import people
-    from ostraka.data.findings import findings, form_findings, require_settled
+    from ostraka.data.findings import require_settled
     from ostraka.data.schema import Schema
-    from ostraka.data.table import UNDECLARED, Format, look, read
-    from ostraka.data.task import Columns
+    from ostraka.data.table import Format, read
+    from ostraka.data.units import count
 
     if not private.is_file():
         raise click.UsageError(f"{private} is not a file")
@@ -121,15 +121,9 @@ def table(
         name: table.numbers(name)[0] if name in edged else table.text(name) for name in columns.names
     }
     groups = people(table, person)
-    # doubts about whose rows these are and how the file is read; a schema says all about its columns
-    declared = Columns(label="", person=person, rows_are_people=rows_are_people, text=columns.names)
-    doubts = [
-        doubt for doubt in findings(table, declared, public=None) if doubt.kind in {"unit", "identifier"}
-    ]
-    if table.path.suffix.lower() not in {".parquet", ".pq"}:
-        form = table.form if table.form.sheet else table.form._replace(sheet=None)
-        usual = look(table.path, UNDECLARED._replace(skip=form.skip, sheet=form.sheet))
-        doubts += form_findings(usual, form)
+    with console.usage("--delta"):
+        check.delta(delta, n_units=count(len(table) if groups is None else groups))
+    doubts = _doubts(table, columns, person=person, rows_are_people=rows_are_people)
     require_settled(doubts)
     request.check_price(generator)  # what the schema or the price refuses is refused before there is a folder
     tables = Tables.beside(private) if budgets is None else Tables(budgets)
@@ -212,6 +206,23 @@ class _Request(NamedTuple):
     def order_of(self, table: Table) -> dict[str, Any]:
         """What ``fit`` takes beside the columns of the schema."""
         return {} if self.order is None else {"order": table.text(self.order)}
+
+
+def _doubts(table: Table, columns: Schema, *, person: str | None, rows_are_people: bool) -> list[Finding]:
+    """Doubts about whose rows these are and how the file is read; a schema says all about its columns."""
+    from ostraka.data.findings import findings, form_findings
+    from ostraka.data.table import UNDECLARED, look
+    from ostraka.data.task import Columns
+
+    declared = Columns(label="", person=person, rows_are_people=rows_are_people, text=columns.names)
+    doubts = [
+        doubt for doubt in findings(table, declared, public=None) if doubt.kind in {"unit", "identifier"}
+    ]
+    if table.path.suffix.lower() not in {".parquet", ".pq"}:
+        form = table.form if table.form.sheet else table.form._replace(sheet=None)
+        usual = look(table.path, UNDECLARED._replace(skip=form.skip, sheet=form.sheet))
+        doubts += form_findings(usual, form)
+    return doubts
 
 
 def _plan(

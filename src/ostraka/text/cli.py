@@ -59,10 +59,12 @@ def write(
 
     Example: ostraka write notes.csv --text note --model smollm2 --texts 100 --plan
     """
+    from ostraka.core import check
     from ostraka.core.ledger.budget import Budget
     from ostraka.core.ledger.ledger import Ledger
     from ostraka.data.columns import people
     from ostraka.data.table import Format, read
+    from ostraka.data.units import count
     from ostraka.report import folder
     from ostraka.text.models import open_model
     from ostraka.text.writer import Prompt, SavedDocuments, Writer
@@ -87,7 +89,9 @@ def write(
     for typed, column in (("--text", text), ("--label", label), ("--person", person)):
         if column is not None:
             table.require(column, option=typed)
-    rows = table.text(text)
+    rows, owners = table.text(text), people(table, person)
+    with console.usage("--delta"):
+        check.delta(delta, n_units=count(len(rows) if owners is None else owners))
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
     with console.usage():
@@ -107,7 +111,7 @@ def write(
         labels = names * len(rows)
         if label is not None:  # what is not declared is of the first class, and nobody is told
             labels = [cell if cell in names else names[0] for cell in table.text(label)]
-        writer.fit(rows, labels, groups=people(table, person))
+        writer.fit(rows, labels, groups=owners)
         plans = {} if texts is None else writer.estimate(texts)
         saved = SavedDocuments(
             documents=tuple(writer.documents_),
@@ -201,11 +205,12 @@ def evolve(
 
     Example: ostraka evolve notes.csv --text note --model smollm2 --ask "A note:" --out texts
     """
-    from ostraka.core import files
+    from ostraka.core import check, files
     from ostraka.core.ledger.budget import Budget
     from ostraka.core.ledger.ledger import Ledger
     from ostraka.data.columns import people
     from ostraka.data.table import Format, read
+    from ostraka.data.units import count
     from ostraka.report.page import at_most
     from ostraka.text.evolution import evolution, features
     from ostraka.text.models import open_model
@@ -218,6 +223,9 @@ def evolve(
     for typed, column in (("--text", text), ("--person", person)):
         if column is not None:
             table.require(column, option=typed)
+    rows, owners = table.text(text), people(table, person)
+    with console.usage("--delta"):
+        check.delta(delta, n_units=count(len(rows) if owners is None else owners))
     with console.usage():
         made = evolution(
             open_model(model, n_threads=threads),
@@ -231,9 +239,10 @@ def evolve(
             random_state=seed,
         )
         made.mechanism()
+    documents = features(rows)
     out.mkdir(parents=True, exist_ok=True)
     with Ledger(out / LEDGER, budget=Budget(epsilon=epsilon, delta=delta, adaptive=False)) as ledger:
-        made.fit(features(table.text(text)), groups=people(table, person), ledger=ledger)
+        made.fit(documents, groups=owners, ledger=ledger)
     votes = sorted(zip(made.votes_.tolist(), made.candidates_.tolist(), strict=True), reverse=True)
     files.write(out / TEXTS, _csv([("text", "votes"), *((line, n_votes) for n_votes, line in votes)]))
     files.write(out / RECORD, made.result_.to_json())

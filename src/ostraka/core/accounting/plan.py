@@ -101,9 +101,7 @@ def propose(
     check.integer(n_rows=n_rows, least=2 * _FEWEST_ROWS)
     check.integer(n_classes=n_classes, least=2)
     check.integer(n_public=n_public, least=1)
-    check.delta(delta)
-    if delta >= 1 / n_rows:
-        raise ValueError(f"delta must be below 1 / {n_rows} rows, got {delta:g}")
+    check.delta(delta, n_units=n_rows)
     if (epsilon is None) == (target_accuracy is None):
         raise ValueError("give epsilon or target_accuracy, one of them")
     tasks = tuple(learning_curves or LearningCurve.assumed(n_classes=n_classes))

@@ -59,17 +59,7 @@ class Facts:
 
     def __post_init__(self) -> None:
         check.positive(epsilon=self.epsilon)
-        require_delta(self.delta, n_units=self.n_units)
-
-
-def require_delta(delta: float, *, n_units: int) -> None:
-    """Raise ValueError unless delta is below one in so many units."""
-    check.delta(delta)
-    if delta >= 1 / n_units:
-        raise ValueError(
-            f"delta must be below 1 / {n_units} units, got {delta:g}: a mechanism that publishes one unit "
-            f"outright would pass; use delta={0.1 / n_units:.0e} or less"
-        )
+        check.delta(self.delta, n_units=self.n_units)
 
 
 def delta_of(model: Any, n_units: int) -> float:
