@@ -230,9 +230,9 @@ MUTANTS = [
     ),
     Mutant(
         "a delta that would publish a unit is planned with",
-        "learn/ways/plan.py",
-        "if delta >= 1 / n_units:",
-        "if delta >= 1:",
+        "core/check.py",
+        "if n_units and value >= 1 / n_units:",
+        "if n_units and value >= 1:",
         "learn/test_plan.py::test_numbers_out_of_range_are_refused",
     ),
     Mutant(
