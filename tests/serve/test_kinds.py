@@ -65,7 +65,7 @@ def test_networks_are_served_from_plain_arrays(tmp_path):
 
     network = TorchClassifier("perceptron", epochs=8, batch_size=16, learning_rate=0.02, n_threads=1)
     manifest = partition(len(X), n_teachers=12, key=b"a key of thirty-two bytes, or so")
-    before = TeacherEnsemble(network, n_teachers=12, random_state=5)
+    before = TeacherEnsemble(network, n_teachers=12, n_jobs=1, random_state=5)
     before.fit(X, Y, classes=CLASSES, manifest=manifest)
     saved = kept(tmp_path, before, GNMax(sigma=1.0), **NUMBERS)
     assert (saved.kind, saved.n_ballots) == ("networks", 12)
@@ -83,7 +83,7 @@ def test_networks_of_a_module_of_ones_own_need_it_to_be_read(tmp_path):
     from ostraka.networks import TorchClassifier
 
     network = TorchClassifier(torch.nn.Linear(3, 3), epochs=2, batch_size=16, n_threads=1)
-    before = TeacherEnsemble(network, n_teachers=4, random_state=5).fit(X, Y, classes=CLASSES)
+    before = TeacherEnsemble(network, n_teachers=4, n_jobs=1, random_state=5).fit(X, Y, classes=CLASSES)
     SavedTeachers(ensemble=before, mechanism=GNMax(sigma=1.0), **NUMBERS).save(tmp_path / "teachers")
     with pytest.raises(ValueError, match=r"network=TorchClassifier\(module\)"):
         SavedTeachers.load(tmp_path / "teachers")
