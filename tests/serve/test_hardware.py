@@ -80,7 +80,7 @@ def test_a_module_that_makes_none_is_told_without_the_pin(module, old, new, word
 
 
 def test_a_wrong_pin_is_told_without_it(module, tmp_path):
-    wrong = tmp_path / "pin"
+    wrong = tmp_path / "a+pin"  # a plus is no space in such an address (RFC 7512)
     wrong.write_text("31337")
     address = module.partition("&")[0] + f"&pin-source={wrong}"
     with pytest.raises(ValueError, match="PinIncorrect") as told:

@@ -1,6 +1,7 @@
 """Keys: random, shown once, kept as an HMAC, compared in constant time, rotated and revoked while it runs."""
 
 import hmac
+import json
 import os
 import re
 import shlex
@@ -116,6 +117,39 @@ def test_a_wrong_change_is_refused_and_changes_nothing(ring, tmp_path, act, word
     with pytest.raises(ValueError, match=words):
         act(ring)
     assert (tmp_path / "keys.json").read_bytes() == before
+
+
+ALICE = {"role": CLIENT, "epsilon": 1.0, "keys": {"0" * 12: "0" * 64}}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        "[" * 100_000,
+        '{"alice": 7}',
+        *(
+            json.dumps({"alice": {**ALICE, **change}})
+            for change in (
+                {"role": "king"},
+                {"epsilon": float("nan")},
+                {"epsilon": "1"},
+                {"role": OWNER},
+                {"keys": {"0" * 12: "zz" * 32}},
+                {"keys": []},
+                {"by": 7},
+                {"more": 1},
+            )
+        ),
+    ],
+)
+def test_a_file_of_keys_that_was_not_written_so_is_refused_and_no_key_of_it_counts(ring, tmp_path, content):
+    key = ring.add("alice", role=CLIENT).encode()
+    (tmp_path / "keys.json").write_text(content)
+    for act in (ring.refresh, lambda: ring.rotate("alice"), lambda: Keyring(tmp_path / "keys.json", PEPPER)):
+        with pytest.raises(ValueError, match=r"keys\.json is not as 'ostraka keys' writes it .* a copy"):
+            act()
+    assert (ring.holder(key), ring.readable) == (None, False)
 
 
 def test_keys_change_while_the_service_runs_and_none_is_valid_while_their_file_cannot_be_read(

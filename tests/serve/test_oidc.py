@@ -126,9 +126,14 @@ def test_a_provider_that_cannot_be_believed_is_refused_at_the_start(tmp_path, pr
     with pytest.raises(ValueError, match="audience"):
         Tokens(issuer=ISSUER, audience="", keys=str(provider.file))
     secret = {"kty": "oct", "k": "c2VjcmV0", "kid": "a", "alg": "HS256"}
-    for content in ("{}", "[]", '{"keys": []}', '{"keys": 7}', json.dumps({"keys": [secret]})):
-        (tmp_path / "jwks.json").write_text(content)
+    odd = {**json.loads(provider.file.read_text())["keys"][0], "kid": ["no", "name"]}
+    for keys in ([], 7, [secret], [odd]):
+        (tmp_path / "jwks.json").write_text(json.dumps({"keys": keys}))
         with pytest.raises(ValueError, match="holds no public key"):
+            Tokens(issuer=ISSUER, audience=AUDIENCE, keys=str(tmp_path / "jwks.json"))
+    for content in ("{", "[]", "[" * 100_000):
+        (tmp_path / "jwks.json").write_text(content)
+        with pytest.raises(ValueError, match="holds no JSON object"):
             Tokens(issuer=ISSUER, audience=AUDIENCE, keys=str(tmp_path / "jwks.json"))
 
 

@@ -387,7 +387,7 @@ class Deployment:
                 )
             except LedgerError as error:  # it is unknown whether a grant was written
                 self._stop(error)
-            except (AttributeError, OSError, TypeError, ValueError) as error:
+            except (OSError, ValueError) as error:
                 _LOG.error(
                     "the file of keys cannot be read (%s): no key is valid until it can",
                     type(error).__name__,

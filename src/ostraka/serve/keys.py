@@ -19,7 +19,7 @@ import subprocess
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import unquote
 
 from ostraka.core import check, files
 from ostraka.core.randomness import Keyed
@@ -35,6 +35,7 @@ CLIENT, OWNER = "client", "owner"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SUBJECT = re.compile(r"[!-~]{0,255}")  # one word, as it stands in the ledger's notes
 _KEY = re.compile(rb"ostraka_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
+_NUMBER, _MAC = re.compile(r"[0-9a-f]{12}"), re.compile(r"[0-9a-f]{64}")  # of a key, in the file
 _NOBODY = bytes(32)
 _COMMAND_SECONDS = 30.0
 ITSELF = "service"  # the account of the service's own entries, which no holder may have
@@ -76,6 +77,14 @@ class KeyRecord:
     subject: str = ""
 
     def __post_init__(self) -> None:
+        check.one_of(role=self.role, allowed=(CLIENT, OWNER))
+        if self.epsilon is not None:
+            check.positive(epsilon=self.epsilon)
+            if self.role == OWNER:
+                raise ValueError("epsilon must not be given for an owner, who cannot ask for labels")
+        for number, mac in self.keys.items():
+            if not (_NUMBER.fullmatch(number) and _MAC.fullmatch(mac)):
+                raise ValueError("keys must have numbers of 12 hexadecimal digits, and an HMAC each")
         if not self.by.isprintable():
             raise ValueError(f"by must be a printable name, got {self.by!r}")
         if self.subject and self.role != OWNER:
@@ -92,7 +101,7 @@ class Keyring:
     Raises
     ------
     ValueError
-        The pepper is not the one that these keys were made with.
+        The pepper is not the one that these keys were made with, or the file is not as it was written.
     """
 
     def __init__(self, path: Path, pepper: bytes) -> None:
@@ -133,7 +142,7 @@ class Keyring:
                 for name, record in records.items()
                 if record.subject
             }
-        except (AttributeError, OSError, TypeError, ValueError):
+        except (OSError, ValueError):
             # the file may end a key: none is valid until it can be read
             self._holders, self._owners, self._stamp, self.readable = {}, {}, None, False
             raise
@@ -164,15 +173,10 @@ class Keyring:
         self, name: str, *, role: str, epsilon: float | None = None, by: str = "", subject: str = ""
     ) -> str:
         """Add a holder; return its first key, which is stored nowhere. An owner with a subject has none."""
-        check.one_of(role=role, allowed=(CLIENT, OWNER))
         if not _NAME.fullmatch(name) or name == ITSELF:
             raise ValueError(
                 f"name must be 1 to 64 letters, digits, '.', '_' or '-', and not {ITSELF!r}, got {name!r}"
             )
-        if epsilon is not None:
-            check.positive(epsilon=epsilon)
-            if role == OWNER:
-                raise ValueError("epsilon must not be given for an owner, who cannot ask for labels")
         with self._changing() as records:
             if name in records:
                 raise ValueError(
@@ -194,7 +198,6 @@ class Keyring:
 
     def grant(self, name: str, *, epsilon: float, by: str = "") -> None:
         """Change the cap that the ledger grants a client."""
-        check.positive(epsilon=epsilon)
         with self._changing() as records:
             _require(records, name)
             if records[name].role != CLIENT:
@@ -247,10 +250,14 @@ class Keyring:
 
 def _read(path: Path) -> dict[str, KeyRecord]:
     try:
-        listed: dict[str, Any] = json.loads(path.read_text())
+        listed: dict[str, Any] = json.loads(path.read_bytes())
+        return {name: KeyRecord(**fields) for name, fields in listed.items()}
     except FileNotFoundError:
         return {}
-    return {name: KeyRecord(**fields) for name, fields in listed.items()}
+    except (AttributeError, RecursionError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{path} is not as 'ostraka keys' writes it ({error}): put a copy of {path.name} back"
+        ) from None
 
 
 def _require(records: dict[str, KeyRecord], name: str) -> None:
@@ -346,7 +353,8 @@ def secret_of_module(uri: str, purpose: str) -> bytes:
         The address has another form, or the module does not do it. No message holds the PIN.
     """
     path, _, query = uri.removeprefix(SCHEME).partition("?")
-    pairs = [part.partition("=")[::2] for part in path.split(";")] + parse_qsl(query)
+    written = [*path.split(";"), *query.split("&")] if query else path.split(";")
+    pairs = [part.partition("=")[::2] for part in written]
     parts = {name: unquote(value) for name, value in pairs}
     if not {"token", "object", "module-path"} <= set(parts) <= _NAMES or len(parts) < len(pairs):
         raise ValueError(f"the address of a key must be {_FORM}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import time
@@ -75,18 +76,19 @@ class Tokens:
         self._tried = time.monotonic()
         where = self._where
         if not where:
-            discovery = _document(self.issuer.rstrip("/") + "/.well-known/openid-configuration")
+            address = self.issuer.rstrip("/") + "/.well-known/openid-configuration"
+            discovery = _document(_fetched(address), address)
             if discovery.get("issuer") != self.issuer:
                 raise ValueError(
                     f"the provider at {self.issuer} names another issuer: type it as in its tokens"
                 )
             where = str(discovery.get("jwks_uri", ""))
-        content = _document(where) if "://" in where else json.loads(Path(where).read_text(encoding="utf-8"))
+        content = _document(_fetched(where) if "://" in where else Path(where).read_bytes(), where)
         try:
             listed = self._jwt.PyJWKSet.from_dict(content).keys
+            keys = {key.key_id or "": key for key in listed if key.algorithm_name in self._algorithms}
         except (AttributeError, TypeError, self._jwt.PyJWTError):
-            listed = []
-        keys = {key.key_id or "": key for key in listed if key.algorithm_name in self._algorithms}
+            keys = {}
         if not keys:
             raise ValueError(f"the key set at {where} holds no public key for {', '.join(self._algorithms)}")
         self._keys, self._read, self._unknown = keys, time.monotonic(), False
@@ -131,8 +133,8 @@ class Tokens:
                 )
 
 
-def _document(url: str) -> dict[str, Any]:
-    """A JSON object from a server that proves its name, or that is on this machine."""
+def _fetched(url: str) -> bytes:
+    """What lies at an address of a server that proves its name, or that is on this machine."""
     parts = urlsplit(url)
     if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname or "")):
         raise ValueError(f"the provider's keys must come from an https:// address, got {url!r}")
@@ -141,7 +143,14 @@ def _document(url: str) -> dict[str, Any]:
     answer = line.ask("GET", path, seconds=_SECONDS, most=_MOST, fresh=True, tries=2)
     if answer.status != 200:
         raise Late(f"status {answer.status} from {parts.netloc}", sent=False)
-    content = json.loads(answer.body)
+    return answer.body
+
+
+def _document(text: bytes, where: str) -> dict[str, Any]:
+    """A JSON object, which a file or an address holds."""
+    content = None
+    with contextlib.suppress(RecursionError, ValueError):
+        content = json.loads(text)
     if not isinstance(content, dict):
-        raise ValueError(f"{url} holds no JSON object")  # noqa: TRY004  (a document, not an argument)
+        raise ValueError(f"{where} holds no JSON object")  # noqa: TRY004  (a document, not an argument)
     return content
