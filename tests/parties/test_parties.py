@@ -43,6 +43,15 @@ def test_sums_are_those_of_the_models_trained_by_hand():
     np.testing.assert_array_equal(parties.vote(X[:40]).open(), count_votes(predictions, n_classes=3))
 
 
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [([], "members must be 3"), ([(5.0, [0, 1, 2])] * 3, "X must have shape"), ([(X[:, 0], Y)] * 3, "shape")],
+)
+def test_data_of_nobody_and_rows_without_columns_are_refused(data, why):
+    with pytest.raises(ValueError, match=why):
+        PartyEnsemble.in_process(GaussianNB(), data, classes=[0, 1, 2], sigma=1.0)
+
+
 def test_many_rows_take_several_rounds_and_are_told():
     identities = [Identity.fresh() for _ in range(4)]
     agreement = Agreement(

@@ -109,10 +109,17 @@ def test_a_spent_budget_is_the_exception_that_a_ledger_raises():
     assert refused.value.left == 1.5
 
 
-def test_a_reply_of_somebody_else_is_told_as_such():
-    one, _, _ = client([Response(404, {}, b"<html>nginx</html>")])
-    with pytest.raises(ServiceError, match="none of ostraka's"):
-        one.budget()
+@pytest.mark.parametrize("status", [404, 200])  # 200: the page of a network where one has to log in
+@pytest.mark.parametrize("body", [b"<html>nginx</html>", b"[7]", b"{}", b"[" * 100_000])
+def test_a_reply_of_somebody_else_is_told_as_such(status, body):
+    one, _, _ = client([Response(status, {}, body)])
+    for ask in (one.label, one.label_all):
+        with pytest.raises(ServiceError, match=rf"none of ostraka's \(HTTP {status}\)") as refused:
+            ask([ONE] if ask == one.label_all else ONE, key="mine")
+        assert (refused.value.code, refused.value.key) == ("unknown", "mine")
+    if body != b"{}":
+        with pytest.raises(ServiceError, match="none of ostraka's"):
+            one.budget()
 
 
 def test_against_a_service(tmp_path, saved):

@@ -165,7 +165,7 @@ class PartyEnsemble:
         names = [f"party-{number}" for number in range(1, len(data) + 1)]
         identities = {name: Identity.fresh() for name in names}
         aggregator, dealing = Identity.fresh(), Identity.fresh()
-        secret = None
+        shape, secret = np.shape(data[0][0]) if len(data) else (), None
         if questions == "secret":
             if input_range is None:
                 raise ValueError("secret questions need an input_range")
@@ -176,7 +176,7 @@ class PartyEnsemble:
             members={name: identity.public_key for name, identity in identities.items()},
             aggregator=aggregator.public_key,
             classes=tuple(classes),
-            n_features=np.shape(data[0][0])[-1],
+            n_features=shape[-1] if shape else 1,  # what has no columns is refused by its party
             sigma=sigma,
             noise=noise,
             colluding=colluding,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import secrets
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 from ostraka.core import check
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from ostraka.secure.wire import Response
 
+_Read = TypeVar("_Read")
 _TRY = 30.0  # seconds of one try
 _MOST = 2**26  # bytes of a reply
 
@@ -126,28 +128,28 @@ class Client:
         BudgetExceeded
             The budget does not pay for it.
         ServiceError
-            Any other refusal, or no reply in time.
+            Any other refusal, a reply that is none of a service, or no reply in time.
         """
-        reply = self._ask({"row": _plain(row)}, key)
-        return _answer(json.loads(reply.body), reply)
+        return self._ask({"row": _plain(row)}, key, _answer)
 
     def label_all(self, rows: Sequence[Sequence[Any]], *, key: str | None = None) -> list[Answer]:
         """Ask about many rows in one request, which is answered whole or not at all.
 
         Parameters and exceptions as in :meth:`label`.
         """
-        reply = self._ask({"rows": [_plain(row) for row in rows]}, key)
-        return [_answer(result, reply) for result in json.loads(reply.body)["results"]]
+        return self._ask(
+            {"rows": [_plain(row) for row in rows]},
+            key,
+            lambda content, left: [_answer(result, left) for result in content["results"]],
+        )
 
     def budget(self) -> dict[str, Any]:
         """The client's grant, the part spent and the part left, in nats."""
-        budget: dict[str, Any] = json.loads(self._send("GET", "/v1/budget").body)
-        return budget
+        return self._send("GET", "/v1/budget", _fields)
 
     def receipt(self, *, seq: int) -> dict[str, Any]:
         """The receipt of one of your own charges."""
-        entry: dict[str, Any] = json.loads(self._send("GET", f"/v1/ledger/receipt/{seq}").body)
-        return entry
+        return self._send("GET", f"/v1/ledger/receipt/{seq}", _fields)
 
     def close(self) -> None:
         """Close the connection."""
@@ -162,37 +164,46 @@ class Client:
     def __repr__(self) -> str:
         return f"Client({self._url!r})"
 
-    def _ask(self, content: dict[str, Any], key: str | None) -> Response:
+    def _ask(self, content: dict[str, Any], key: str | None, read: Callable[[Any, float], _Read]) -> _Read:
         name = secrets.token_hex(16) if key is None else key
         headers = {"content-type": "application/json", "idempotency-key": name}
+        body = json.dumps(content, allow_nan=False).encode()
         try:
-            return self._send("POST", "/v1/label", json.dumps(content, allow_nan=False).encode(), headers)
+            return self._send("POST", "/v1/label", read, body, headers)
         except ServiceError as error:
             error.key = name
             raise
 
     def _send(
-        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
-    ) -> Response:
-        """Send a request with retries; return the first reply that another try would not change."""
+        self,
+        method: str,
+        path: str,
+        read: Callable[[Any, float], _Read],
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> _Read:
+        """Send a request until another try would not change the reply; read its content, and what is left."""
         limits: dict[str, Any] = {"seconds": self._patience, "each": _TRY, "most": _MOST, "tries": math.inf}
         try:
             reply = self._line.ask(method, path, body, headers, sleep=self._sleep, **limits)
         except Late as late:
             raise ServiceError(f"{self!r} got no reply ({late}): is 'ostraka serve' running there?") from None
         if reply.status == 200:
-            return reply
+            with contextlib.suppress(LookupError, RecursionError, TypeError, ValueError):
+                return read(json.loads(reply.body), _left(reply))
         code, words = words_of(reply.body) or ("unknown", "the reply is none of ostraka's")
         if reply.status == 402:
             raise BudgetExceeded(words, left=_left(reply))
         raise ServiceError(f"{words} (HTTP {reply.status})", status=reply.status, code=code)
 
 
-def _answer(result: dict[str, Any], reply: Response) -> Answer:
+def _answer(result: Any, left: float) -> Answer:
     label, abstained, receipt = result["label"], result["abstained"], result["receipt"]
-    return Answer(
-        label=label, abstained=abstained, seq=receipt["seq"], head=receipt["head"], left=_left(reply)
-    )
+    return Answer(label=label, abstained=abstained, seq=receipt["seq"], head=receipt["head"], left=left)
+
+
+def _fields(content: Any, _left: float) -> dict[str, Any]:
+    return {**content}
 
 
 def _left(reply: Response) -> float:
