@@ -2,12 +2,16 @@
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
+from pyarrow import parquet as pq
 
 import ostraka
 from ostraka.data import columns as encoding
+from ostraka.data import table
 from ostraka.data.budgets import Tables
 from ostraka.data.guards import row_digests
+from ostraka.data.parquet import pieces_of, row_groups
 from ostraka.data.schema import Schema
 from ostraka.data.task import Columns, tables
 from ostraka.learn.session import digest
@@ -41,6 +45,16 @@ def test_columns_of_a_frame_may_have_numbers_for_names():
     codes, plain = (QuantileCells().fit(rows).codes(rows) for rows in (frame, frame.to_numpy()))
     np.testing.assert_array_equal(codes, plain)
     assert Schema.from_public(frame).names == (0, 1, 2)
+
+
+def test_text_in_files_may_be_of_the_type_of_views(tmp_path):
+    cells = ["a", None, "b"]
+    frame = pa.table({"text": pa.array(cells).cast(pa.string_view()), "n": [1, 2, 3]})
+    pq.write_table(frame, path := tmp_path / "rows.parquet")
+    whole, one = table.read(path, public=False).split(np.array([False, True, False]))
+    assert (whole.text("text"), one.text("text")) == (["a", "b"], [""])
+    ((_, part),) = row_groups(pieces_of([path]), ["text"])
+    assert part.take([2, 0])["text"].to_pylist() == ["b", "a"]
 
 
 def arrays(path, n_rows, labels):

@@ -6,16 +6,11 @@ A small real classifier behind an OpenAI-compatible server on this machine: benc
 import importlib
 import signal
 import warnings
-from pathlib import Path
 
 import pytest
 
 from ostraka.voters.voting import open_cluster
-
-REPOSITORY = Path(__file__).resolve().parents[2]
-GOOD = ["joy", "delight", "wonderful", "moving", "warm", "funny", "clever", "bright", "tender", "superb"]
-BAD = ["dull", "tedious", "awful", "clumsy", "cold", "bleak", "boring", "stale", "lifeless", "dreadful"]
-PUBLIC = [frame.format(word) for frame in ("a {} film", "this was {}") for word in GOOD + BAD]
+from tests.voters.reviews import PUBLIC
 
 
 @pytest.fixture(scope="session")

@@ -67,7 +67,7 @@ def cut_off(handler):
 
 
 class Endless:
-    """Holds on to one request, until it is on_progress that the client has gone; or tires, which it says."""
+    """Holds on to one request, until it is clear that the client has gone; or tires, which it says."""
 
     def __init__(self):
         self.gone, self.tired = threading.Event(), False

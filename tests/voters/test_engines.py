@@ -8,7 +8,7 @@ import time
 import joblib
 import pytest
 
-from ostraka.voters import voting as _engines
+from ostraka.voters import voting
 from ostraka.voters.voting import spread
 
 ITEMS = list(range(40))
@@ -32,7 +32,7 @@ squares, where = work()
 
 @pytest.mark.parametrize("n_jobs", [None, 1, 2])
 def test_this_process_does_light_work_itself(n_jobs, monkeypatch):
-    monkeypatch.setattr(_engines, "_WORTH_A_POOL", 1000.0)  # on a busy machine light work may take seconds
+    monkeypatch.setattr(voting, "_WORTH_A_POOL", 1000.0)  # on a busy machine light work may take seconds
     answers = spread(where, ITEMS, engine="joblib", n_jobs=n_jobs)
     assert answers == [(square, os.getpid()) for square in SQUARES]
 
@@ -43,9 +43,9 @@ def test_any_joblib_back_end_gives_the_same_answers(engine):
 
 
 def test_heavy_work_goes_to_a_pool_and_keeps_its_order(monkeypatch):
-    monkeypatch.setattr(_engines, "_TRY_ALONE", 0.0)
-    monkeypatch.setattr(_engines, "_WORTH_A_POOL", 0.0)
-    monkeypatch.setattr(_engines, "_INTERVAL", 1e-9)
+    monkeypatch.setattr(voting, "_TRY_ALONE", 0.0)
+    monkeypatch.setattr(voting, "_WORTH_A_POOL", 0.0)
+    monkeypatch.setattr(voting, "_INTERVAL", 1e-9)
     batches = []
 
     def noted(batch):
@@ -61,15 +61,15 @@ def test_heavy_work_goes_to_a_pool_and_keeps_its_order(monkeypatch):
 
 @pytest.mark.parametrize("n_jobs", [1, 2, 4, 9])
 def test_a_worker_of_a_cluster_has_about_four_batches(n_jobs):
-    batches = _engines._batches(range(1000), n_jobs)
+    batches = voting._batches(range(1000), n_jobs)
     assert [item for batch in batches for item in batch] == list(range(1000))
     assert 3.5 * n_jobs < len(batches) <= 4 * n_jobs
     assert len({len(batch) for batch in batches[:-1]}) == 1
 
 
 def test_work_that_waits_for_a_busy_machine_does_not_go_to_a_pool(monkeypatch):
-    monkeypatch.setattr(_engines, "_TRY_ALONE", 0.02)
-    monkeypatch.setattr(_engines, "_WORTH_A_POOL", 0.02)
+    monkeypatch.setattr(voting, "_TRY_ALONE", 0.02)
+    monkeypatch.setattr(voting, "_WORTH_A_POOL", 0.02)
 
     def waiting(batch):
         time.sleep(0.005 * len(batch))  # no processor time
@@ -79,36 +79,36 @@ def test_work_that_waits_for_a_busy_machine_does_not_go_to_a_pool(monkeypatch):
 
 
 def test_one_job_means_no_pool_however_long_it_takes(monkeypatch):
-    monkeypatch.setattr(_engines, "_TRY_ALONE", 0.0)
-    monkeypatch.setattr(_engines, "_WORTH_A_POOL", 0.0)
+    monkeypatch.setattr(voting, "_TRY_ALONE", 0.0)
+    monkeypatch.setattr(voting, "_WORTH_A_POOL", 0.0)
     answers = spread(where, ITEMS, engine="joblib", n_jobs=1)
     assert {process for _, process in answers} == {os.getpid()}
 
 
 def test_signs_of_life_rise_to_the_total():
     for engine in ("joblib", "threading"):
-        on_progress = []
+        told = []
         spread(
             squares,
             ITEMS,
             engine=engine,
             n_jobs=2,
-            on_progress=lambda *said, on_progress=on_progress: on_progress.append(said),
+            on_progress=lambda *said, told=told: told.append(said),
         )
-        assert on_progress[-1] == (40, 40)
-        assert on_progress == sorted(on_progress)
+        assert told[-1] == (40, 40)
+        assert told == sorted(told)
 
 
 def test_slow_items_are_told_one_by_one(monkeypatch):
-    monkeypatch.setattr(_engines, "_INTERVAL", 0.01)
-    on_progress = []
+    monkeypatch.setattr(voting, "_INTERVAL", 0.01)
+    told = []
 
     def slow(batch):
         time.sleep(0.02 * len(batch))
         return squares(batch)
 
-    spread(slow, ITEMS[:5], engine="joblib", n_jobs=1, on_progress=lambda *said: on_progress.append(said))
-    assert on_progress == [(number, 5) for number in range(1, 6)]
+    spread(slow, ITEMS[:5], engine="joblib", n_jobs=1, on_progress=lambda *said: told.append(said))
+    assert told == [(number, 5) for number in range(1, 6)]
 
 
 @pytest.mark.parametrize(

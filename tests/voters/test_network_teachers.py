@@ -16,9 +16,8 @@ from torch import nn
 
 from ostraka import GNMax, TeacherEnsemble
 from ostraka.consistent import Consistent
+from ostraka.nets import compiled, vectorised
 from ostraka.nets import training as loop
-from ostraka.nets import vectorised
-from ostraka.nets import vectorised as planning
 from ostraka.networks import TorchClassifier
 from ostraka.voters import SavedTeachers, partition
 
@@ -191,7 +190,7 @@ def test_finished_stacks_are_not_trained_again(tmp_path, monkeypatch, plain):
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert [stat.S_IMODE(path.stat().st_mode) for path in files] == [0o600] * len(files)
     found = first.teachers_[0].model.plan
-    monkeypatch.setattr(planning, "plan", lambda *_, **__: found)
+    monkeypatch.setattr(vectorised, "plan", lambda *_, **__: found)
     monkeypatch.setattr(loop, "epoch_seed", lambda *_: pytest.fail("this was trained before"))
     again = fitted(network(checkpoint=folder))
     np.testing.assert_array_equal(again.predictions(NEW), first.predictions(NEW))
@@ -210,9 +209,9 @@ def test_finished_stacks_are_not_trained_again(tmp_path, monkeypatch, plain):
 def test_an_interrupted_training_goes_on_as_if_it_had_not_been(
     tmp_path, monkeypatch, optimizer, stop, missing
 ):
-    monkeypatch.setattr(planning, "_AT_LEAST", 1)
-    monkeypatch.setattr(planning, "_IN_CACHE", 600_000)  # two stacks of six teachers and six epochs
-    monkeypatch.setattr(vectorised, "_WORK", 1)  # as if an epoch took long
+    monkeypatch.setattr(vectorised, "_AT_LEAST", 1)
+    monkeypatch.setattr(vectorised, "_IN_CACHE", 600_000)  # two stacks of six teachers and six epochs
+    monkeypatch.setattr(compiled, "_WORK", 1)  # as if an epoch took long
 
     def interrupt(stage, done, _total):
         if stage == "teachers" and done == stop:
@@ -220,8 +219,8 @@ def test_an_interrupted_training_goes_on_as_if_it_had_not_been(
 
     with pytest.raises(KeyboardInterrupt):
         fitted(network(optimizer=optimizer, checkpoint=tmp_path), progress=interrupt)
-    found = planning.plan(network(optimizer=optimizer, checkpoint=tmp_path), n_features=64, n_classes=4)
-    monkeypatch.setattr(planning, "plan", lambda *_, **__: found)  # which tries epochs of its own
+    found = vectorised.plan(network(optimizer=optimizer, checkpoint=tmp_path), n_features=64, n_classes=4)
+    monkeypatch.setattr(vectorised, "plan", lambda *_, **__: found)  # which tries epochs of its own
     epochs, real = [], loop.epoch_seed
     monkeypatch.setattr(loop, "epoch_seed", lambda seed, epoch: epochs.append(epoch) or real(seed, epoch))
     done = fitted(network(optimizer=optimizer, checkpoint=tmp_path))
@@ -252,12 +251,12 @@ def test_a_checkpoint_that_nothing_could_go_on_from_is_refused(tmp_path, options
 
 
 def test_progress_grows_epoch_by_epoch_to_all_teachers(monkeypatch):
-    monkeypatch.setattr(planning, "_AT_LEAST", 1)
-    monkeypatch.setattr(planning, "_IN_CACHE", 600_000)
-    on_progress = []
-    fitted(progress=lambda *said: on_progress.append(said)).vote(NEW)
+    monkeypatch.setattr(vectorised, "_AT_LEAST", 1)
+    monkeypatch.setattr(vectorised, "_IN_CACHE", 600_000)
+    told = []
+    fitted(progress=lambda *said: told.append(said)).vote(NEW)
     for stage, least in (("teachers", 10), ("votes", 2)):
-        done = [done for name, done, total in on_progress if name == stage and total == N]
+        done = [done for name, done, total in told if name == stage and total == N]
         assert done == sorted(done)
         assert (done[-1], len(set(done)) >= least) == (N, True)
 

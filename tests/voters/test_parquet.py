@@ -16,9 +16,8 @@ from ostraka.data.labels import Coded
 from ostraka.data.parquet import ParquetRows, column_of, opened
 from ostraka.data.units import numbered
 from ostraka.learn.session import digest
-from ostraka.voters import QuantileCells, RowVoter, partition
+from ostraka.voters import QuantileCells, RowVoter, partition, voting
 from ostraka.voters import rows as rows_module
-from ostraka.voters import voting as _voting
 from ostraka.voters.rows import FeatureCells
 from ostraka.voters.spectrum import Spectrum
 
@@ -66,8 +65,8 @@ ESTIMATORS = [LogisticRegression(), GaussianNB(), DecisionTreeClassifier(), KNei
     "at_once", [pytest.param(1, marks=pytest.mark.slow), 600, pytest.param(10**9, marks=pytest.mark.slow)]
 )
 def test_votes_and_manifest_are_those_of_the_rows_in_memory(estimator, at_once, table, folder, monkeypatch):
-    monkeypatch.setattr(_voting, "_CELLS_A_PART", at_once)  # one shard at a time; some; all
-    monkeypatch.setattr(_voting, "_NUMBERS_AT_ONCE", max(1, at_once // 3))
+    monkeypatch.setattr(voting, "_CELLS_A_PART", at_once)  # one shard at a time; some; all
+    monkeypatch.setattr(voting, "_NUMBERS_AT_ONCE", max(1, at_once // 3))
     X, y, people = in_memory(table)
     manifest = partition(people, n_teachers=20, key=KEY)
     one = ensemble(estimator).fit(X, y, people, classes=["ill", "well"], manifest=manifest)
@@ -97,7 +96,7 @@ def test_no_rows_travel_to_workers(folder, monkeypatch):
         sent.extend(shard.X for part in items for shard in part)
         return work(items)
 
-    monkeypatch.setattr(_voting, "spread", spread)
+    monkeypatch.setattr(voting, "spread", spread)
     ensemble(GaussianNB()).fit(folder, "ill", "person")
     assert sorted(np.concatenate(sent)) == list(range(500))
     assert all(each.dtype == np.uint16 and each.ndim == 1 for each in sent)
@@ -137,7 +136,7 @@ def test_files_that_do_not_fit_are_refused_with_a_sentence(table, folder, tmp_pa
 
 
 def test_a_file_that_is_gone_when_a_worker_reads_it_is_named(folder, monkeypatch):
-    whole = _voting.train_where_they_lie
+    whole = voting.train_where_they_lie
 
     def later(*given, **options):
         (folder / "b.parquet").unlink()
@@ -148,7 +147,8 @@ def test_a_file_that_is_gone_when_a_worker_reads_it_is_named(folder, monkeypatch
         ensemble(GaussianNB()).fit(folder, "ill", "person")
 
 
-def on_cluster(engine, table, folder):
+@pytest.mark.cluster
+def test_workers_of_a_cluster_read_the_files_themselves(engine, table, folder):
     X, y, people = in_memory(table)
     manifest = partition(people, n_teachers=20, key=KEY)
     one = ensemble(LogisticRegression()).fit(X, y, people, manifest=manifest)
@@ -157,11 +157,6 @@ def on_cluster(engine, table, folder):
     assert other.manifest_.sha256 == one.manifest_.sha256
     for mine, others in zip(one.teachers_, other.teachers_, strict=True):
         assert mine.model.coef_.tobytes() == others.model.coef_.tobytes()
-
-
-@pytest.mark.cluster
-def test_workers_of_a_cluster_read_the_files_themselves(engine, table, folder):
-    on_cluster(engine, table, folder)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Prompts: disjoint demonstrations, one ballot a unit, nothing paid twice, nothing private on_progress."""
+"""Prompts: disjoint demonstrations, one ballot a unit, nothing paid twice, nothing private shown."""
 
 import logging
 import threading
@@ -252,25 +252,18 @@ class TestSecrets:
             return kind == 3
 
         server.intercept = often
-        on_progress = []
+        told = []
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             voters = fitted(
                 quick(server.url, key_env="SOME_KEY", retries=4),
                 response_cache=tmp_path / "c",
-                progress=lambda *said: on_progress.append(said),
+                progress=lambda *said: told.append(said),
             )
             votes = voters.vote(QUERIES)
-        out = (
-            "".join(capfd.readouterr())
-            + caplog.text
-            + str(caught)
-            + repr(voters)
-            + repr(votes)
-            + str(on_progress)
-        )
+        out = "".join(capfd.readouterr()) + caplog.text + str(caught) + repr(voters) + repr(votes) + str(told)
         assert CANARY not in out + (tmp_path / "c").read_bytes().decode("latin-1") + str(voters.notes_)
-        assert on_progress[-1] == ("votes", 49, 49)
+        assert told[-1] == ("votes", 49, 49)
 
     @pytest.mark.parametrize(
         ("texts", "labels"),

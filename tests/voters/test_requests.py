@@ -96,16 +96,16 @@ class TestOutage:
 
     def test_an_interrupt_in_this_process_loses_nothing_either(self, server, model):
         def impatient(_stage, done, _total):
-            if done > 5 and not on_progress:
-                on_progress.append(done)
+            if done > 5 and not interrupted:
+                interrupted.append(done)
                 raise KeyboardInterrupt
 
-        function, on_progress = Function(model.answer), []
+        function, interrupted = Function(model.answer), []
         for endpoint, asked in (
             (function, lambda: function.asked),
             (quick(server.url), lambda: [body["messages"][0]["content"] for body in server.seen]),
         ):
-            on_progress.clear()
+            interrupted.clear()
             voters = fitted(endpoint, progress=impatient)
             with pytest.raises(KeyboardInterrupt):
                 voters.vote([*QUERIES, *PUBLIC])

@@ -107,7 +107,7 @@ def test_a_file_of_an_earlier_version_is_converted_but_for_what_a_crash_cut_off(
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{}\n", b"a private table\n", b'{"ostraka": "response_cache", "version": 1, "key": "00"}\n'],
+    [b"", b"{}\n", b"a private table\n", b'{"ostraka": "cassette", "version": 1, "key": "00"}\n'],
 )
 def test_a_file_that_is_no_cache_is_refused_and_left_alone(path, content):
     path.write_bytes(content)

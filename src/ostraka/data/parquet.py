@@ -55,10 +55,21 @@ def row_groups(pieces: Iterable[Piece], columns: Sequence[str]) -> Iterator[tupl
         if piece.group < opened.num_row_groups:
             for batch in opened.iter_batches(_AT_ONCE, row_groups=[piece.group], columns=list(columns)):
                 part = piece._replace(first=piece.first + n_rows, n_rows=batch.num_rows)
-                yield part, pa.Table.from_batches([batch])
+                yield part, without_views(pa.Table.from_batches([batch]))
                 n_rows += batch.num_rows
         if n_rows != piece.n_rows:
             raise ValueError(f"{path} was changed while it was read: start again")
+
+
+def without_views(frame: Any) -> Any:
+    """An Arrow table whose texts are not of Arrow's type of views, of which no rows can be taken."""
+    import pyarrow as pa
+
+    plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+    for place, column in enumerate(frame.schema):
+        if column.type in plain:
+            frame = frame.set_column(place, column.name, frame.column(place).cast(plain[column.type]))
+    return frame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

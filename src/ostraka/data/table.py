@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from ostraka.data.parquet import ENDINGS, schema_of
+from ostraka.data.parquet import ENDINGS, schema_of, without_views
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Sequence
@@ -161,7 +161,7 @@ def read(
 
         schema_of([path])  # refuses two columns of one name, of which read_table would lose one
         try:
-            frame = parquet.read_table(path)
+            frame = without_views(parquet.read_table(path))
         except (pa.ArrowException, OSError):
             raise ValueError(f"{path} cannot be read as Parquet: is it complete?") from None
     elif path.suffix.lower() in EXCEL:
