@@ -30,6 +30,7 @@ from ostraka import (
     release,
 )
 from ostraka.accounting import exact_profile
+from ostraka.learn import PATERegressor
 from ostraka.learn.students.distil import schedule
 from ostraka.learn.ways import argmax as _learning
 from ostraka.ledger import LedgerError
@@ -420,3 +421,18 @@ def test_no_private_value_is_in_what_goes_wrong():
     with pytest.raises(ValueError, match="infinity") as refused:
         PATEClassifier(**QUICK).fit(np.where(rows == secret, np.inf, rows), Y[PRIVATE], X[PUBLIC])
     assert not re.search(r"987|\binf\b", str(refused.value))
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        (np.full(9, 987.5), "Expected 2D array, got 1D array instead"),
+        (np.full((9, 64), 987.5 + 0j), "Complex data not supported"),
+        (np.full((9, 64), "name 987.5", dtype=object), "could not convert string to float"),
+    ],
+)
+def test_private_rows_that_are_no_table_of_numbers_are_refused_unquoted(cells, words):
+    for model in (PATEClassifier(**QUICK), PATERegressor(bounds=(0.0, 1.0))):
+        with pytest.raises(ValueError, match=f"^{words}$") as refused:
+            model.fit(cells, np.zeros(9), X[PUBLIC])
+        assert refused.value.__context__ is None

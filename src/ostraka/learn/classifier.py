@@ -7,6 +7,7 @@ they keep a run and its record, predict, audit, hand over and pickle.
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
@@ -223,11 +224,23 @@ class FittedRows(Fitted):
         return X
 
     def _queries(self, X: Any, *, reset: bool = False) -> Any:
-        """A data frame or rows in files as they came, anything else as a dense array of numbers."""
+        """A data frame or rows in files as they came, anything else as a dense array of numbers.
+
+        ``reset``: they are private, so that no message quotes them.
+        """
         frame = hasattr(X, "iloc") or isinstance(X, self._stored)
         X = dense(X)
         finite = "allow-nan" if get_tags(self).input_tags.allow_nan else True
-        validated = validate_data(self, X, reset=reset, skip_check_array=frame, ensure_all_finite=finite)
+        refused: Exception | None = None
+        try:
+            validated = validate_data(self, X, reset=reset, skip_check_array=frame, ensure_all_finite=finite)
+        except (TypeError, ValueError) as error:
+            if not reset:
+                raise
+            words = re.split(r":\s|\n", str(error))[0]  # scikit-learn quotes cells behind them
+            refused = TypeError(words) if isinstance(error, TypeError) else ValueError(words)
+        if refused is not None:
+            raise refused
         return X if frame else validated
 
     def _digests(self, X: Any) -> np.ndarray:
