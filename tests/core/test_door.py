@@ -339,7 +339,7 @@ class Records:
     "released",
     [
         np.array([1, 2]),
-        {"sums": np.array([1.5, 2.0]), "file": np.array([[3]]), "allow_pickle": np.array(4)},
+        {name: np.array([n]) for n, name in enumerate(("sums", "file", "allow_pickle", "0,1", "sums.npy"))},
         Model(b"weights of a network"),
     ],
     ids=["array", "named arrays", "model"],

@@ -13,8 +13,8 @@ from ostraka.core.curve import ORDERS
 from ostraka.core.mechanisms import tight as _tight
 
 CASES = [
-    *((0.001, order) for order in (2, 512, 1536)), (0.0025, 320), *((0.025, n) for n in (2, 16, 40, 128)),
-    (0.1, 4), (0.1, 20), (0.2, 8), (1 / 3, 1.125), (0.5, 4), (1.0, 2), (2.0, 1.5), (2.0, 3),
+    (0.001, 2), (0.001, 1536), (0.0025, 320), (0.025, 2), (0.025, 16), (0.025, 128), (0.1, 4), (0.1, 20),
+    (0.2, 8), (1 / 3, 1.125), (0.5, 4), (1.0, 2), (2.0, 1.5), (2.0, 3),
 ]  # fmt: skip
 
 QUICK = {(0.001, 2), (0.001, 1536), (0.025, 2), (0.025, 16), (0.1, 20), (0.5, 4), (2.0, 1.5)}
@@ -159,7 +159,7 @@ FAMILIES = {
 @pytest.mark.parametrize("family", FAMILIES)
 def test_more_noise_never_costs_more_and_tight_never_more_than_classic(family):
     before = np.inf
-    for sigma in (0.3, 0.7, 0.7001, 2.0, 6.0, 6.001, 40.0, 40.01, 40.4, 300.0, 3e4, 3e7):
+    for sigma in (0.3, 0.7, 0.7001, 6.0, 6.001, 40.0, 40.01, 300.0, 3e7):
         mechanism = FAMILIES[family](sigma)
         tight, classic = (np.array(mechanism.curve(bound).rdp) for bound in ("tight", "classic"))
         assert np.all(tight <= classic)
@@ -187,7 +187,7 @@ def test_classic_prices_are_never_below_the_formulas_in_multi_precision(scale):
 
 @pytest.mark.parametrize("shift", [1e-8, pytest.param(1e-9, marks=pytest.mark.slow), 1e-12, 1e-17])
 def test_hardly_any_effect_still_costs_what_it_costs(shift):
-    for order in (1.125, 2.0, 64.0, 1536.0):
+    for order in (1.125, 64.0, 1536.0):
         small = order * shift**2
         assert 0.636 <= price("gaussian", shift, order) / small <= 1 + 1e-12
         assert 0.666 <= price("laplace", shift, order) / small <= 1 + 1e-12

@@ -89,11 +89,13 @@ def from_bytes(stored: bytes) -> Released:
     """
     if stored.startswith(_MODEL):
         return Model(stored[len(_MODEL) :])
-    loaded = np.load(io.BytesIO(stored), allow_pickle=False)
-    if isinstance(loaded, np.ndarray):
-        return loaded
-    with loaded:
-        return {name: loaded[name] for name in loaded.files}
+    if stored.startswith(np.lib.format.MAGIC_PREFIX):
+        return np.lib.format.read_array(io.BytesIO(stored), allow_pickle=False)
+    with zipfile.ZipFile(io.BytesIO(stored)) as archive:
+        return {
+            name.removesuffix(".npy"): np.lib.format.read_array(archive.open(name), allow_pickle=False)
+            for name in archive.namelist()
+        }
 
 
 def _plain(array: object) -> bool:
