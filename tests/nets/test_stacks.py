@@ -10,8 +10,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from ostraka.nets import stacks, vectorised
-from ostraka.nets import vectorised as planning
-from ostraka.nets.stacks import TrainedNetwork, predict_classes, retry_with_half
+from ostraka.nets.stacks import Targets, TrainedNetwork, backpropagate, predict_classes, retry_with_half
 from ostraka.nets.training import StackBatches, TrainingSet, _split
 from ostraka.nets.vectorised import CannotVectoriseError, plan, train_stack
 from ostraka.networks import TorchClassifier
@@ -242,9 +241,9 @@ def test_on_the_cpu_stacks_fit_the_cache_and_on_a_gpu_all_go_at_once(monkeypatch
     assert planned().size > 200
     assert planned("convolutional").size < planned().size
     assert planned().compiled
-    monkeypatch.setattr(planning, "_IN_CACHE", 1)
+    monkeypatch.setattr(vectorised, "_IN_CACHE", 1)
     assert (planned().size, planned().compiled) == (1, False)
-    assert planning._size(planned(), torch.empty(1, device="meta")) == sys.maxsize
+    assert vectorised._size(planned(), torch.empty(1, device="meta")) == sys.maxsize
 
 
 def held_out_loss(each: TrainingSet, weights: dict) -> float:
@@ -389,3 +388,61 @@ def test_a_module_that_raises_in_a_stack_says_nothing_of_whose_rows_it_was(monke
         train_stack(found, training_sets(40, 40))
     assert str(caught.value) == ""
     assert caught.value.__suppress_context__
+
+
+def test_a_stack_descends_as_torch_says():
+    module = nn.Sequential(nn.Linear(64, 9), nn.Tanh(), nn.Linear(9, 4))
+    found = planned(module)
+    assert found.together
+    assert not found.compiled
+    rows, own = torch.as_tensor(X[:48]).view(3, 16, 64), torch.as_tensor(Y[:48]).view(3, 16)
+    absent = torch.tensor([[0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1]], dtype=torch.bool)
+    row_weights = torch.rand(3, 16, generator=torch.Generator().manual_seed(1))
+    targets = Targets(codes=own.clamp(max=2), absent=absent[:, None], row_weights=row_weights)
+    stack = found.new_stack([1, 2, 3])
+    losses = backpropagate(stack, rows, targets)
+    logits = stack.logits(rows, training=True).masked_fill(absent[:, None], -torch.inf)
+    by_torch = nn.functional.cross_entropy(logits.flatten(0, 1), targets.codes.flatten(), reduction="none")
+    by_torch = (by_torch.view(3, 16) * row_weights).sum(dim=1)
+    torch.testing.assert_close(losses, by_torch.detach())
+    slopes = torch.autograd.grad(by_torch.sum(), list(stack.trained))
+    for leaf, slope in zip(stack.trained, slopes, strict=True):
+        torch.testing.assert_close(leaf.grad, slope)
+
+
+# batches: one shape for all networks, each with its own rows, as often as alone
+
+
+def stacked(*sizes: int, hold_out: bool) -> StackBatches:
+    own = [
+        TrainingSet(rows=np.zeros((size, 2), dtype=np.float32), codes=np.arange(size) % 4, seed=number)
+        for number, size in enumerate(sizes)
+    ]
+    return StackBatches(own, n_classes=4, batch_size=16, hold_out=hold_out, where=torch.device("cpu"))
+
+
+def test_rows_of_a_short_lesson_come_again_at_no_weight_and_none_is_lost():
+    batches_of = stacked(40, 5, 33, hold_out=False)
+    assert batches_of.steps.tolist() == [2, 1, 2]
+    assert batches_of.row_weights.sum(dim=1).tolist() == pytest.approx([1, 1, 1])
+    batches = batches_of.numbers(0, 4, epochs=2)
+    assert set(batches[:, 0].flatten().tolist()) <= set(range(40))
+    assert batches[:2, 0].flatten().unique().numel() == 32  # an epoch: no row twice
+    short = batches[:2, 1][:, batches_of.row_weights[1] > 0]
+    assert sorted(short[0].tolist()) == sorted(short[1].tolist()) == [40, 41, 42, 43, 44]
+    everything = batches_of.numbers(0, 40, epochs=20)[:, 2]
+    assert sorted(everything.unique().tolist()) == list(range(45, 78))
+
+
+def test_what_is_held_out_is_not_learned_from():
+    batches_of = stacked(40, 4, 100, hold_out=True)
+    held = [
+        torch.cat([numbers[each][shares[each] > 0] for numbers, shares in batches_of.held_batches])
+        for each in range(3)
+    ]
+    assert [len(rows) for rows in held] == [8, 0, 20]
+    assert batches_of.none_held.tolist() == [False, True, False]
+    learned = batches_of.numbers(0, 100, epochs=100)
+    assert all(not set(held[each].tolist()) & set(learned[:, each].unique().tolist()) for each in range(3))
+    shares = sum(shares.sum(dim=1) for _, shares in batches_of.held_batches)
+    assert shares.tolist() == pytest.approx([1, 0, 1])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from ostraka import Curve, GNMax, Threshold
+from ostraka import Confident, Curve, GNMax, Threshold
 from ostraka.core.laws import tables
 from ostraka.core.laws.law import ARGMAX, GAUSSIAN, PURE, SCREEN, Law
 from ostraka.core.numeric import up
@@ -132,3 +132,28 @@ def test_beyond_the_answers_that_are_followed_epsilon_has_no_cliff(monkeypatch):
     epsilons = [tables.of((Law(ARGMAX, 0.05, n),)).epsilon(DELTA) for n in (99, 100, 101, 102)]
     assert (np.diff(epsilons) > 0.01).all()
     assert (np.diff(epsilons) < 0.04).all()
+
+
+MECHANISMS = [
+    GNMax(sigma=5.0),
+    Threshold(at=4.0, sigma=4.0),
+    Threshold(at=4.0, sigma=6.0, noise="every"),
+    Confident(screen=Threshold(at=4.0, sigma=9.0), argmax=GNMax(sigma=6.0)),
+]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=repr)
+def test_the_default_price_is_never_above_the_renyi_price_and_grows_with_answers(mechanism):
+    each = mechanism.curve()
+    before = 0.0
+    for n in (1, 2, 20):
+        spent = (n * each).epsilon(1e-5)
+        assert before < spent <= (n * alone(each)).epsilon(1e-5)
+        before = spent
+
+
+def test_confident_and_its_parts_cost_the_same():
+    screen, argmax = Threshold(at=100, sigma=90.0), GNMax(sigma=30.0)
+    whole, parts = Confident(screen=screen, argmax=argmax).curve(), screen.curve() + argmax.curve()
+    assert whole == parts
+    assert (40 * whole).epsilon(1e-5) == (40 * screen.curve() + 40 * argmax.curve()).epsilon(1e-5)

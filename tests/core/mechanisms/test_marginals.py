@@ -72,8 +72,8 @@ def test_one_unit_moves_no_score_by_more_than_its_weight():
     assert max(moved) == grain
 
 
-@pytest.mark.parametrize("cell", [(0, 3), (1, -1), (3, 2), (3, -1), (3, 65_537)])
-def test_codes_and_weights_out_of_range_are_refused_before_anything_is_charged(cell):
+@pytest.mark.parametrize("cell", [(0, 1234), (1, -1234), (3, 2), (3, -1), (3, 65_537)])
+def test_codes_and_weights_out_of_range_are_refused_without_a_value(cell):
     """A row that weighs more than the grain costs more than the price; in two bytes 65,537 would be 1."""
     rows = ROWS.copy()
     rows[2, cell[0]] = cell[1]
@@ -81,8 +81,9 @@ def test_codes_and_weights_out_of_range_are_refused_before_anything_is_charged(c
         sizes=SIZES, target=None, sigma_first=1.0, sigma=1.0, select_epsilon=1.0, n_pick=1
     )
     for mechanism in (tree(), NoisyMarginals(sizes=SIZES, columns=((0,),), sigma=1.0), adaptive):
-        with pytest.raises(ValueError, match="from 0 to grain=1"):
+        with pytest.raises(ValueError, match="from 0 to grain=1") as caught:
             mechanism.uses(Private(rows, ONE_ROW))
+        assert "1234" not in str(caught.value)
 
 
 def test_without_a_target_columns_are_counted_alone_and_in_pairs():
@@ -109,11 +110,8 @@ def test_a_forest_closes_no_circle():
     [
         (ROWS[:, :3], "codes of 3 columns and a weight"),
         (ROWS.astype(float), "integer codes"),
-        (ROWS + 5, "codes from 0"),
-        (-ROWS, "codes from 0"),
     ],
 )
-def test_rows_that_are_no_codes_are_refused_without_a_value(rows, words):
-    with pytest.raises(ValueError, match=words) as caught:
+def test_rows_that_are_no_codes_are_refused(rows, words):
+    with pytest.raises(ValueError, match=words):
         tree().uses(Private(rows, ONE_ROW))
-    assert "5" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Poisson sampling: never below the truth of any pair and any direction, and Mironov's Gaussian exactly."""
+"""Poisson sampling, never below the truth of any pair in any direction; and ballots of any weight."""
 
 import itertools
 import math
@@ -11,7 +11,7 @@ from scipy.special import ndtr
 
 from ostraka import Confident, GNMax, LNMax, Threshold
 from ostraka.core.curve import ORDERS, Curve
-from ostraka.core.mechanisms.wrapped import Subsampled, _quadratic, _without_against_with, amplified
+from ostraka.core.mechanisms.wrapped import Subsampled, Weighted, _quadratic, _without_against_with, amplified
 
 FINITE = np.array(ORDERS[:-1])
 RATES = (1e-3, 0.05, 0.4, 0.9)
@@ -218,3 +218,29 @@ def test_a_pure_mechanism_stays_pure_and_all_of_one_sample_is_one_use():
     assert (law.rate, law.uses) == (0.2, 1)
     assert law.mu_squared == pytest.approx(1 / 15**2 + 2 / 10**2)
     assert amplified(Curve(ORDERS, (0.1,) * len(ORDERS)), sampling_rate=0.5).laws is None
+
+
+# ballots of any weight: a change of units, and nothing else
+
+MECHANISMS = [GNMax(sigma=6.0), LNMax(scale=5.0), Threshold(at=30, sigma=8.0, noise="every")]
+every_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda m: type(m).__name__)
+
+
+@every_mechanism
+@pytest.mark.parametrize("weight", [0.25, 1.0, 3.0])
+def test_a_moved_weight_costs_at_most_the_curve(mechanism, weight):
+    bound = np.array(Weighted(mechanism=mechanism, weight=weight).curve().rdp)
+    for votes in ([30, 29, 0], [33.5, 33, 20], [12, 11, 11]):
+        here = mechanism.log_outcomes([votes])[0]
+        there = mechanism.log_outcomes([np.add(votes, [-weight, weight, 0])])[0]
+        for p, q in ((here, there), (there, here)):
+            assert (divergence(p, q) <= bound[:-1] * (1 + 1e-8)).all()
+
+
+@every_mechanism
+def test_a_change_of_units_changes_no_outcome(mechanism):
+    heavy = Weighted(mechanism=mechanism, weight=4.0)
+    votes = np.array([[40.0, 24.0, 8.0], [28.0, 28.0, 16.0]])
+    np.testing.assert_allclose(
+        heavy.per_ballot.log_outcomes(heavy.scaled(votes)), mechanism.log_outcomes(votes), rtol=0, atol=1e-9
+    )
