@@ -31,15 +31,95 @@ class Box(NamedTuple):
         return Box(-self.t1, -self.t0, self.u0, self.u1)
 
 
-def _bounds(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Least and largest absolute value on intervals."""
-    near = np.where((low <= 0) & (high >= 0), 0.0, np.minimum(np.abs(low), np.abs(high)))
-    return near, np.maximum(np.abs(low), np.abs(high))
+class Bends(NamedTuple):
+    """Over rectangles: how far laws may lie from the mean of their corners, for the first two outcomes."""
+
+    chance: list[np.ndarray]  # P
+    difference: list[np.ndarray]  # Q - P
+    third: np.ndarray  # Q - P of the third outcome
+    longer: np.ndarray  # positive where the side along t matters more than that along u
 
 
-def _largest(near: np.ndarray, farther: np.ndarray, root: float) -> np.ndarray:
-    """Largest |x^2 - root| for x between."""
-    return np.maximum(np.abs(near**2 - root), np.abs(farther**2 - root))
+def bends(shift: float, box: Box) -> Bends:
+    """Bounds from derivatives of second and third order; Q is P with t less ``shift``."""
+    by_t, by_u = (box.t1 - box.t0) ** 2 / 8, (box.u1 - box.u0) ** 2 / 8
+    wide = box._replace(t0=box.t0 - shift)
+    chance, difference, longer = [], [], np.zeros_like(by_t)
+    for near, wide_box in ((box, wide), (box.mirrored(), wide.mirrored())):
+        two_t, two_u, _, _ = curvature(near)
+        _, _, three_t, three_u = curvature(wide_box)
+        chance.append(by_t * two_t + by_u * two_u)
+        difference.append(shift * (by_t * three_t + by_u * three_u))
+        longer = longer + (by_t * (two_t + three_t) - by_u * (two_u + three_u))
+    third_moved = np.minimum(difference[0] + difference[1], _third(shift, wide))
+    return Bends(chance, difference, third_moved, longer)
+
+
+def line_bends(shift: float, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, ...]:
+    """For Phi(t) and the rest over intervals: both bends, and the steepest |Q / P - 1| of each outcome."""
+    eighth = (high - low) ** 2 / 8
+    reach = np.maximum(np.abs(low - shift), np.abs(high))
+    near = np.where((low - shift <= 0) & (high >= 0), 0.0, np.minimum(np.abs(low - shift), np.abs(high)))
+    bend = eighth * reach * phi(near)
+    moved = shift * eighth * _largest(reach, near, 1.0) * phi(near)
+    falls = -np.expm1(log_ndtr(low - shift) - log_ndtr(low))
+    rises = np.expm1(log_ndtr(shift - high) - log_ndtr(-high))
+    return bend, moved, falls, rises
+
+
+def third_ratio(shift: float, box: Box) -> tuple[np.ndarray, np.ndarray]:
+    """Least and largest log Q / P of the third outcome, a product of two monotone functions."""
+    step = shift / _ROOT
+    ends = []
+    for t, u, farther in ((box.t0, box.u0, box.u1), (box.t1, box.u1, box.u0)):
+        a, b = (u + t) / _ROOT, (farther - t) / _ROOT
+        ends.append(log_ndtr(step - a) - log_ndtr(-a) + log_ndtr(-b - step) - log_ndtr(-b))
+    return ends[0], ends[1]
+
+
+def wins(t: np.ndarray, u: np.ndarray) -> np.ndarray:
+    """P(A > B, A > 0): Gauss-Legendre where the integrand lives."""
+    a, b = (u + t) / _ROOT, (u - t) / _ROOT
+    peak = np.maximum(a, u / _ROOT)
+    start = np.maximum(0.0, peak - 8.5)
+    half = (np.maximum(start, peak) + 8.5 - start)[..., None] / 2
+    x = start[..., None] + half * (1 + _MANY[0])
+    inner = np.exp(-((x - a[..., None]) ** 2) / 2) * ndtr(x - b[..., None])
+    return np.asarray((inner * _MANY[1]).sum(axis=-1) * half[..., 0] / math.sqrt(2 * math.pi))
+
+
+def none_wins(t: np.ndarray, u: np.ndarray) -> np.ndarray:
+    """P(A < 0, B < 0)."""
+    return np.asarray(ndtr(-(u + t) / _ROOT) * ndtr(-(u - t) / _ROOT))
+
+
+def rise(t: np.ndarray, u: np.ndarray, shift: float) -> np.ndarray:
+    """P1(t, u) - P1(t - shift, u), as an integral of something positive."""
+    x = t[..., None] - shift / 2 * (1 + _FEW[0])
+    y = u[..., None]
+    slope = phi(x) * ndtr(y) + phi((y + x) / _ROOT) * ndtr((x - y) / _ROOT) / _ROOT
+    return np.asarray((slope * _FEW[1]).sum(axis=-1) * shift / 2)
+
+
+def phi(x: np.ndarray) -> np.ndarray:
+    """The standard normal density."""
+    return np.asarray(np.exp(-x * x / 2) / math.sqrt(2 * math.pi))
+
+
+def curvature(box: Box) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Bounds over rectangles of the derivatives of P1 by tt, uu, ttt and uut."""
+    half_t, half_u = (box.t1 - box.t0) / 2, (box.u1 - box.u0) / 2
+    m, at = _terms(box), _centre(box)
+    ttt_t, ttt_u, uut_t, uut_u = _fourth(m)
+    three_t = np.minimum(
+        m.t2 * m.p + (m.x / _ROOT + m.t * m.c) / 2, abs(at.ttt) + half_t * ttt_t + half_u * ttt_u
+    )
+    three_u = np.minimum((m.x / _ROOT + m.t * m.c) / 2, abs(at.uut) + half_t * uut_t + half_u * uut_u)
+    ttu = m.t * m.c + ((m.a2 * m.alone + m.a * m.c) / _ROOT + m.u * m.c) / 2
+    uuu = (m.x / _ROOT + m.u * m.c) / 2
+    two_t = np.minimum(m.t * m.p + (m.a * m.alone + m.c) / 2, abs(at.tt) + half_t * three_t + half_u * ttu)
+    two_u = np.minimum((m.a * m.alone + m.c) / 2, abs(at.uu) + half_t * three_u + half_u * uuu)
+    return two_t, two_u, three_t, three_u
 
 
 class _Terms(NamedTuple):
@@ -99,68 +179,6 @@ def _centre(box: Box) -> _Centre:
     )
 
 
-def curvature(box: Box) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Bounds over rectangles of the derivatives of P1 by tt, uu, ttt and uut."""
-    half_t, half_u = (box.t1 - box.t0) / 2, (box.u1 - box.u0) / 2
-    m, at = _terms(box), _centre(box)
-    ttt_t, ttt_u, uut_t, uut_u = _fourth(m)
-    three_t = np.minimum(
-        m.t2 * m.p + (m.x / _ROOT + m.t * m.c) / 2, abs(at.ttt) + half_t * ttt_t + half_u * ttt_u
-    )
-    three_u = np.minimum((m.x / _ROOT + m.t * m.c) / 2, abs(at.uut) + half_t * uut_t + half_u * uut_u)
-    ttu = m.t * m.c + ((m.a2 * m.alone + m.a * m.c) / _ROOT + m.u * m.c) / 2
-    uuu = (m.x / _ROOT + m.u * m.c) / 2
-    two_t = np.minimum(m.t * m.p + (m.a * m.alone + m.c) / 2, abs(at.tt) + half_t * three_t + half_u * ttu)
-    two_u = np.minimum((m.a * m.alone + m.c) / 2, abs(at.uu) + half_t * three_u + half_u * uuu)
-    return two_t, two_u, three_t, three_u
-
-
-class Bends(NamedTuple):
-    """Over rectangles: how far laws may lie from the mean of their corners, for the first two outcomes."""
-
-    chance: list[np.ndarray]  # P
-    difference: list[np.ndarray]  # Q - P
-    third: np.ndarray  # Q - P of the third outcome
-    longer: np.ndarray  # positive where the side along t matters more than that along u
-
-
-def bends(shift: float, box: Box) -> Bends:
-    """Bounds from derivatives of second and third order; Q is P with t less ``shift``."""
-    by_t, by_u = (box.t1 - box.t0) ** 2 / 8, (box.u1 - box.u0) ** 2 / 8
-    wide = box._replace(t0=box.t0 - shift)
-    chance, difference, longer = [], [], np.zeros_like(by_t)
-    for near, wide_box in ((box, wide), (box.mirrored(), wide.mirrored())):
-        two_t, two_u, _, _ = curvature(near)
-        _, _, three_t, three_u = curvature(wide_box)
-        chance.append(by_t * two_t + by_u * two_u)
-        difference.append(shift * (by_t * three_t + by_u * three_u))
-        longer = longer + (by_t * (two_t + three_t) - by_u * (two_u + three_u))
-    third_moved = np.minimum(difference[0] + difference[1], _third(shift, wide))
-    return Bends(chance, difference, third_moved, longer)
-
-
-def line_bends(shift: float, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, ...]:
-    """For Phi(t) and the rest over intervals: both bends, and the steepest |Q / P - 1| of each outcome."""
-    eighth = (high - low) ** 2 / 8
-    reach = np.maximum(np.abs(low - shift), np.abs(high))
-    near = np.where((low - shift <= 0) & (high >= 0), 0.0, np.minimum(np.abs(low - shift), np.abs(high)))
-    bend = eighth * reach * phi(near)
-    moved = shift * eighth * _largest(reach, near, 1.0) * phi(near)
-    falls = -np.expm1(log_ndtr(low - shift) - log_ndtr(low))
-    rises = np.expm1(log_ndtr(shift - high) - log_ndtr(-high))
-    return bend, moved, falls, rises
-
-
-def third_ratio(shift: float, box: Box) -> tuple[np.ndarray, np.ndarray]:
-    """Least and largest log Q / P of the third outcome, a product of two monotone functions."""
-    step = shift / _ROOT
-    ends = []
-    for t, u, farther in ((box.t0, box.u0, box.u1), (box.t1, box.u1, box.u0)):
-        a, b = (u + t) / _ROOT, (farther - t) / _ROOT
-        ends.append(log_ndtr(step - a) - log_ndtr(-a) + log_ndtr(-b - step) - log_ndtr(-b))
-    return ends[0], ends[1]
-
-
 def _fourth(m: _Terms) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Bounds of the derivatives of P1 by tttt, tttu, uutt and uutu."""
     return (
@@ -176,43 +194,19 @@ def _third(shift: float, box: Box) -> np.ndarray:
     half_t, half_u = (box.t1 - box.t0) / 2, (box.u1 - box.u0) / 2
     first_terms, second_terms = _fourth(_terms(box)), _fourth(_terms(box.mirrored()))
     first_centre, second_centre = _centre(box), _centre(box.mirrored())
-    ttt = (
-        abs(first_centre.ttt - second_centre.ttt)
-        + half_t * (first_terms[0] + second_terms[0])
-        + half_u * (first_terms[1] + second_terms[1])
-    )
-    uut = (
-        abs(first_centre.uut - second_centre.uut)
-        + half_t * (first_terms[2] + second_terms[2])
-        + half_u * (first_terms[3] + second_terms[3])
-    )
+    ttt_t, ttt_u, uut_t, uut_u = (a + b for a, b in zip(first_terms, second_terms, strict=True))
+    ttt = abs(first_centre.ttt - second_centre.ttt) + half_t * ttt_t + half_u * ttt_u
+    uut = abs(first_centre.uut - second_centre.uut) + half_t * uut_t + half_u * uut_u
     wide = box.t1 - box.t0 - shift  # the box was widened by the shift
     return np.asarray(shift / 8 * (wide**2 * ttt + (box.u1 - box.u0) ** 2 * uut))
 
 
-def phi(x: np.ndarray) -> np.ndarray:
-    return np.asarray(np.exp(-x * x / 2) / math.sqrt(2 * math.pi))
+def _bounds(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Least and largest absolute value on intervals."""
+    near = np.where((low <= 0) & (high >= 0), 0.0, np.minimum(np.abs(low), np.abs(high)))
+    return near, np.maximum(np.abs(low), np.abs(high))
 
 
-def wins(t: np.ndarray, u: np.ndarray) -> np.ndarray:
-    """P(A > B, A > 0): Gauss-Legendre where the integrand lives."""
-    a, b = (u + t) / _ROOT, (u - t) / _ROOT
-    peak = np.maximum(a, u / _ROOT)
-    start = np.maximum(0.0, peak - 8.5)
-    half = (np.maximum(start, peak) + 8.5 - start)[..., None] / 2
-    x = start[..., None] + half * (1 + _MANY[0])
-    inner = np.exp(-((x - a[..., None]) ** 2) / 2) * ndtr(x - b[..., None])
-    return np.asarray((inner * _MANY[1]).sum(axis=-1) * half[..., 0] / math.sqrt(2 * math.pi))
-
-
-def none_wins(t: np.ndarray, u: np.ndarray) -> np.ndarray:
-    """P(A < 0, B < 0)."""
-    return np.asarray(ndtr(-(u + t) / _ROOT) * ndtr(-(u - t) / _ROOT))
-
-
-def rise(t: np.ndarray, u: np.ndarray, shift: float) -> np.ndarray:
-    """P1(t, u) - P1(t - shift, u), as an integral of something positive."""
-    x = t[..., None] - shift / 2 * (1 + _FEW[0])
-    y = u[..., None]
-    slope = phi(x) * ndtr(y) + phi((y + x) / _ROOT) * ndtr((x - y) / _ROOT) / _ROOT
-    return np.asarray((slope * _FEW[1]).sum(axis=-1) * shift / 2)
+def _largest(near: np.ndarray, farther: np.ndarray, root: float) -> np.ndarray:
+    """Largest |x^2 - root| for x between."""
+    return np.maximum(np.abs(near**2 - root), np.abs(farther**2 - root))

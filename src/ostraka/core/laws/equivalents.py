@@ -3,11 +3,11 @@
 Let w be the most that n answers of a family tell against log odds x, and G that of one Gaussian. At z
 standard deviations of the Gaussian that dominates all n answers, w(x) = G(x) for a Gaussian whose shift is a
 share of that one's. The share hardly depends on the noise: it falls from 1 for one answer to .802 for 256. A
-file of each kind of answers holds it, rounded up, for blocks of noises, numbers of answers and heights z. The
-largest number stands for what the recursion does not follow.
-Between them it is interpolated, and exceeds what the recursion gives for every number, at 265 heights.
+file of each kind of answers holds it, rounded up, for blocks of noises, numbers of answers and heights z; its
+largest number stands for what the recursion does not follow. Between numbers and heights the share is
+interpolated: it exceeds what the recursion gives for every number of answers, at 265 heights.
 
-They do so for some noises only. A shift s between two of them is a share r of the next, s' = s / r, and
+Files hold some noises only. A shift s between two of them is a share r of the next, s' = s / r, and
 
     w(x; s) <= r w(x / r; s') + r (1 - r) times the integral of exp(x - r y) w(y; s') over y > x / r.
 
