@@ -429,6 +429,7 @@ def test_no_private_value_is_in_what_goes_wrong():
         (np.full(9, 987.5), "Expected 2D array, got 1D array instead"),
         (np.full((9, 64), 987.5 + 0j), "Complex data not supported"),
         (np.full((9, 64), "name 987.5", dtype=object), "could not convert string to float"),
+        (np.full((9, 64), 10**400, dtype=object), "int too large to convert to float"),
     ],
 )
 def test_private_rows_that_are_no_table_of_numbers_are_refused_unquoted(cells, words):
@@ -436,3 +437,11 @@ def test_private_rows_that_are_no_table_of_numbers_are_refused_unquoted(cells, w
         with pytest.raises(ValueError, match=f"^{words}$") as refused:
             model.fit(cells, np.zeros(9), X[PUBLIC])
         assert refused.value.__context__ is None
+
+
+def test_that_private_rows_are_of_one_declared_class_or_beyond_measure_is_told_by_nothing():
+    rows = X[PRIVATE].copy()
+    rows[0] = 1.7e308  # whose sum overflows, of which a warning would be an error here
+    rows[1] = -rows[0]
+    model = PATEClassifier(way="counts", classes=[0, 1], epsilon=8.0).fit(rows, 0 * Y[PRIVATE], X[PUBLIC])
+    assert not model.predict(X[PUBLIC]).any()

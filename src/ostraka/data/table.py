@@ -986,7 +986,7 @@ def rows(X: Any, estimator: Any, *, single: bool = False) -> Any:
     try:
         with np.errstate(over="ignore"):  # a value that is too large makes its teacher fail
             return X.astype(np.float32) if issparse(X) else np.asarray(X, dtype=np.float32)
-    except (TypeError, ValueError):  # its text would quote a value
+    except (TypeError, ValueError, OverflowError):  # its text would quote a value
         pass
     raise ValueError("X must hold numbers only, for a torch network: encode its text first")
 
@@ -1013,7 +1013,7 @@ def feature_table(features: Any, name: str, *, clip: bool = False) -> np.ndarray
     try:
         with np.errstate(over="ignore"):
             table = np.ascontiguousarray(features, dtype=np.float32)
-    except (TypeError, ValueError):  # its text would quote a value
+    except (TypeError, ValueError, OverflowError):  # its text would quote a value
         table = None
     if table is None:
         raise ValueError(f"{name} must have numbers as features: give a transformer that makes them")

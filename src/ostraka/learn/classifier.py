@@ -233,8 +233,11 @@ class FittedRows(Fitted):
         finite = "allow-nan" if get_tags(self).input_tags.allow_nan else True
         refused: Exception | None = None
         try:
-            validated = validate_data(self, X, reset=reset, skip_check_array=frame, ensure_all_finite=finite)
-        except (TypeError, ValueError) as error:
+            with np.errstate(invalid="ignore"):  # a sum of very large numbers, which a warning would tell of
+                validated = validate_data(
+                    self, X, reset=reset, skip_check_array=frame, ensure_all_finite=finite
+                )
+        except (TypeError, ValueError, OverflowError) as error:
             if not reset:
                 raise
             words = re.split(r":\s|\n", str(error))[0]  # scikit-learn quotes cells behind them
@@ -474,7 +477,7 @@ class PATEClassifier(FittedClassifier, FittedRows):
                 raise ValueError(f"the rows of {os.fspath(X)} stay there: pass X_public= instead of holdout=")
             X, y, groups = opened(Path(X), y, groups)
         X = self._queries(X, reset=True)
-        y = labels_of(y, n_rows=X.shape[0])
+        y = labels_of(y, n_rows=X.shape[0], declared=self.classes)
         seeds = Seeds.of(self.random_state)
         X_public = None if X_public is None else self._queries(X_public)
         data = split(X, y, groups, X_public=X_public, holdout=self.holdout, seed=seeds.holdout)

@@ -81,7 +81,7 @@ def numbers(rows: Any, name: str, *, finite: bool = True) -> np.ndarray:
     """Convert rows to float64, shape (n_rows, n_columns), images flattened; messages name shapes."""
     try:
         table = np.asarray(rows, dtype=np.float64)
-    except (TypeError, ValueError):  # which would quote a value
+    except (TypeError, ValueError, OverflowError):  # which would quote a value
         table = None
     if table is None or table.ndim < 2 or not len(table):
         raise ValueError(f"{name} must be numbers of shape (n_rows, n_columns)")

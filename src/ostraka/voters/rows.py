@@ -796,13 +796,13 @@ def scaled(y: Any, bounds: tuple[float, float]) -> np.ndarray:
     """
     try:
         low, high = map(float, bounds)
-    except (TypeError, ValueError):  # not two numbers
+    except (TypeError, ValueError, OverflowError):  # not two numbers
         low = high = math.nan
     if not (math.isfinite(high - low) and low < high):
         raise ValueError(f"bounds must be numbers a finite distance apart, the low one first, got {bounds!r}")
     try:
         values = np.asarray(y, dtype=np.float64)
-    except (TypeError, ValueError):  # which would quote a value
+    except (TypeError, ValueError, OverflowError):  # which would quote a value
         values = None
     if values is None or values.ndim != 1:
         raise ValueError("y must be numbers in one dimension")
