@@ -370,40 +370,7 @@ def labelled(
         The tables cannot be used: the message says what, where, and what to type.
     """
     if private.suffix.lower() == ".npz":
-        arrays = _arrays(private, columns, private=True)
-        others: Rows | None = None
-        if holdout is not None:
-            chosen = _held_out(arrays.X.shape[0], None, share=holdout, seed=seed)
-            arrays, others = arrays.part(~chosen), arrays.part(chosen)
-        elif known is not None:
-            others = _arrays(known, columns, private=False)
-            if others.labels is None:
-                raise ValueError(f"{known} has no array {columns.label!r}: no accuracy can be measured")
-        _checked(private, arrays.name, arrays.X, private=False)  # features are public
-        X_test, X, step = _dense(arrays if others is None else others, arrays)
-        labels, strange, doubts = _of_array(arrays, columns)
-        y = None if others is None else _known_of_array(others, columns, like=labels)
-        if others is not None and y is None:
-            raise ValueError(
-                f"{others.path}: some rows have no label in array {columns.label!r}, and so no accuracy can "
-                "be measured: leave such rows out, or leave out --public"
-            )
-        return Task(
-            **_facts(private, columns, labels, strange, doubts),
-            X_private=X,
-            groups=None,
-            X_public=X,
-            public_rows=np.arange(len(X)),
-            X_test=None if others is None else X_test,
-            y_test=y,
-            encoder=step,
-            columns=tuple(f"{arrays.name}_{place}" for place in range(arrays.X.shape[1])),
-            not_protected=(LABELS_HELD_OUT,) if holdout is not None else (),
-            said=_unknown_classes(y, labels, columns, where=known),
-            array=arrays.name,
-            image_shape=arrays.image_shape,
-            of_labels=True,
-        )
+        return _labelled_arrays(private, known, columns=columns, holdout=holdout, seed=seed)
     if private.is_dir():
         raise ValueError(f"{private} is a folder: type one file")
     table = read(private, public=False, form=columns.form, missing=columns.missing)
@@ -433,11 +400,8 @@ def labelled(
         measured = read(known, public=True, form=public_form(known, columns.form), missing=columns.missing)
     rows = replace(table, public=True)
     labels, strange, y = _learned(table, measured, columns)
-    if measured is not None and y is None:
-        raise ValueError(
-            f"{measured.path}: some rows have no label in column {columns.label!r}, and so no accuracy can "
-            "be measured: leave such rows out, or leave out --public"
-        )
+    if measured is not None:
+        _require_known(y, measured.path, f"column {columns.label!r}")
     unknown = _unknown_classes(y, labels, columns, where=known)
     features, type_notes = encoding.understood(rows, names, as_text=columns.as_text, fill=columns.fill)
     encoder = encoding.encoder(rows, features)
@@ -847,11 +811,10 @@ def _known_of_array(rows: Rows, columns: Columns, *, like: np.ndarray) -> np.nda
     if columns.bounds is not None:
         numbers = rows.labels.astype(np.float64)
         return numbers if np.isfinite(numbers).all() else None
-    values = rows.labels.astype(np.int64) if rows.labels.dtype.kind == "b" else rows.labels
-    names, codes = np.unique(values, return_inverse=True)
+    names, codes = _array_kinds(rows.labels)
     known = encoding.known_labels(
         f"{rows.path}: array {columns.label!r}",
-        [word(name) for name in names.tolist()],
+        [word(name) for name in names],
         like=like,
         same=dict(columns.same),
         missing=columns.missing,
@@ -919,12 +882,11 @@ def _of_arrays(
         questions = _arrays(public, columns, private=False)
         places = np.arange(questions.X.shape[0])
     X, X_public, step = _dense(rows, questions)
-    labels, strange, remarks = _of_array(rows, columns)
-    y = _known_of_array(questions, columns, like=labels)
-    unknown = _unknown_classes(y, labels, columns, where=public)
+    facts = _array_facts(rows, columns)
+    y = _known_of_array(questions, columns, like=facts["y_private"])
     test = _tested(len(X_public), labelled=y is not None, seed=seed)
     return Task(
-        **_facts(private, columns, labels, strange, remarks),
+        **facts,
         X_private=X,
         groups=rows.people,
         X_public=X_public[~test],
@@ -932,36 +894,85 @@ def _of_arrays(
         X_test=X_public[test] if test.any() else None,
         y_test=y[test] if y is not None and test.any() else None,
         encoder=step,
-        columns=tuple(f"{rows.name}_{place}" for place in range(rows.X.shape[1])),
         not_protected=(HELD_OUT,) if public is None else (),
-        said=unknown,
-        array=rows.name,
-        image_shape=rows.image_shape,
+        said=_unknown_classes(y, facts["y_private"], columns, where=public),
     )
 
 
-def _of_array(rows: Rows, columns: Columns) -> tuple[np.ndarray, np.ndarray, tuple[Finding, ...]]:
-    """Labels of an array, which of them could not be read, and what was found in them."""
+def _labelled_arrays(
+    private: Path, known: Path | None, *, columns: Columns, holdout: float | None, seed: int
+) -> Task:
+    """As :func:`labelled`, of ``.npz`` files."""
+    rows, others = _arrays(private, columns, private=True), None
+    if holdout is not None:
+        chosen = _held_out(rows.X.shape[0], None, share=holdout, seed=seed)
+        rows, others = rows.part(~chosen), rows.part(chosen)
+    elif known is not None:
+        others = _arrays(known, columns, private=False)
+        if others.labels is None:
+            raise ValueError(f"{known} has no array {columns.label!r}: no accuracy can be measured")
+    _checked(private, rows.name, rows.X, private=False)  # features are public
+    X_test, X, step = _dense(rows if others is None else others, rows)
+    facts = _array_facts(rows, columns)
+    y = None if others is None else _known_of_array(others, columns, like=facts["y_private"])
+    if others is not None:
+        _require_known(y, others.path, f"array {columns.label!r}")
+    return Task(
+        **facts,
+        X_private=X,
+        groups=None,
+        X_public=X,
+        public_rows=np.arange(len(X)),
+        X_test=None if others is None else X_test,
+        y_test=y,
+        encoder=step,
+        not_protected=(LABELS_HELD_OUT,) if holdout is not None else (),
+        said=_unknown_classes(y, facts["y_private"], columns, where=known),
+        of_labels=True,
+    )
+
+
+def _require_known(y: np.ndarray | None, path: Path, place: str) -> None:
+    if y is None:
+        raise ValueError(
+            f"{path}: some rows have no label in {place}, and so no accuracy can be measured: leave such "
+            "rows out, or leave out --public"
+        )
+
+
+def _array_facts(rows: Rows, columns: Columns) -> dict[str, Any]:
+    """As :func:`_facts`, and what a task has of arrays."""
     where, labels = f"{rows.path}: array {columns.label!r} ({columns.option})", rows.labels
     if columns.bounds is not None:
         if labels is None or labels.dtype.kind not in "biuf":
             raise ValueError(f"{where} must hold numbers")
-        numbers = labels.astype(np.float64)
-        remarks = tuple(target_findings(numbers, columns))
+        y = labels.astype(np.float64)
+        strange, remarks = np.isinf(y), tuple(target_findings(y, columns))
         require_settled(remarks)
-        return numbers, np.isinf(numbers), remarks
-    if labels is None or labels.dtype.kind not in "biufU":
+    elif labels is None or labels.dtype.kind not in "biufU":
         raise ValueError(f"{where} must hold classes: whole numbers or texts")
+    else:
+        names, codes = _array_kinds(labels)
+        counts = np.bincount(codes, minlength=len(names))
+        remarks = tuple(label_findings(Cells([word(name) for name in names], counts, codes), columns))
+        require_settled(remarks)
+        classes, unread = encoding.labels(
+            where, names, columns.classes, same=dict(columns.same), missing=columns.missing
+        )
+        y, strange = classes[codes], unread[codes]
+    return {
+        **_facts(rows.path, columns, y, strange, remarks),
+        "columns": tuple(f"{rows.name}_{place}" for place in range(rows.X.shape[1])),
+        "array": rows.name,
+        "image_shape": rows.image_shape,
+    }
+
+
+def _array_kinds(labels: np.ndarray) -> tuple[list[Any], np.ndarray]:
+    """The different labels of an array, in order, and the place of each row's."""
     values = labels.astype(np.int64) if labels.dtype.kind == "b" else labels
     names, codes = np.unique(values, return_inverse=True)
-    counts = np.bincount(codes, minlength=len(names))
-    texts = [word(name) for name in names.tolist()]
-    remarks = tuple(label_findings(Cells(texts, counts, codes), columns))
-    require_settled(remarks)
-    classes, strange = encoding.labels(
-        where, names.tolist(), columns.classes, same=dict(columns.same), missing=columns.missing
-    )
-    return classes[codes], strange[codes], remarks
+    return names.tolist(), codes
 
 
 class Rows(NamedTuple):
