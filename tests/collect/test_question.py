@@ -370,15 +370,20 @@ def test_a_forecast_weighs_the_rounds_of_a_series(tmp_path):
     ("change", "why"),
     [
         ({"sums": [1, 2]}, "as many as the task has cells"),
+        ({"sums": {}}, "as many as the task has cells"),
         ({"variance": ...}, "lacks variance"),
         ({"task": 3}, "task"),
         ({"n_survivors": 0}, "n_survivors"),
         ({"variance": -1.0}, "variance"),
+        ({"epsilon": None}, "epsilon"),
+        ({"delta": 7}, "delta"),
     ],
 )
 def test_a_file_that_is_no_record_is_refused_by_name(tmp_path, change, why):
     record = collected(Tree(0, 9), [1, 2, 3], **change)
     file = tmp_path / "wrong.json"
+    file.write_text("[" * 100_000)
+    assert "wrong.json: it lacks task" in collect("show", "median", file).err
     file.write_text(json.dumps({name: value for name, value in record.items() if value is not ...}))
     refused = collect("show", "median", file).err
     assert "wrong.json" in refused

@@ -33,6 +33,7 @@ from ostraka.collect.show import Collected, heat_map, quantile, record_of, share
 from ostraka.collect.tally import Tally
 from ostraka.collect.task import Task
 from ostraka.core import check
+from ostraka.core.accounting.calibration import calibrate
 from ostraka.core.door import release
 from ostraka.core.files import environment
 from ostraka.core.ledger.budget import Budget
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
 _PAIR, _CELL = 75e-6, 3e-9  # both ends of a neighbour: two key agreements; one cell of one mask
 _KEEPER, _SHARE = 40e-6, 0.35e-6  # one report at a keeper; one multiplication in secret sharing
 _LEAST_SIGMA = 0.5
-_USUAL_SIGMA = 1_000.0  # larger ones take longer to price
 _FANOUTS = (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 20, 24, 32)
 _WIDE = 2**16
 _USELESS = 0.25  # of a rank: from the median to a quartile
@@ -63,21 +63,16 @@ _EPSILON, _DELTA = 1.0, 1e-6  # of each round of the demonstration
 
 def sigma_for(encoding: Encoding, *, epsilon: float, delta: float) -> float:
     """Return the smallest standard deviation, to one part in a thousand, that costs at most ``epsilon``."""
-    check.positive(epsilon=epsilon)
-    check.delta(delta)
 
-    def cost(sigma: float) -> float:
-        return SkellamSum(sigma=sigma, l1=encoding.l1, l2=encoding.l2).curve().epsilon(delta=delta)
+    def made(noise: float) -> SkellamSum:
+        sigma = min(noise * encoding.l2, MOST_SUM_SIGMA)
+        mechanism = SkellamSum(sigma=sigma, l1=encoding.l1, l2=encoding.l2)
+        if sigma == MOST_SUM_SIGMA and (least := mechanism.curve().epsilon(delta=delta)) > epsilon:
+            raise ValueError(f"epsilon must be at least {least:.3g} for this encoding, got {epsilon!r}")
+        return mechanism
 
-    low, high = _LEAST_SIGMA, min(_USUAL_SIGMA, MOST_SUM_SIGMA)
-    if cost(high) > epsilon:
-        low, high = high, MOST_SUM_SIGMA
-    if cost(high) > epsilon:
-        raise ValueError(f"epsilon must be at least {cost(high):.3g} for this encoding, got {epsilon!r}")
-    while high / low > 1.001:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if cost(middle) <= epsilon else (middle, high)
-    return math.ceil(high * 1000) / 1000
+    noise = calibrate(made, n_answers=1, epsilon=epsilon, delta=delta, precision=1e-3)
+    return math.ceil(max(made(noise).sigma, _LEAST_SIGMA) * 1000) / 1000
 
 
 def fanout_for(low: int, high: int) -> int:

@@ -63,11 +63,15 @@ class Collected:
         if missing:
             raise ValueError(f"it lacks {', '.join(missing)}: name a file of 'ostraka collect tally --out'")
         task = Task.from_json(json.dumps(self.record["task"]))
-        sums = np.asarray(self.record["sums"], np.float64)
+        try:
+            sums = np.asarray(self.record["sums"], np.float64)
+        except TypeError:
+            sums = np.empty(0)
         if sums.shape != (task.encoding.cells,) or not np.isfinite(sums).all():
             raise ValueError(f"its sums must be {task.encoding.cells} numbers, as many as the task has cells")
         check.integer(n_survivors=self.record["n_survivors"], least=1)
-        check.nonnegative(variance=self.record["variance"])
+        check.nonnegative(variance=self.record["variance"], epsilon=self.record["epsilon"])
+        check.delta(self.record["delta"])
         object.__setattr__(self, "task", task)
         object.__setattr__(self, "sums", sums)
 
@@ -76,7 +80,7 @@ class Collected:
         """Read a file of ``ostraka collect tally --out``; ValueError for anything else."""
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError:
+        except (RecursionError, ValueError):
             record = None
         try:
             return cls(record if isinstance(record, dict) else {})
