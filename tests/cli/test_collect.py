@@ -161,6 +161,7 @@ def test_a_plan_of_ten_to_the_eight_clients_and_one_among_clients():
         ("plan", "tree:0:9", "--clients", 1, "--epsilon", 1),
         ("plan", "tree:0:9", "--clients", 9, "--epsilon", 1, "--out", "x.json"),
         ("send", "http://127.0.0.1:1", "word"),
+        ("send", "http://127.0.0.1:1", "[" * 100_000),
         ("send", "ftp://x", "3"),
     ],
 )

@@ -98,6 +98,12 @@ def test_other_files_are_no_agreements(change):
         Agreement.from_json(text)
 
 
+@pytest.mark.parametrize("text", ["", "{", "[" * 100_000])
+def test_what_is_no_json_is_no_agreement(text):
+    with pytest.raises(ValueError, match="not an agreement of version 1 or 2"):
+        Agreement.from_json(text)
+
+
 def test_each_share_of_noise_is_sized_for_the_fewest_honest_parties():
     assert agreement().share == 0
     assert agreement(noise="parties").share == 4 / 4

@@ -589,7 +589,7 @@ def send(
 
     try:
         read = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise click.UsageError("the value must be a number or a list in JSON") from None
     with console.usage(), contextlib.ExitStack() as stack:
         ledger = None

@@ -266,7 +266,10 @@ class Agreement:
     @classmethod
     def from_json(cls, text: str) -> Agreement:
         """An agreement as :meth:`to_json` wrote it; ValueError for anything else."""
-        fields = json.loads(text)
+        try:
+            fields = json.loads(text)
+        except (ValueError, RecursionError):
+            fields = None
         version = fields.pop("ostraka_agreement", None) if isinstance(fields, dict) else None
         if version not in (_VERSION, _SECRET_VERSION):
             raise ValueError(f"not an agreement of version {_VERSION} or {_SECRET_VERSION}")

@@ -65,12 +65,15 @@ class Identity:
     def kept_at(cls, path: str | os.PathLike[str] | Path) -> Identity:
         """The identity of a file that only its owner may read; one is made if there is none.
 
-        ValueError where others may read the file: whoever has read it can sign in this name.
+        ValueError where others may read the file, and so sign in this name; where it holds something else.
         """
         secret = files.create(path, new_secret())
         if os.name == "posix" and Path(path).stat().st_mode & 0o077:
             raise ValueError(f"others may read the secret in {path}: type chmod 600 {shlex.quote(str(path))}")
-        return cls(secret)
+        try:
+            return cls(secret)
+        except ValueError as error:
+            raise ValueError(f"{path} holds no identity, whose {error}: put a copy of it back") from None
 
     @property
     def public_key(self) -> str:
