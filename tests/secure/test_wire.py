@@ -279,9 +279,12 @@ def test_a_deadline_holds_however_slowly_a_server_speaks(answer):
         assert time.monotonic() - begun < 1.0
 
 
-@pytest.mark.parametrize("url", ["ftp://x", "127.0.0.1:80", "http://", "http://x/?a=b", "http://x:999999"])
+@pytest.mark.parametrize(
+    "url",
+    ["ftp://x", "127.0.0.1:80", "http://", "http://x/?a=b", "http://x:999999", "http://x:0", "http://["],
+)
 def test_addresses_of_another_form_are_refused(url):
-    with pytest.raises(ValueError, match=r"address of west|[Pp]ort"):
+    with pytest.raises(ValueError, match=r"address of west must be .*, got "):
         wire.Remote("west", url, timeout=1.0)
 
 

@@ -25,7 +25,7 @@ import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from ostraka.secure.rounds import PartyError
 from ostraka.secure.server import Limits, Refused, Reply, Server, gauge_lines, listening
@@ -172,10 +172,8 @@ class Line:
         direct: bool = True,
         transport: Callable[[str, str, bytes | None, Mapping[str, str]], Response] | None = None,
     ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ValueError(f"the address must be http://host:port or https://…, got {url!r}")
-        self._host, secure = parts.hostname, parts.scheme == "https"
+        parts = address(url)
+        self._host, secure = parts.hostname or "", parts.scheme == "https"
         self._port = parts.port or (443 if secure else 80)
         self._netloc = netloc(self._host, self._port)
         self._tls = _trusted() if secure else None
@@ -389,13 +387,25 @@ def _socket(host: str, port: int, until: float) -> socket.socket:
     raise failure
 
 
+def address(url: str, whose: str = "") -> SplitResult:
+    """The parts of an address of HTTP; ValueError for anything else."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of a port or of brackets
+        usable = False
+    if not usable:
+        raise ValueError(f"the address{whose} must be http://host:port or https://…, got {url!r}")
+    return parts
+
+
 class Remote:
     """A party elsewhere, as the aggregator sees it."""
 
     def __init__(self, name: str, url: str, *, timeout: float) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
-            raise ValueError(f"the address of {name} must be http://host:port or https://…, got {url!r}")
+        parts = address(url, f" of {name}")
+        if parts.query or parts.fragment:
+            raise ValueError(f"the address of {name} must be one without ? and #, got {url!r}")
         self._line = Line(url)
         self._name, self._timeout = name, timeout
 

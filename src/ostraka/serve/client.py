@@ -9,11 +9,10 @@ import secrets
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeVar
-from urllib.parse import urlsplit
 
 from ostraka.core import check
 from ostraka.core.ledger.budget import BudgetExceeded, OstrakaError
-from ostraka.secure.wire import Late, Line, is_loopback, words_of
+from ostraka.secure.wire import Late, Line, address, is_loopback, words_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -101,8 +100,9 @@ class Client:
         self, url: str, key: str, *, patience: float = 60.0, insecure: bool = False, transport: Any = None
     ) -> None:
         check.positive(patience=patience)
-        local = is_loopback(urlsplit(url).hostname or "")
-        if not (insecure or local or urlsplit(url).scheme == "https"):
+        parts = address(url)
+        local = is_loopback(parts.hostname or "")
+        if not (insecure or local or parts.scheme == "https"):
             raise ValueError(
                 f"url must begin with https://, or the key would travel in clear, got {url!r}: "
                 "pass insecure=True if nobody else can read that network"
