@@ -339,17 +339,21 @@ def require_audible(option: str, noise: float | None) -> None:
 
 
 def require_new(path: Path | None, *, option: str) -> None:
-    """Refuse to write over a file.
+    """Refuse to write over a file, and a file of an option whose folder is not there.
 
     Raises
     ------
     click.UsageError
-        It exists.
+        It exists, or its folder does not.
     """
-    if path is not None and path.exists():
+    if path is None:
+        return
+    if path.exists():
         raise click.UsageError(
             f"{path} exists, and is not overwritten: type another {option}, or move it away"
         )
+    if option.startswith("--") and not path.parent.is_dir():
+        raise click.UsageError(f"{path.parent} is not a folder: make it, or type another {option}")
 
 
 def serve(server: Any, *, as_json: bool) -> None:

@@ -96,6 +96,19 @@ def test_samples_are_attacked_by_distance(tmp_path):
         ({"realness": [1.0, 2.0], "member": [2, 0]}, "must be 0 or 1"),
         ({"realness": [1.0, 2.0, 3.0], "member": [1, 0]}, "member must be bool of shape (3,)"),
         ({"realness": [1.0, 2.0], "member": [1, 1]}, "rows which are not"),
+        ({"realness": np.ones((2, 2)), "member": [1, 0]}, "one number a row"),
+        ({"realness": [1.0, 2.0], "reference": [1.0], "member": [1, 0]}, "one number a row"),
+        (
+            {"candidates": np.ones((2, 3)), "samples": np.ones((4, 2)), "member": [1, 0]},
+            "of the same columns",
+        ),
+        ({"candidates": np.ones((2, 3)), "samples": np.ones((0, 3)), "member": [1, 0]}, "one sample or more"),
+        ({"candidates": np.ones((2, 3, 3)), "samples": np.ones((4, 3, 3)), "member": [1, 0]}, "(n_rows, -1)"),
+        (
+            {"candidates": np.ones((2, 3)), "samples": np.ones((4, 3)), "member": [1, 0]}
+            | {"reference_samples": np.ones((4, 2))},
+            "of the same columns",
+        ),
     ],
 )
 def test_files_that_cannot_be_attacked_are_refused_in_a_sentence(tmp_path, content, words):

@@ -27,8 +27,14 @@ MISTAKES = [
     ("account votes.npz --mechanism lnmax --scale 1e-9", 2, "--scale must be at least 0.001 votes"),
     (f"{AUDIT} --votes 14,-12 --neighbour 13,-11", 2, "--votes must be votes, none below 0"),
     (f"{AUDIT} --votes 14,12 --neighbour 13,13 --figure x.png", 2, "type a name that ends with .svg"),
+    (f"{AUDIT} --votes 14,12 --neighbour 13,13 --trials 1", 2, "--trials must be a whole number from 2"),
     (f"{AUDIT} --votes 14,12 --neighbour 13,13 --delta 3", 2, "delta must be > 0 and < 1"),
     ("audit answers with.csv with.csv --column answer --claimed-epsilon 3 --delta 3", 2, "delta must be > 0"),
+    (
+        "audit answers one.csv with.csv --column answer --claimed-epsilon 3 --delta 1e-5",
+        1,
+        "two answers or more",
+    ),
     ("audit answers floats.csv floats.csv --claimed-epsilon 3 --delta 1e-5", 2, "answers are classes"),
     ("attack votes answers.csv --mechanism gnmax --sigma 1e-300", 2, "--sigma must be at least"),
     (
@@ -59,6 +65,7 @@ MISTAKES = [
     ("check nowhere.csv --label y", 1, "nowhere.csv: No such file"),
     ("check with.csv --label y", 1, "has no column 'y' (--label)"),
     ("check with.csv --report mine.txt", 2, "mine.txt exists, and is not overwritten"),
+    ("check with.csv --report no/such.html", 2, "no is not a folder: make it, or type another --report"),
     ("check with.csv --public with.csv --holdout 0.2", 2, "exclude each other"),
     ("check empty.csv", 1, "is empty"),
     (f"{PLAN} --trust nonsense", 2, "'--trust'"),
@@ -94,6 +101,7 @@ def files(tmp_path, monkeypatch):
     for name, column, cells in (
         ("answers.csv", "query,label", [f"{k % 5},{k % 3}" for k in range(60)]),
         ("with.csv", "answer,x", [f"{k % 3},{k}" for k in range(200)]),
+        ("one.csv", "answer", ["1"]),
         ("floats.csv", "answer", [f"{each:.4f}" for each in rng.random(200)]),
     ):
         (tmp_path / name).write_text("\n".join([column, *cells]) + "\n")

@@ -161,6 +161,8 @@ def answers(
             raise click.UsageError(f"{file} has {len(table.names)} columns: say --column NAME")
         name = column or table.names[0]
         table.require(name, option="--column")
+        if len(table) < 2:
+            raise ValueError(f"{file} must hold two answers or more, got {len(table)}")
         values, strange = table.numbers(name)
         if not strange.any() and (values != values.round()).any():
             raise click.UsageError(
@@ -473,8 +475,8 @@ def _require_svg(figure: Path | None) -> None:
 
 def _whole(trials: float, until: float | None = None) -> int:
     """A number of trials, unless it or the share at which to stop is out of range."""
-    if not 1 <= trials <= 1e10 or trials != int(trials):
-        raise click.UsageError(f"--trials must be a whole number from 1 to 1e10, got {trials:g}")
+    if not 2 <= trials <= 1e10 or trials != int(trials):
+        raise click.UsageError(f"--trials must be a whole number from 2 to 1e10, got {trials:g}")
     if until is not None and not until > 0:
         raise click.UsageError(f"--until must be above 0, got {until:g}")
     return int(trials)

@@ -455,9 +455,19 @@ def attack_generator(file: Path) -> dict[str, Attacked]:
         values = [
             np.asarray(arrays[name], dtype=np.float64) for name in ("realness", "reference") if name in arrays
         ]
+        if values[0].ndim != 1 or values[-1].shape != values[0].shape:
+            raise ValueError(f"{file}: realness, and reference, must hold one number a row")
         statistics = {"": values}
     else:
         samples = [arrays[name] for name in ("samples", "reference_samples") if name in arrays]
+        if any(
+            part.ndim != 2 or part.shape[1:] != samples[0].shape[1:]
+            for part in (arrays["candidates"], *samples)
+        ) or not all(map(len, samples)):
+            raise ValueError(
+                f"{file}: candidates and samples must be rows of the same columns, one sample or more: "
+                "reshape what is no table to (n_rows, -1)"
+            )
         statistics = {
             name: [closeness(arrays["candidates"], part, attacker=attacker) for part in samples]
             for attacker, name in zip(OF_SAMPLES, ("", _COUNT), strict=True)
