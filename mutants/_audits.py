@@ -16,6 +16,27 @@ JOINT, BY_JOINT = "audit/votes.py", "audit/test_joint.py::"
 
 MUTANTS = [
     Mutant(
+        "any file is a record of answers",
+        "audit/answers.py",
+        "header != [*_HEADER]",
+        "False",
+        "cli/test_audit_url.py::test_a_file_of_something_else_is_no_record_and_stays_as_it_is",
+    ),
+    Mutant(
+        "more trials than are exact are counted",
+        SETS,
+        "if not 2 <= trials <= _MOST_TRIALS or",
+        "if not 2 <= trials or",
+        "audit/test_cuts.py::test_what_makes_no_sense_is_refused",
+    ),
+    Mutant(
+        "a class that is not declared has votes",
+        "audit/worlds.py",
+        "np.isin(self._y, np.arange(n_classes))",
+        "np.isin(self._y, np.arange(n_classes + 1))",
+        "audit/test_neighbourhood.py::test_what_is_no_system_is_refused",
+    ),
+    Mutant(
         "answers of one training added up",
         "audit/adversaries.py",
         'independent = getattr(system, "fresh", False) or all(model.certain for model in models)',

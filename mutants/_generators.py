@@ -11,6 +11,13 @@ _PRICE = "synth/test_sgd.py::TestThePrice::"
 
 MUTANTS = [
     Mutant(
+        "a generator is kept after its rows are drawn",
+        "synth/cli.py",
+        "        files.write(out / GENERATOR, generator.to_json())\n",
+        "        sample = generator.sample(rows)\n        files.write(out / GENERATOR, generator.to_json())\n",
+        "cli/test_synth.py::test_a_generator_that_is_paid_for_is_kept_where_its_rows_are_too_many",
+    ),
+    Mutant(
         "eight rows of a person have eight votes",
         "synth/fitting.py",
         "if not (rows[:, -1] == 1).all():",

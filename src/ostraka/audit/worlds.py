@@ -84,9 +84,7 @@ class NeighbourWorlds:
         self._X, self._y = np.asarray(X), np.asarray(y)
         if self._X.ndim != 2 or self._X.dtype.kind not in "fiu" or not np.isfinite(self._X).all():
             raise ValueError(f"X must be finite numbers of shape (n_rows, n_features), got {self._X.shape}")
-        if self._y.shape != self._X.shape[:1] or not set(np.unique(self._y).tolist()) <= set(
-            range(n_classes)
-        ):
+        if self._y.shape != self._X.shape[:1] or not np.isin(self._y, np.arange(n_classes)).all():
             raise ValueError(f"y must be a class from 0 to {n_classes - 1} for each of {len(self._X)} rows")
         if len(self._y) < n_neighbours:
             raise ValueError(
