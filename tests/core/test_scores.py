@@ -119,7 +119,7 @@ def test_targets_are_drawn_again_as_wholes(runs, most, more):
             Scores.of(members=rng.normal(effect, 1, each), others=rng.normal(size=each))
             for effect in rng.normal(shift, spread, n_targets)
         ]
-        over = Scores.rate_over_targets(targets, fpr=fpr, confidence=0.8, n_resamples=200, rng=rng)
+        over = Scores.rate_over_targets(targets, fpr=fpr, confidence=0.8, n_resamples=100, rng=rng)
         together = Scores.of(
             members=np.concatenate([np.repeat(t.values, t.members) for t in targets]),
             others=np.concatenate([np.repeat(t.values, t.others) for t in targets]),

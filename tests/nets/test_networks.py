@@ -21,7 +21,7 @@ X, X_TEST, Y, Y_TEST = train_test_split(DIGITS.data / 16, DIGITS.target, random_
 QUICK = {"epochs": 12, "batch_size": 32, "learning_rate": 0.01, "random_state": 0}
 
 
-@checks_of_scikit_learn(TorchClassifier(epochs=20, learning_rate=0.02, batch_size=16, random_state=0))
+@checks_of_scikit_learn(TorchClassifier(epochs=10, learning_rate=0.04, batch_size=16, random_state=0))
 def test_it_is_a_scikit_learn_classifier(estimator, check):
     check(estimator)
 

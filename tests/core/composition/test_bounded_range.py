@@ -78,8 +78,8 @@ def test_the_best_strategy_of_two_point_laws_is_met_and_never_exceeds_it(size, u
         assert reached <= price(size, uses).delta(epsilon) <= reached * 1.01
 
 
-@pytest.mark.parametrize("tables_of_pairs", [5, pytest.param(50, marks=pytest.mark.slow)])
-def test_ten_thousand_random_pairs_of_one_range_never_exceed_the_price(tables_of_pairs):
+@pytest.mark.parametrize("tables_of_pairs", [5, pytest.param(25, marks=pytest.mark.slow)])
+def test_thousands_of_random_pairs_of_one_range_never_exceed_the_price(tables_of_pairs):
     rng, n = np.random.default_rng(11), tables_of_pairs  # of 25 pairs, in 8 ways
     for outcomes in (2, 3, 5, 40):
         for size in (0.2, 1.1):

@@ -82,7 +82,7 @@ def test_a_decision_is_made_for_many(priced, conversions):
 
 def test_what_costs_less_than_was_reserved_leaves_room_for_more(priced):
     budget = Budget(epsilon=1.0, delta=1e-5, adaptive=False)
-    account, cost, reserve = Balance(budget), priced(300.0), priced(100.0)
+    account, cost, reserve = Balance(budget), priced(60.0), priced(20.0)
     n = spend(account, cost, reserve)
     assert n > spend(Balance(budget), reserve)
     assert not budget.allows(account.curve(reserve, uses=1))
@@ -91,7 +91,7 @@ def test_what_costs_less_than_was_reserved_leaves_room_for_more(priced):
 
 def test_a_decision_for_one_price_is_none_for_another(priced, conversions):
     account = Balance(Budget(epsilon=1.0, delta=1e-5, adaptive=False))
-    for n in range(1, 100):
+    for n in range(1, 30):
         cheap = priced(200.0)
         assert account.fits(cheap)
         assert not account.fits(priced(0.5))
