@@ -790,7 +790,34 @@ def look(path: Path, declared: Format, *, like: Format | None = None) -> Look:
     if len(head) == _LOOKED:
         lines.pop()  # cut somewhere
     lines = lines[:_LOOKED_LINES]
-    # the delimiter and the number of title lines with which most lines have the same number of cells
+    delimiter, titles = _layout(lines, declared)
+
+    rows = [cells_of_line(line, delimiter) for line in lines[titles:] if line.strip()]
+    names = without_trailing(rows[0]) if rows else []
+    trailing = len(rows) > 1 and sum(not row[-1].strip() for row in rows if len(row) > 1) > _ALIKE * len(rows)
+    trailing = trailing and (len(names) < len(rows[0]) or all(len(row) == len(names) + 1 for row in rows[1:]))
+
+    cells = [cell.strip() for row in rows[1:] for cell in row]
+    commas, points = (sum(1 for cell in cells if sign.fullmatch(cell)) for sign in (_COMMA, _POINT))
+    usual = "." if delimiter == "," else ","  # as it is read where nothing is declared
+    decimal = "," if commas > points else "." if points > commas else usual
+    like = like or Format()
+    usual = like.decimal or usual if like.delimiter == delimiter else usual
+    default = Format(
+        delimiter,
+        declared.encoding or mark_of(head) or like.encoding or "utf8",
+        declared.decimal or usual,
+        declared.skip,
+    )
+    form = Format(delimiter, encoding, declared.decimal or decimal, titles)
+
+    halves = [cells_of_line(line, delimiter) for line in lines[titles:] if line.count('"') % 2]
+    broken = len(halves) > 1 and all(len(row) < len(names) for row in halves[1::2])
+    return Look(form, default, trailing, (), tuple(name.strip() for name in names), broken)
+
+
+def _layout(lines: list[str], declared: Format) -> tuple[str, int]:
+    """The delimiter and the number of title lines with which most lines have the same number of cells."""
     best: tuple[tuple[bool, float, int], str, int] = ((False, -1.0, 0), declared.delimiter or ",", 0)
     for sign in declared.delimiter or _DELIMITERS:
         sizes = [len(without_trailing(cells_of_line(line, sign))) if line.strip() else 0 for line in lines]
@@ -814,26 +841,7 @@ def look(path: Path, declared: Format, *, like: Format | None = None) -> Look:
     _, delimiter, titles = best
     if not any(line.strip() for line in lines[:titles]):
         titles = 0  # blank lines above a header are left out without being asked to
-    rows = [cells_of_line(line, delimiter) for line in lines[titles:] if line.strip()]
-    names = without_trailing(rows[0]) if rows else []
-    trailing = len(rows) > 1 and sum(not row[-1].strip() for row in rows if len(row) > 1) > _ALIKE * len(rows)
-    trailing = trailing and (len(names) < len(rows[0]) or all(len(row) == len(names) + 1 for row in rows[1:]))
-    cells = [cell.strip() for row in rows[1:] for cell in row]
-    commas, points = (sum(1 for cell in cells if sign.fullmatch(cell)) for sign in (_COMMA, _POINT))
-    usual = "." if delimiter == "," else ","  # as it is read where nothing is declared
-    decimal = "," if commas > points else "." if points > commas else usual
-    like = like or Format()
-    usual = like.decimal or usual if like.delimiter == delimiter else usual
-    default = Format(
-        delimiter,
-        declared.encoding or mark_of(head) or like.encoding or "utf8",
-        declared.decimal or usual,
-        declared.skip,
-    )
-    form = Format(delimiter, encoding, declared.decimal or decimal, titles)
-    halves = [cells_of_line(line, delimiter) for line in lines[titles:] if line.count('"') % 2]
-    broken = len(halves) > 1 and all(len(row) < len(names) for row in halves[1::2])
-    return Look(form, default, trailing, (), tuple(name.strip() for name in names), broken)
+    return delimiter, titles
 
 
 def titles_of(path: Path, declared: Format) -> int:
