@@ -34,6 +34,15 @@ def test_cells_are_text_until_asked(tmp_path):
     assert [table.type_of(name) for name in table.names] == kinds
 
 
+@pytest.mark.parametrize("n_titles", [60, 500])
+def test_title_lines_that_are_declared_are_left_out_however_many(tmp_path, n_titles):
+    path = written(tmp_path, "A title, of a file\n" * n_titles + "age;job;ill\n" + "1,5;cook;no\n" * 9)
+    declared = _table.Format(skip=n_titles)
+    assert _table.look(path, declared).form == _table.Format(";", "utf8", ",", n_titles)
+    assert read(path, form=declared).names == ["age", "job", "ill"]
+    assert _table.look(path, _table.Format(skip=n_titles + 10)).names == ()  # no line is left
+
+
 @pytest.mark.parametrize("delimiter", [";", "\t", "|"])
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "cp1252", "utf-16"])
 def test_other_delimiters_and_encodings_are_found_and_said(tmp_path, delimiter, encoding):

@@ -789,7 +789,7 @@ def look(path: Path, declared: Format, *, like: Format | None = None) -> Look:
     lines = [line.rstrip("\r") for line in text.split("\n")]
     if len(head) == _LOOKED:
         lines.pop()  # cut somewhere
-    lines = lines[:_LOOKED_LINES]
+    lines = lines[: (declared.skip or 0) + _LOOKED_LINES]
     delimiter, titles = _layout(lines, declared)
 
     rows = [cells_of_line(line, delimiter) for line in lines[titles:] if line.strip()]
@@ -818,10 +818,10 @@ def look(path: Path, declared: Format, *, like: Format | None = None) -> Look:
 
 def _layout(lines: list[str], declared: Format) -> tuple[str, int]:
     """The delimiter and the number of title lines with which most lines have the same number of cells."""
-    best: tuple[tuple[bool, float, int], str, int] = ((False, -1.0, 0), declared.delimiter or ",", 0)
+    best = (False, -1.0, 0), declared.delimiter or ",", declared.skip or 0
     for sign in declared.delimiter or _DELIMITERS:
         sizes = [len(without_trailing(cells_of_line(line, sign))) if line.strip() else 0 for line in lines]
-        filled = Counter(size for size in sizes if size)
+        filled = Counter(size for size in sizes[declared.skip or 0 :] if size)
         if not filled:
             continue
         common = max(filled, key=lambda size: (filled[size], size))
@@ -837,7 +837,7 @@ def _layout(lines: list[str], declared: Format) -> tuple[str, int]:
         share = sum(size == common for size in filled_sizes) / len(filled_sizes)
         score = (common > 1, share if share < _ALIKE else 1.0, common)
         if score > best[0]:
-            best = score, sign, titles if titles <= _TITLES else 0
+            best = score, sign, titles if declared.skip is not None or titles <= _TITLES else 0
     _, delimiter, titles = best
     if not any(line.strip() for line in lines[:titles]):
         titles = 0  # blank lines above a header are left out without being asked to
