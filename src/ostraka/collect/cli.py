@@ -585,7 +585,11 @@ def send(
 
     def certify(claim: str) -> bytes:
         click.echo(f"claim: {claim}", err=True)
-        return bytes.fromhex(click.prompt("signature of the enrolment", err=True))
+        typed = click.prompt("signature of the enrolment", err=True)
+        try:
+            return bytes.fromhex(typed)
+        except ValueError:
+            raise ValueError("the signature must be the hexadecimal digits that 'enrol' printed") from None
 
     try:
         read = json.loads(value)
