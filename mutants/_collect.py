@@ -199,6 +199,17 @@ MUTANTS = [
         BY_KEEPERS + "test_a_request_under_a_key_that_has_no_answer_uses_up_no_round",
     ),
     Mutant(
+        "a report may come between the list of clients and the closing of the round",
+        "collect/tally.py",
+        "        with self._lock:  # no report may come between the list of clients and the closing of the round\n"
+        "            if state.closing is None:\n"
+        "                keys = sorted(state.reports) if valid is None else valid\n",
+        "        keys = sorted(state.reports) if valid is None else valid\n"
+        "        with self._lock:\n"
+        "            if state.closing is None:\n",
+        BY_KEEPERS + "test_a_report_that_arrives_while_its_round_is_closed_is_summed",
+    ),
+    Mutant(
         "complete messages that wait are not counted as memory",
         "secure/server.py",
         '        request.body, request.keep = b"".join(self._parts), self._parser.should_keep_alive()',

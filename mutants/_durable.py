@@ -249,6 +249,20 @@ MUTANTS = [
         "_one_answers",
     ),
     Mutant(
+        "a cap in the file of keys may be no number",
+        "serve/keys.py",
+        "            check.positive(epsilon=self.epsilon)\n",
+        "",
+        "serve/test_keys.py::test_a_file_of_keys_that_was_not_written_so_is_refused_and_no_key_of_it_counts",
+    ),
+    Mutant(
+        "of a failure that nobody asks for, asyncio logs the message",
+        "serve/writing.py",
+        "            task.exception()\n",
+        "            pass\n",
+        "serve/test_writing.py::test_a_failure_that_nobody_waits_for_is_logged_by_nobody",
+    ),
+    Mutant(
         "each caller who is refused in time begins the wait anew",
         "core/ledger/store.py",
         "                refused = start if self._refused is None else self._refused\n",

@@ -22,6 +22,13 @@ MUTANTS = [
         "return words(stream(bytes(32)), sizes.n_rows, sizes.n_features)",
         _VIEW,
     ),
+    Mutant(
+        "a party's key without order is found out after the others paid",
+        _ROUNDS,
+        '            if not is_exchange_key(reply["key"]):',
+        '            if not isinstance(reply["key"], str):',
+        "parties/test_party.py::test_keys_that_are_none_or_somebody_elses_are_refused",
+    ),
     Mutant("rows of a question are not masked", _ROUNDS, _PAD, f"{_PAD} * 0", _VIEW),
     Mutant("rows are hidden by 32 bits of 64", _ROUNDS, _PAD, f"{_PAD} & 0xFFFFFFFF", _VIEW),
     Mutant(
