@@ -201,8 +201,8 @@ MUTANTS = [
     Mutant(
         "a report may come between the list of clients and the closing of the round",
         "collect/tally.py",
-        "        with self._lock:  # no report may come between the list of clients and the closing of the round\n"
-        "            if state.closing is None:\n"
+        "        with self._lock:  # no report may come between the list of clients and the closing of the "
+        "round\n            if state.closing is None:\n"
         "                keys = sorted(state.reports) if valid is None else valid\n",
         "        keys = sorted(state.reports) if valid is None else valid\n"
         "        with self._lock:\n"
