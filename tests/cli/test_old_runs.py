@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-import ostraka.cli
 from ostraka import GNMax, Result
 from ostraka.core.mechanisms.records import from_record
+from tests.cli.terminal import typed
 
 THEN = Path(__file__).parent / "run_of_2026_11_21"
 
@@ -24,32 +24,23 @@ def run(tmp_path):
     return tmp_path / "run"
 
 
-def ostraka_says(words, capsys):
-    with pytest.raises(SystemExit) as left:
-        ostraka.cli.main(words)
-    said = capsys.readouterr()
-    return left.value.code, " ".join((said.out + said.err).split())
-
-
-def test_the_record_of_an_old_run_opens_with_its_bounds(run, capsys):
+def test_the_record_of_an_old_run_opens_with_its_bounds(run):
     result = Result.from_json((run / "result.json").read_text())
     assert result.upper["epsilon"] == pytest.approx(7.99665, abs=1e-5)
     assert result.settings["unit"] == "row"
-    code, said = ostraka_says(["report", str(run), "--json"], capsys)
+    code, said, _ = typed("report", run, "--json")
     assert code == 0
     assert json.loads(said)["epsilon"] == pytest.approx(7.997, abs=1e-3)
     assert "7.997" in (run / "report.html").read_text()
 
 
-def test_an_unfinished_run_of_old_is_not_gone_on_with_and_the_refusal_says_what_to_type(run, capsys):
+def test_an_unfinished_run_of_old_is_not_gone_on_with_and_the_refusal_says_what_to_type(run):
     (run / "result.json").unlink()
     for name in ("private", "public"):
         (run.parent / f"{name}.csv").write_text("a,b,y\n" + "0.1,0.2,0\n0.3,0.4,1\n" * 40)
-    words = ["learn", str(run.parent / "private.csv"), "--label", "y", "--public"]
-    words += [str(run.parent / "public.csv"), "--teachers", "10", "--answers", "5", "--epsilon", "8"]
-    code, said = ostraka_says(
-        [*words, "--allow-overlap", "--keep-teachers", "--yes", "--out", str(run)], capsys
-    )
+    tables = (run.parent / "private.csv", "--label", "y", "--public", run.parent / "public.csv", "--out", run)
+    size = ("--teachers", 10, "--answers", 5, "--epsilon", 8)
+    code, _, said = typed("learn", *tables, *size, "--allow-overlap", "--keep-teachers", "--yes")
     assert code == 2
     assert "unfinished run of another version of ostraka" in said
     assert "type --out with another folder" in said

@@ -5,9 +5,9 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from ostraka.cli import main
 from ostraka.ledger import Ledger
 from ostraka.synth import Schema, TableGenerator
+from tests.cli.terminal import typed
 
 SCHEMA = """
 [smokes]
@@ -29,18 +29,21 @@ def folder(tmp_path):
     return tmp_path
 
 
+def synth(*words, code=0):
+    """What is printed, and in one line what is said, by a command that ends so."""
+    got, out, err = typed("synth", *words)
+    assert got == code, err
+    return out, " ".join(err.split())
+
+
 def run(folder, *more, code=0):
-    arguments = ["synth", str(folder / "private.csv"), "--schema", str(folder / "schema.toml")]
-    if "--person" not in more:
-        arguments.append("--rows-are-people")
-    with pytest.raises(SystemExit) as left:
-        main([*arguments, "--out", str(folder / "run"), "--yes", *more])
-    assert left.value.code == code
+    own = () if "--person" in more else ("--rows-are-people",)
+    tables = (folder / "private.csv", "--schema", folder / "schema.toml", "--out", folder / "run")
+    return synth(*tables, "--yes", *own, *more, code=code)
 
 
-def test_rows_generator_record_and_ledger_are_written(folder, capsys):
-    run(folder, "--target", "smokes", "--epsilon", "4", "--rows", "50", "--json")
-    said = json.loads(capsys.readouterr().out)
+def test_rows_generator_record_and_ledger_are_written(folder):
+    said = json.loads(run(folder, "--target", "smokes", "--epsilon", "4", "--rows", "50", "--json")[0])
     assert said["n_rows"] == 50
     assert said["epsilon"] <= 4
     lines = (folder / "run" / "rows.csv").read_text().splitlines()
@@ -55,47 +58,44 @@ def test_rows_generator_record_and_ledger_are_written(folder, capsys):
 
 def test_a_generator_that_is_paid_for_is_kept_where_its_rows_are_too_many(folder, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("ostraka.synth.TableGenerator.sample", Mock(side_effect=MemoryError))
+        patch.setattr("ostraka.synth.TableGenerator.sample", Mock(side_effect=OSError(28, "disk full")))
         run(folder, "--rows", "1e9", code=1)
-    command("sample", folder / "run", "--rows", "3", "--out", folder / "few.csv")
+    synth("sample", folder / "run", "--rows", "3", "--out", folder / "few.csv")
     assert json.loads((folder / "run" / "result.json").read_text())["upper"]["epsilon"] <= 1
 
 
-def test_rows_of_persons_are_written_in_order(folder, capsys):
-    run(folder, "--person", "who", "--order", "age", "--longest", "3", "--epsilon", "8")
-    said = capsys.readouterr().out
+def test_rows_of_persons_are_written_in_order(folder):
+    said, _ = run(folder, "--person", "who", "--order", "age", "--longest", "3", "--epsilon", "8")
     assert "for one person" in said
     assert "private, with noise: " in said
     lines = [line.split(",") for line in (folder / "run" / "rows.csv").read_text().splitlines()]
     assert lines[0] == ["who", "place", "smokes", "age"]  # age is of the schema
     assert [line[:2] for line in lines[1:3]] == [["1", "1"], ["1", "2"]]
     assert np.mean([line[1] == "2" for line in lines[1:]]) == pytest.approx(0.5, abs=0.1)
-    with pytest.raises(SystemExit) as left:
-        main(["synth", "sample", str(folder / "run"), "--rows", "3", "--out", str(folder / "more.csv")])
-    assert left.value.code == 0
+    synth("sample", folder / "run", "--rows", "3", "--out", folder / "more.csv")
     assert (folder / "more.csv").read_text().splitlines()[0] == "who,place,smokes,age"
 
 
-def test_a_schema_of_too_many_categories_is_refused_before_anything_is_charged(folder, capsys):
+def test_a_schema_of_too_many_categories_is_refused_before_anything_is_charged(folder):
     many = ", ".join(f'"{k}"' for k in range(100_000))
     (folder / "schema.toml").write_text(f"[smokes]\ncategories = [{many}]\n")
-    run(folder, code=2)
-    assert "'smokes' must have at most 10,000 codes" in " ".join(capsys.readouterr().err.split())
+    assert "'smokes' must have at most 10,000 codes" in run(folder, code=2)[1]
     assert not (folder / "run").exists()
     assert not (folder / "ostraka-ledgers").exists()
 
 
-def test_rows_without_a_person_are_refused_before_anything_is_written(folder, capsys):
+def test_rows_without_a_person_are_refused_before_anything_is_written(folder):
     with (folder / "private.csv").open("a") as file:
         file.write("no,40,\n")
-    run(folder, "--person", "who", code=1)
-    assert "'who' (--person) is empty in some rows: every row must name" in capsys.readouterr().err
+    said = run(folder, "--person", "who", code=1)[1]
+    assert "'who' (--person) is empty in some rows: every row must name" in said
     assert not (folder / "run").exists()
 
 
 @pytest.mark.parametrize(
     ("more", "code", "words"),
     [
+        (["--method", "gan"], 2, "must be one of auto"),
         (["--target", "income"], 2, "must have a column 'income'"),
         (["--person", "name"], 1, "no column 'name'"),
         (["--epsilon", "0"], 1, "epsilon must"),
@@ -111,23 +111,20 @@ def test_rows_without_a_person_are_refused_before_anything_is_written(folder, ca
         (["--person", "who", "--order", "day"], 1, "no column 'day'"),
     ],
 )
-def test_what_cannot_be_done_is_said_before_anything_is_charged(folder, capsys, more, code, words):
-    run(folder, *more, code=code)
-    assert words in " ".join(capsys.readouterr().err.split())
+def test_what_cannot_be_done_is_said_before_anything_is_charged(folder, more, code, words):
+    assert words in run(folder, *more, code=code)[1]
     assert not (folder / "run").exists()
 
 
-def test_a_folder_that_is_not_empty_is_not_overwritten(folder, capsys):
+def test_a_folder_that_is_not_empty_is_not_overwritten(folder):
     (folder / "run").mkdir()
     (folder / "run" / "mine.txt").write_text("x")
-    run(folder, code=2)
-    assert "type --out with another folder" in capsys.readouterr().err
+    assert "type --out with another folder" in run(folder, code=2)[1]
 
 
-def test_a_value_outside_the_schema_ends_nothing_and_is_counted_for_the_owner(folder, capsys):
+def test_a_value_outside_the_schema_ends_nothing_and_is_counted_for_the_owner(folder):
     (folder / "private.csv").write_text("smokes,age,who\nsecretly,40,1\nyes,old,2\nyes,,3\n")
-    run(folder)
-    said = capsys.readouterr().err
+    _, said = run(folder)
     for name in ("smokes", "age"):
         assert f"for the owner: 1 cells of column {name!r} are not in the schema" in said
     assert "secretly" not in said
@@ -166,33 +163,25 @@ def test_three_rows_have_a_page_too(folder):
 # --- questions, more rows, other methods, schemas ---
 
 
-def command(*arguments, code=0):
-    with pytest.raises(SystemExit) as left:
-        main(["synth", *map(str, arguments)])
-    assert left.value.code == code
-
-
 @pytest.mark.parametrize("method", ["particles", "forest", "kmeans", "dpgm", "evolution"])
-def test_every_method_writes_rows_and_a_generator_that_can_be_asked(folder, capsys, method):
-    run(folder, "--target", "smokes", "--epsilon", "4", "--method", method)
-    said = capsys.readouterr()
-    assert "generator fitted" in said.err
-    command("query", folder / "run", "age>=60, smokes")
-    lines = capsys.readouterr().out.splitlines()
+def test_every_method_writes_rows_and_a_generator_that_can_be_asked(folder, method):
+    said = run(folder, "--target", "smokes", "--epsilon", "4", "--method", method)[1]
+    assert "generator fitted" in said
+    lines = synth("query", folder / "run", "age>=60, smokes")[0].splitlines()
     assert lines[0].split() == ["smokes", "count", "low", "high"]
     assert [line.split()[0] for line in lines[1:]] == ["no", "yes"]
-    command("query", folder / "run" / "generator.json", "age", "--json")
-    assert len(json.loads(capsys.readouterr().out)["rows"]) == 3
-    command("sample", folder / "run", "--rows", "9", "--seed", "1", "--out", folder / "more.csv")
+    answers = json.loads(synth("query", folder / "run" / "generator.json", "age", "--json")[0])
+    assert len(answers["rows"]) == 3
+    synth("sample", folder / "run", "--rows", "9", "--seed", "1", "--out", folder / "more.csv")
     assert len((folder / "more.csv").read_text().splitlines()) == 10
-    command("sample", folder / "run", "--out", folder / "more.csv", code=2)
+    synth("sample", folder / "run", "--out", folder / "more.csv", code=2)
 
 
-def test_a_schema_is_written_from_a_public_table_and_read(folder, capsys):
+def test_a_schema_is_written_from_a_public_table_and_read(folder):
     (folder / "known.toml").write_text("[age]\nrange = [0, 120]\n")
     table = folder / "private.csv"  # stands for a public one
-    command("schema", table, "--out", folder / "made.toml", "--dictionary", folder / "known.toml")
-    assert "look it over" in capsys.readouterr().out
+    words = ("schema", table, "--out", folder / "made.toml", "--dictionary", folder / "known.toml")
+    assert "look it over" in synth(*words)[0]
     made = Schema.from_toml(folder / "made.toml")
     assert made.columns[made.place("age")].edges[-1] == 121
     assert made.columns[made.place("smokes")].categories == ("no", "yes")
@@ -204,12 +193,10 @@ def test_a_schema_is_written_from_a_public_table_and_read(folder, capsys):
         (["query", "nowhere.json", "age"], "is not a file"),
         (["query", "schema.toml", "age"], "must be JSON as TableGenerator.to_json writes it"),
         (["query", "run", "income"], "must have a column 'income'"),
-        (["private.csv", "--schema", "schema.toml", "--out", "n", "--method", "gan"], "must be one of auto"),
     ],
 )
-def test_what_cannot_be_asked_is_said_in_a_sentence(folder, capsys, monkeypatch, arguments, words):
+def test_what_cannot_be_asked_is_said_in_a_sentence(folder, monkeypatch, arguments, words):
     monkeypatch.chdir(folder)
-    run(folder)
-    capsys.readouterr()
-    command(*arguments, code=2)
-    assert words in " ".join(capsys.readouterr().err.split())
+    if "run" in arguments:
+        run(folder)
+    assert words in synth(*arguments, code=2)[1]

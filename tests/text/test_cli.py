@@ -6,10 +6,10 @@ import stat
 
 import pytest
 
-from ostraka.cli import main
 from ostraka.ledger import Ledger
 from ostraka.result import Result
 from ostraka.text import models
+from tests.cli.terminal import typed
 from tests.text.conftest import Asked, documents
 
 
@@ -28,29 +28,26 @@ def folder(tmp_path, monkeypatch):
 
 def run(folder, *more, code=0):
     settings = ["--text", "body", "--model", "tiny", "--texts", "4", "--documents", "12", "--tokens", "5"]
-    with pytest.raises(SystemExit) as left:
-        main(["write", str(folder / "notes.csv"), *settings, *more])
-    assert left.value.code == code
+    got, out, err = typed("write", folder / "notes.csv", *settings, *more)
+    assert got == code, err
+    return out or err
 
 
 CLASSES = ("--label", "class", "--classes", "good,bad", "--epsilon", "30")
 
 
-def test_a_plan_costs_nothing_and_writes_nothing(folder, capsys):
-    run(folder, *CLASSES, "--plan", "--json")
-    plan = json.loads(capsys.readouterr().out)
+def test_a_plan_costs_nothing_and_writes_nothing(folder):
+    plan = json.loads(run(folder, *CLASSES, "--plan", "--json"))
     assert 29.9 < plan["epsilon"] <= 30
     assert plan["texts"] == {"good": 2, "bad": 2}
-    run(folder, *CLASSES, "--plan", "--paid", "2")
-    assert "left out" in capsys.readouterr().out
+    assert "left out" in run(folder, *CLASSES, "--plan", "--paid", "2")
     assert [path.name for path in folder.iterdir()] == ["notes.csv"]
 
 
-def test_texts_record_and_ledger_are_written_and_a_second_run_pays_nothing(folder, capsys):
+def test_texts_record_and_ledger_are_written_and_a_second_run_pays_nothing(folder):
     out = folder / "of today" / "run"
     for _ in range(2):
-        run(folder, *CLASSES, "--out", str(out), "--json")
-        summary = json.loads(capsys.readouterr().out)
+        summary = json.loads(run(folder, *CLASSES, "--out", out, "--json"))
         assert (summary["n_texts"], summary["unit"]) == (4, "document")
         rows = list(csv.DictReader((out / "texts.csv").read_text().splitlines()))
         assert [row["label"] for row in rows] == ["good", "good", "bad", "bad"]
@@ -63,9 +60,9 @@ def test_texts_record_and_ledger_are_written_and_a_second_run_pays_nothing(folde
         assert ledger.epsilon() == pytest.approx(summary["epsilon"])
 
 
-def test_a_person_is_protected_where_a_column_says_whose_document_it_is(folder, capsys):
-    run(folder, "--person", "who", "--epsilon", "30", "--out", str(folder / "run"))
-    assert "for one person left out" in capsys.readouterr().out
+def test_a_person_is_protected_where_a_column_says_whose_document_it_is(folder):
+    said = run(folder, "--person", "who", "--epsilon", "30", "--out", folder / "run")
+    assert "for one person left out" in said
 
 
 @pytest.mark.parametrize(
@@ -79,27 +76,21 @@ def test_a_person_is_protected_where_a_column_says_whose_document_it_is(folder, 
         (("--out", "x", "--delta", "0.03"), "--delta: delta must be below 1 / 48 units"),
     ],
 )
-def test_what_cannot_be_is_refused(folder, capsys, more, message, monkeypatch):
+def test_what_cannot_be_is_refused(folder, more, message, monkeypatch):
     monkeypatch.chdir(folder)
-    run(folder, *more, code=2)
-    assert message in capsys.readouterr().err.replace("\n", " ")
+    assert message in run(folder, *more, code=2).replace("\n", " ")
 
 
-def test_a_budget_that_is_spent_refuses(folder, capsys):
-    run(folder, *CLASSES, "--out", str(folder / "one"))
-    more = ("--out", str(folder / "two"), "--ledger", str(folder / "one" / "ledger.sqlite"))
+def test_a_budget_that_is_spent_refuses(folder):
+    run(folder, *CLASSES, "--out", folder / "one")
+    more = ("--out", folder / "two", "--ledger", folder / "one" / "ledger.sqlite")
     run(folder, *CLASSES, *more, code=3)
 
 
-def test_a_question_is_answered_at_its_price_and_the_same_one_again_for_nothing(folder, capsys):
-    typed = ["write", str(folder / "notes.csv"), "--text", "body", "--model", "tiny", "--answer", "the plot"]
-    typed += ["--near", "0.1", "--tokens", "4", "--epsilon", "9", "--out", str(folder / "run"), "--json"]
-    answers = []
-    for _ in range(2):
-        with pytest.raises(SystemExit) as left:
-            main(typed)
-        assert left.value.code == 0
-        answers.append(json.loads(capsys.readouterr().out))
+def test_a_question_is_answered_at_its_price_and_the_same_one_again_for_nothing(folder):
+    words = ["write", folder / "notes.csv", "--text", "body", "--model", "tiny", "--answer", "the plot"]
+    words += ["--near", "0.1", "--tokens", "4", "--epsilon", "9", "--out", folder / "run", "--json"]
+    answers = [json.loads(typed(*words).out) for _ in range(2)]
     assert answers[0] == answers[1]
     assert 8.9 < answers[0]["epsilon"] <= 9
     with Ledger(folder / "run" / "ledger.sqlite") as ledger:

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from ostraka import Budget, Ledger
-from ostraka.cli import main
 from ostraka.text import models
 from ostraka.text.evolution import evolution, features
+from tests.cli.terminal import typed
 from tests.text.conftest import Asked
 
 DOCUMENTS = ["the zebra is warm"] * 400
@@ -63,16 +63,13 @@ def test_what_cannot_be_done_is_refused_before_the_charge(model, settings, words
         assert ledger.epsilon() == 0
 
 
-def test_the_command_writes_texts_with_their_votes_and_charges_once(tmp_path, monkeypatch, capsys):
+def test_the_command_writes_texts_with_their_votes_and_charges_once(tmp_path, monkeypatch):
     monkeypatch.setattr(models, "open_model", lambda name, n_threads: Asked())
     table, out = tmp_path / "notes.csv", tmp_path / "run"
     table.write_text("body,who\n" + "".join(f"{text},{k // 2}\n" for k, text in enumerate(DOCUMENTS)))
-    words = ["evolve", str(table), "--text", "body", "--model", "tiny", "--person", "who", "--out", str(out)]
+    words = ["evolve", table, "--text", "body", "--model", "tiny", "--person", "who", "--out", out]
     words += ["--texts", "8", "--rounds", "2", "--tokens", "4", "--epsilon", "4"]
-    with pytest.raises(SystemExit) as left:
-        main([*words, "--json"])
-    assert left.value.code == 0
-    said = json.loads(capsys.readouterr().out)
+    said = json.loads(typed(*words, "--json").out)
     assert (said["n_texts"], said["unit"]) == (8, "person")
     with (out / "texts.csv").open() as file:
         votes = [int(row["votes"]) for row in csv.DictReader(file)]
@@ -82,12 +79,10 @@ def test_the_command_writes_texts_with_their_votes_and_charges_once(tmp_path, mo
         assert ledger.epsilon() == pytest.approx(said["epsilon"], rel=1e-6)
     for more, code, refusal in (
         ([], 2, "is not empty"),
-        (["--out", str(tmp_path / "b"), "--text", "nobody"], 1, "no column 'nobody' (--text)"),
-        (["--out", str(tmp_path / "b"), "--person", "nobody"], 1, "no column 'nobody' (--person)"),
-        (["--out", str(tmp_path / "b"), "--delta", "0.5"], 2, "--delta: delta must be below 1 /"),
+        (["--out", tmp_path / "b", "--text", "nobody"], 1, "no column 'nobody' (--text)"),
+        (["--out", tmp_path / "b", "--person", "nobody"], 1, "no column 'nobody' (--person)"),
+        (["--out", tmp_path / "b", "--delta", "0.5"], 2, "--delta: delta must be below 1 /"),
     ):
-        with pytest.raises(SystemExit) as left:
-            main([*words, *more])
-        assert left.value.code == code
-        assert refusal in " ".join(capsys.readouterr().err.split())
+        got, _, err = typed(*words, *more)
+        assert (got, refusal in " ".join(err.split())) == (code, True)
     assert not (tmp_path / "b").exists()
