@@ -296,7 +296,7 @@ def test_what_is_refused_by_its_head_keeps_its_turn():
 
 
 def test_a_refusal_arrives_though_the_body_is_still_on_its_way():
-    with served(Echo()) as (port, server, _):
+    with served(Echo(most_body=1000)) as (port, server, _):
         line = Line(f"http://127.0.0.1:{port}")
         for path, n_bytes, status in (("/none", 5_000_000, 404), ("/v1/echo", 2_000_000, 413)):
             how = {"seconds": PATIENCE, "most": 1000, "fresh": True}

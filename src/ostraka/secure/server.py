@@ -636,9 +636,10 @@ class _Conversation(asyncio.Protocol):
         except httptools.HttpParserError as error:
             refused = error.__context__
             self._refuse(refused if isinstance(refused, Refused) else Refused(400, "bad_request"))
-        if (
-            self._pipelined and self._in_message
-        ):  # it began behind the end of another, the parser says not where
+        if self._ending:
+            return
+        # a message that began behind the end of another: the parser does not say where
+        if self._pipelined and self._in_message:
             self._raw = self._shown + self._size
         limit = self._limits.most_head if self._in_head or not self._in_message else 0
         if self._raw > (limit or self._limits.most_head + 8 * self._limits.most_body):
