@@ -31,6 +31,24 @@ def counted(cells, X, y, groups=None, **settings):
     return RowVoter(cells=cells, **settings).fit(X, y, groups, classes=range(10)).vote()
 
 
+def moves(cells, rows, labels, groups=None, *, spare=(), **settings):
+    """How far the table moves where a unit is left out, or its rows are replaced, and how far it says."""
+    base = counted(cells, rows, labels, groups, **settings)
+    assert base.adjacency.relation == settings.get("relation", "replace-one")
+    owners = np.arange(len(rows)) if groups is None else groups
+    for owner in np.unique(owners)[: 4 if spare else None]:
+        own = owners == owner
+        others = [(rows[~own], labels[~own], None if groups is None else groups[~own])]
+        for row, label in spare:
+            X, y = rows.copy(), labels.copy()
+            X[own], y[own] = row, label
+            others.append((X, y, groups))
+        for other in others:
+            table = counted(cells, *other, **settings)
+            assert table.adjacency == base.adjacency
+            yield np.linalg.norm(table.open() - base.open()), base.adjacency.l2
+
+
 class TestTheTable:
     def test_of_clusters_is_the_plain_count(self, clusters):
         table = counted(clusters, PRIVATE, LABELS).open()
@@ -57,34 +75,18 @@ class TestTheTable:
 
 
 class TestSensitivity:
-    def moves(self, cells, rows, labels, spare, groups=None, **settings):
-        """How far tables move when one unit's rows are replaced, and what the adjacency says."""
-        base = counted(cells, rows, labels, groups, **settings)
-        owners = np.arange(len(rows)) if groups is None else groups
-        for owner, (row, label) in itertools.product(np.unique(owners)[:4], spare):
-            own = owners == owner
-            X, y = rows.copy(), labels.copy()
-            X[own], y[own] = row, label
-            other = counted(cells, X, y, groups, **settings)
-            assert other.adjacency == base.adjacency
-            yield np.linalg.norm(other.open() - base.open()), base.adjacency.l2
-            gone = counted(
-                cells, rows[~own], labels[~own], None if groups is None else groups[~own], **settings
-            )
-            yield np.linalg.norm(gone.open() - base.open()), base.adjacency.l2
-
     @pytest.mark.parametrize("kind", ["spread", pytest.param("clusters", marks=pytest.mark.slow)])
     def test_one_row_moves_the_table_no_further_than_stated(self, kind, request):
         cells = request.getfixturevalue(kind)
         spare = list(zip(IMAGES[500:540], DIGITS[500:540], strict=True))
-        found = list(self.moves(cells, PRIVATE[:40], LABELS[:40], spare))
+        found = list(moves(cells, PRIVATE[:40], LABELS[:40], spare=spare))
         assert all(moved <= stated for moved, stated in found)
         assert max(moved for moved, _ in found) > 0.95 * found[0][1]
 
     def test_a_person_with_several_rows_shares_one_ballot(self, spread):
         groups = np.repeat(np.arange(10), 4)
         spare = list(zip(IMAGES[500:520], DIGITS[500:520], strict=True))
-        found = list(self.moves(spread, PRIVATE[:40], LABELS[:40], spare, groups, units=12))
+        found = list(moves(spread, PRIVATE[:40], LABELS[:40], groups, spare=spare, units=12))
         assert all(moved <= stated for moved, stated in found)
         assert found[0][1] == pytest.approx(12 * math.sqrt(2) * 256, rel=0.05)
 
@@ -119,31 +121,20 @@ class TestSensitivity:
 class TestLeftOut:
     """Under zero-out a unit counts nothing: the table is then that of all others."""
 
-    def moves(self, cells, rows, labels, groups=None, **settings):
-        """How far the table moves where one unit is left out, and what the adjacency says."""
-        base = counted(cells, rows, labels, groups, relation="zero-out", **settings)
-        assert base.adjacency.relation == "zero-out"
-        owners = np.arange(len(rows)) if groups is None else groups
-        for owner in np.unique(owners):
-            rest = owners != owner
-            others = None if groups is None else groups[rest]
-            gone = counted(cells, rows[rest], labels[rest], others, relation="zero-out", **settings)
-            yield np.linalg.norm(base.open() - gone.open()), base.adjacency.l2
-
     @pytest.mark.parametrize(("kind", "reached"), [("spread", 0.98), ("clusters", 1.0)])
     def test_one_row_moves_the_table_no_further_than_stated(self, kind, reached, request):
-        found = list(self.moves(request.getfixturevalue(kind), PRIVATE[:40], LABELS[:40]))
+        found = list(moves(request.getfixturevalue(kind), PRIVATE[:40], LABELS[:40], relation="zero-out"))
         assert all(reached * stated <= moved <= stated for moved, stated in found)
 
     def test_one_row_moves_bins_by_the_root_of_the_columns(self):
         X, y = load_iris(return_X_y=True)
         cells = QuantileCells(n_bins=3).fit(X[::3])
-        found = list(self.moves(cells, X[1::3], y[1::3]))
+        found = list(moves(cells, X[1::3], y[1::3], relation="zero-out"))
         assert {float(each) for pair in found for each in pair} == {2.0}
 
     def test_a_person_with_several_rows_shares_one_ballot(self, spread):
         groups = np.repeat(np.arange(10), 4)
-        found = list(self.moves(spread, PRIVATE[:40], LABELS[:40], groups, units=12))
+        found = list(moves(spread, PRIVATE[:40], LABELS[:40], groups, relation="zero-out", units=12))
         assert all(moved <= stated for moved, stated in found)
         assert found[0][1] == pytest.approx(12 * 256, rel=0.02)
 
