@@ -91,6 +91,13 @@ MUTANTS = [
         "core/mechanisms/test_counts.py::TestTheDoor::test_refuses_counts_that_are_not_integers_before_any_charge",
     ),
     Mutant(
+        "a row may weigh more than its unit",
+        "core/mechanisms/counts.py",
+        "most = np.array([*(size - 1 for size in sizes), self.grain])",
+        "most = np.array([*(size - 1 for size in sizes), 2**62])",
+        "core/mechanisms/test_marginals.py::test_codes_and_weights_out_of_range_are_refused_without_a_value",
+    ),
+    Mutant(
         "undecided draws are not decided",
         "core/mechanisms/exact.py",
         "for at in np.flatnonzero(table[place] == first):",
