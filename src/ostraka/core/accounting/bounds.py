@@ -524,7 +524,9 @@ def every_bound(
     """
     votes = check.counts(counts)
     check.integer(answers_per_query=answers_per_query, least=1)
-    ends = (len(votes),) if at is None else tuple(int(end) for end in at)
+    ends = (len(votes),) if at is None else tuple(at)
+    for end in ends:
+        check.integer(at=end)
     if not ends or not all(a < b for a, b in zip((0, *ends), ends, strict=False)) or ends[-1] > len(votes):
         raise ValueError(f"at must be increasing, from 1 to at most {len(votes)}, got {list(ends)}")
     spans = [slice(start, end) for start, end in zip((0, *ends), ends, strict=False)]
