@@ -100,5 +100,5 @@ def test_interactive_screens_look_at_the_surprise():
 
 @pytest.mark.parametrize("at", [[], [0, 1], [2, 2], [3, 1], [5], [1.5]])
 def test_places_to_look_must_be_whole_and_in_order(at):
-    with pytest.raises(ValueError, match="at must be (an integer|increasing)"):
+    with pytest.raises(ValueError, match=r"at must be (an integer|increasing)"):
         every_bound(GNMax(sigma=30.0), VOTES, at=at)
