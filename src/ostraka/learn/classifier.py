@@ -238,7 +238,7 @@ class FittedRows(Fitted):
                     self, X, reset=reset, skip_check_array=frame, ensure_all_finite=finite
                 )
         except (TypeError, ValueError, OverflowError) as error:
-            if not reset:
+            if not reset or frame:  # of a data frame, only the names of its columns are looked at
                 raise
             words = re.split(r":\s|\n", str(error))[0]  # scikit-learn quotes cells behind them
             refused = TypeError(words) if isinstance(error, TypeError) else ValueError(words)
