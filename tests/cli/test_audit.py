@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 
+from ostraka.audit import library
 from tests.cli.terminal import typed
 
 VOTES = ["--votes", "14,12,10,8,6", "--neighbour", "13,13,10,8,6"]
@@ -64,11 +65,8 @@ def test_files_of_answers_are_held_to_a_claim(answers, seen, code, words):
 
 
 def test_the_library_is_audited_and_the_defects_counted(monkeypatch):
-    from ostraka.audit import library
-    from ostraka.audit import library as planted
-
-    builds = {"half the noise": planted.DEFECTS["half the noise"], "no defect at all": library.System()}
-    monkeypatch.setattr(planted, "DEFECTS", builds)
+    builds = {"half the noise": library.DEFECTS["half the noise"], "no defect at all": library.System()}
+    monkeypatch.setattr(library, "DEFECTS", builds)
     code, out, _ = ostraka_audit("library", "--planted", "--trials", "2e5")
     assert code == 5, "an audit that misses a defect proves nothing"
     assert "CONSISTENT  budget" in out
