@@ -60,7 +60,7 @@ MUTANTS = [
     Mutant(
         "laws inside a rectangle are those of its corners",
         "core/mechanisms/tight.py",
-        "laws.moved * (1 + _SUPREMA_ROUNDING)",
+        "laws.moved * (1 + _RECTANGLE_ROUNDING)",
         "0 * laws.moved",
         BY_CERTIFIED + "test_every_rectangle_is_bounded_by_its_number",
     ),

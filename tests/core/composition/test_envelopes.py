@@ -10,7 +10,7 @@ from ostraka.core.kernels import recursion as kernels
 from ostraka.core.laws import answers, cover, curvature, tables
 from ostraka.core.laws import cover as families
 from ostraka.core.laws import gaussian as envelope
-from ostraka.core.laws.gaussian import gaussian_delta, mirrored
+from ostraka.core.laws.gaussian import gaussian_deltas, mirrored
 from ostraka.core.laws.law import ARGMAX, SCREEN, Law
 from ostraka.core.numeric import up
 from tests.core.composition.strategies import argmax_law, gnmax, told_by_repeats
@@ -122,7 +122,7 @@ def test_the_first_answers_are_those_of_all_pairs_at_every_point(kind):
     shift, reach, points, step = 0.05, 520, 240, 0.05 * 0.05
     following = answers.Recursion(family(shift), step=step, reach=reach)
     way, used = following._way, following._used
-    values = gaussian_delta(np.arange(points + reach + kernels.APART) * step, shift)
+    values = gaussian_deltas(np.arange(points + reach + kernels.APART) * step, shift)
     for _ in range(3):
         few = mirrored(values, step, reach)
         every = few.copy()

@@ -8,7 +8,7 @@ from scipy.stats import binom, norm
 
 from ostraka import GNMax
 from ostraka.core.laws import answers, equivalents, tables
-from ostraka.core.laws.gaussian import gaussian_delta
+from ostraka.core.laws.gaussian import gaussian_deltas
 from ostraka.core.laws.law import ARGMAX, SCREEN, Law
 
 DELTA = 1e-5
@@ -32,8 +32,8 @@ def test_a_table_of_a_larger_shift_bounds_a_smaller_one(ratio, n):
         assert (exact <= bound).all()
         assert (bound - exact).max() < (1 - ratio) * shift * math.sqrt(n) / 2 + 1e-9
     mu = shift * math.sqrt(n)
-    bound = equivalents._contracted(gaussian_delta(y, mu), y, ratio)
-    assert (gaussian_delta(ratio * y, ratio * mu) <= bound * (1 + 1e-9)).all()
+    bound = equivalents._contracted(gaussian_deltas(y, mu), y, ratio)
+    assert (gaussian_deltas(ratio * y, ratio * mu) <= bound * (1 + 1e-9)).all()
 
 
 @pytest.mark.parametrize("n", [24, 150])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ostraka.core.laws import limit, stored
-from ostraka.core.laws.gaussian import gaussian_delta
+from ostraka.core.laws.gaussian import gaussian_deltas
 from ostraka.core.laws.tables import Table
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class _Chain:
             if rest_mass <= 0:
                 return True
             step, values = self._followed(n_left)
-            tail = gaussian_delta(np.arange(values.size) * step, math.sqrt(float(levels.before(rest_mass))))
+            tail = gaussian_deltas(np.arange(values.size) * step, math.sqrt(float(levels.before(rest_mass))))
             if not (tail <= values + doubt).all():
                 return False
         return spare <= 0
@@ -137,7 +137,7 @@ class _Chain:
         if gaussian.mu_squared == math.inf:
             return False
         delta = (
-            float(gaussian_delta(np.array([self._epsilon]), math.sqrt(gaussian.mu_squared))[0])
+            float(gaussian_deltas(np.array([self._epsilon]), math.sqrt(gaussian.mu_squared))[0])
             + gaussian.delta
         )
         return delta <= self._delta
@@ -155,11 +155,11 @@ class _Chain:
 def _allowed(epsilon: float, delta: float) -> float:
     """The largest squared shift of a Gaussian that is (epsilon, delta)-DP, from below."""
     low, high, at = 0.0, 1.0, np.array([epsilon])
-    if not gaussian_delta(at, _LEAST_SHIFT)[0] <= delta:
+    if not gaussian_deltas(at, _LEAST_SHIFT)[0] <= delta:
         return 0.0
-    while gaussian_delta(at, math.sqrt(high))[0] <= delta:
+    while gaussian_deltas(at, math.sqrt(high))[0] <= delta:
         low, high = high, 2 * high
     while high - low > 1e-9 * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if gaussian_delta(at, math.sqrt(middle))[0] <= delta else (low, middle)
+        low, high = (middle, high) if gaussian_deltas(at, math.sqrt(middle))[0] <= delta else (low, middle)
     return low

@@ -17,7 +17,7 @@ import numpy as np
 
 from ostraka.core.kernels.recursion import APART, advance_by_few, packed
 from ostraka.core.laws.cover import argmax_family, screen_family, stencils
-from ostraka.core.laws.gaussian import Envelope, NotSmoothError, Smooth, Tail, gaussian_delta, mirrored
+from ostraka.core.laws.gaussian import Envelope, NotSmoothError, Smooth, Tail, gaussian_deltas, mirrored
 from ostraka.core.laws.law import ARGMAX, BOUNDED_RANGE, Law
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def first_answers(pairs: Pairs, *, shift: float, step: float, answers: int) -> d
     reach = int(_STEEPEST * shift / step) + 2
     recursion = Recursion(pairs, step=step, reach=reach)
     x = np.arange(_points(shift, answers, step) + reach + APART) * step
-    values = gaussian_delta(x, shift)
+    values = gaussian_deltas(x, shift)
     by_count = {}
     for done in range(1, answers + 1):
         if done > 1:
@@ -176,7 +176,7 @@ def first_answers(pairs: Pairs, *, shift: float, step: float, answers: int) -> d
             w[stop:] = w[stop - 1]
             recursion.advance(w, stop)
             w[stop:] = w[stop - 1]  # beyond the last point w only falls
-            values = np.minimum(w[reach:], gaussian_delta(x, shift * math.sqrt(done)))
+            values = np.minimum(w[reach:], gaussian_deltas(x, shift * math.sqrt(done)))
         by_count[done] = values[: _points(shift, done, step)].copy()
     return by_count
 
@@ -211,7 +211,7 @@ def beside_gaussian(size: float, mu_squared: float) -> tuple[np.ndarray, float]:
     """One use beside a Gaussian of this squared shift: bounds at 0, step, ..., and the step."""
     step = size / _COARSE
     x = np.arange(math.ceil((8.4 * math.sqrt(mu_squared) + mu_squared / 2 + size) / step) + 1) * step
-    return after_range(gaussian_delta(x, math.sqrt(mu_squared)), size, _COARSE), step
+    return after_range(gaussian_deltas(x, math.sqrt(mu_squared)), size, _COARSE), step
 
 
 def after_range(values: np.ndarray, size: float, parts: int) -> np.ndarray:

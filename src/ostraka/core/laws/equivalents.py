@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from ostraka.core.laws import limit, stored
-from ostraka.core.laws.gaussian import gaussian_delta
+from ostraka.core.laws.gaussian import gaussian_deltas
 from ostraka.core.laws.law import ARGMAX, SCREEN, Law
 
 # Octaves below a size of .07: the more a family tells, the nearer to each other. They are nearest at shifts
@@ -75,7 +75,7 @@ def table(law: Law) -> tuple[float, np.ndarray] | None:
     ratio = min(1.0, law.size / size * (1 + _OUTWARD))
     y = _GRID * spread
     shares = np.minimum(1.0, np.interp(_GRID, _HEIGHTS, heights))
-    values = _contracted(gaussian_delta(y, shares * spread), y, ratio)
+    values = _contracted(gaussian_deltas(y, shares * spread), y, ratio)
     # the same on a grid as fine as other releases beside it need: w lies below its chords in e^x
     parts = math.ceil(_GRID[1] * math.sqrt(law.uses) / _SPACING)
     step = ratio * float(y[1]) / parts
@@ -195,7 +195,7 @@ def _exact(law: Law, w: np.ndarray) -> np.ndarray:
     shares[: len(w)] = _weights(np.arange(1, len(w) + 1)) @ solved
     for n, values in enumerate(w, 1):
         spread, share = math.sqrt(n * one), shares[n - 1]
-        low = gaussian_delta(_GRID * spread, share * spread) < values
+        low = gaussian_deltas(_GRID * spread, share * spread) < values
         if low.any():
             share[low] = _solved(_GRID[low] * spread, values[low], share[low] * spread) / spread
     return np.minimum(shares, 1.0)  # w is below the Gaussian that dominates all answers, too
@@ -205,11 +205,11 @@ def _solved(x: np.ndarray, values: np.ndarray, start: np.ndarray) -> np.ndarray:
     """Shifts of the Gaussians that have these values at x, from above, by Newton's steps on logarithms."""
     mu = start
     for _ in range(3):
-        at = gaussian_delta(x, mu)
+        at = gaussian_deltas(x, mu)
         slope = np.exp(-((mu / 2 - x / mu) ** 2) / 2) / math.sqrt(2 * math.pi) * mu / at
         mu = mu * np.exp(np.clip(np.log(values / at) / slope, -0.1, 0.1))
     for raised in 2.0 ** np.arange(-24, 2):
-        below = gaussian_delta(x, mu) < values
+        below = gaussian_deltas(x, mu) < values
         if not below.any():
             return mu
         mu = np.where(below, mu * (1 + raised), mu)

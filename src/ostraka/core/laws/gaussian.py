@@ -42,7 +42,7 @@ _PLACES = np.linspace(0, 1, 48)
 _FITTED = np.linalg.pinv(np.vander(_PLACES**2, _TERMS))
 
 
-def gaussian_delta(x: np.ndarray, mu: float | np.ndarray) -> np.ndarray:
+def gaussian_deltas(x: np.ndarray, mu: float | np.ndarray) -> np.ndarray:
     """Delta at epsilon = x of either sign: Dong et al. 2019, arXiv:1905.02383, Cor. 1, rounded up."""
     mu = mu * (1 + 4e-16)
     above, below = ndtr(mu / 2 - x / mu), np.exp(np.minimum(x + log_ndtr(-mu / 2 - x / mu), 0.0))

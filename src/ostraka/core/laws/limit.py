@@ -20,7 +20,7 @@ from scipy.special import ndtr
 
 from ostraka.core.laws import stored
 from ostraka.core.laws.cover import argmax_family, screen_family
-from ostraka.core.laws.gaussian import gaussian_delta, mirrored
+from ostraka.core.laws.gaussian import gaussian_deltas, mirrored
 from ostraka.core.laws.law import ARGMAX, BOUNDED_RANGE, GAUSSIAN, SCREEN, Law, added
 
 _SMALLEST_SHIFT, _LARGEST_SHIFT = 1e-5, 0.45  # of t; outside, floats or the proof at the edge give out
@@ -233,7 +233,7 @@ def _computed(law: Law, start: int) -> Part:
         family = argmax_family(shift) if law.kind == ARGMAX else screen_family(shift)
         points = int((8.4 * math.sqrt(before) + before / 2 + 2 * shift) / step)
         x = np.arange(points + reach + APART) * step
-        w = mirrored(gaussian_delta(x, math.sqrt(before)), step, reach)
+        w = mirrored(gaussian_deltas(x, math.sqrt(before)), step, reach)
         stop = reach + points
         w[stop:] = w[stop - 1]  # beyond the last point w only falls
         answers.Recursion(family, step=step, reach=reach).advance(w, stop)

@@ -16,7 +16,7 @@ import numpy as np
 
 from ostraka.core.laws import equivalents, limit, losses, stored
 from ostraka.core.laws.cover import Pairs, stencils
-from ostraka.core.laws.gaussian import gaussian_delta, gaussian_pair, mirrored
+from ostraka.core.laws.gaussian import gaussian_deltas, gaussian_pair, mirrored
 from ostraka.core.laws.law import GAUSSIAN, Law, composes
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def _as_gaussian(part: limit.Part, room: float) -> Table | None:
     high = math.ceil((part.mu_squared / 2 + _UPPER * math.sqrt(part.mu_squared) + 0.5 + room) / step)
     if high > _MOST_POINTS:
         return None
-    return _raised(Table(-low, step, gaussian_delta(np.arange(-low, high + 1) * step, mu)), part.delta)
+    return _raised(Table(-low, step, gaussian_deltas(np.arange(-low, high + 1) * step, mu)), part.delta)
 
 
 @lru_cache(maxsize=64)

@@ -44,12 +44,12 @@ _DIGESTS = {
     "screen": "0520c361cad813cb7bcd47218123a213ae3764a35fd751ab1e1154614a7dfe67",
 }
 _FULL = 65_535  # a share of 1 of the general bound
-_ROUNDING = 1 + 1e-12
+_TABLE_ROUNDING = 1 + 1e-12
 
 # of the search. Beyond order * shift = 6 the general bound is less than 6 % above the supremum (30 % for
 # Laplace noise), and is used instead; also where a shift is so small that logs of probabilities lose it.
 _SMALLEST = 1e-9
-_TIGHT_ROUNDING = 1 + 1e-13  # of the general bounds, which are closed forms
+_GENERAL_ROUNDING = 1 + 1e-13  # of the general bounds, which are closed forms
 # Near its largest value D falls by less than 0.2 r^2 of itself (measured, docs/proof.md). So the best point
 # of the coarse grid, within 0.18 of the supremum, is at most 0.7 % below it; of the fine grid, 0.03 %.
 # The fine grid is for order * shift <= 2, where the answer is; beyond, the coarse one will do.
@@ -64,7 +64,7 @@ _LINE = np.linspace(-16.0, 16.0, 3201)
 _LEGENDRE = np.polynomial.legendre.leggauss(48)
 _CACHED = 128  # points at a time, whose nodes stay in the cache of the processor
 _EDGE = 8.5  # what lies beyond is bounded by formulas
-_SUPREMA_ROUNDING = 1e-13  # relative: ten times what probabilities and differences err
+_RECTANGLE_ROUNDING = 1e-13  # relative: ten times what probabilities and differences err
 _OUTWARD = 1e-8  # relative: what the sums of a divergence err
 # How far above the largest value reached: of a line; of a plane, up to order * shift = 2 of the column
 # before, and beyond.
@@ -83,7 +83,7 @@ def gaussian_argmax(shift: float, orders: tuple[float, ...]) -> tuple[float, ...
     general = order * (shift * shift)
     certified = argmax(shift, orders)
     if certified is not None:
-        return tuple(np.minimum(general * _TIGHT_ROUNDING, certified).tolist())
+        return tuple(np.minimum(general * _GENERAL_ROUNDING, certified).tolist())
     line = _Law(_two_classes, math.sqrt(2) * shift, 0.0)
     plane = _Law(_three_outcomes, shift, -shift)
     return _searched(order, shift, general, line, plane)
@@ -97,7 +97,7 @@ def gaussian_screen(shift: float, orders: tuple[float, ...]) -> tuple[float, ...
     general = order * (shift * shift) * 0.5
     certified = screen(shift, orders)
     if certified is not None:
-        return tuple(np.minimum(general * _TIGHT_ROUNDING, certified).tolist())
+        return tuple(np.minimum(general * _GENERAL_ROUNDING, certified).tolist())
     return _searched(order, shift, general, _Law(_two_classes, shift, 0.0), None)
 
 
@@ -155,7 +155,7 @@ def _chord(kind: str, shift: float, orders: tuple[float, ...], count: float) -> 
     low, high = node(right - 1), node(right)
     part = (shift - low) / (high - low)
     chord = (1 - part) * low**2 * shares[right - 1] + part * high**2 * shares[right]
-    price = np.append(_ORDERS * (count * _ROUNDING) * chord, np.inf)
+    price = np.append(_ORDERS * (count * _TABLE_ROUNDING) * chord, np.inf)
     price[np.array(ORDERS) * shift > FURTHEST] = np.inf
     return np.asarray(price)
 
@@ -179,7 +179,7 @@ def tabulate(kind: str, column: int) -> np.ndarray:
     share = np.ones(_ORDERS.size)
     if near.any():
         share[near] = supremum(shift, _ORDERS[near]) / (count * _ORDERS[near] * shift**2)
-    return np.minimum(np.ceil(share * (_FULL * _ROUNDING)), _FULL).astype("<u2")
+    return np.minimum(np.ceil(share * (_FULL * _TABLE_ROUNDING)), _FULL).astype("<u2")
 
 
 def argmax_divergence(shift: float, a: np.ndarray, b: np.ndarray, orders: np.ndarray) -> np.ndarray:
@@ -205,7 +205,7 @@ def _searched(
     orders: np.ndarray, shift: float, general: np.ndarray, line: _Law, plane: _Law | None
 ) -> tuple[float, ...]:
     """Search for the supremum at each order; the result never exceeds the general bound."""
-    general = general * _TIGHT_ROUNDING
+    general = general * _GENERAL_ROUNDING
     bound = general.copy()
     where = (orders * shift <= FURTHEST) & (shift >= _SMALLEST)
     if where.any():
@@ -434,13 +434,13 @@ def _halved(
 
 def _excess(laws: _Corners, orders: np.ndarray) -> np.ndarray:
     """Bound of sum P^order Q^(1 - order) - 1 over each box; shape (boxes, orders)."""
-    share = np.minimum(laws.bend / laws.chance.min(axis=0), 1.0) + _SUPREMA_ROUNDING
+    share = np.minimum(laws.bend / laws.chance.min(axis=0), 1.0) + _RECTANGLE_ROUNDING
     mass = np.maximum((1 - share) * laws.chance, 0.0)
     moved = (
-        laws.moved * (1 + _SUPREMA_ROUNDING)
-        + _SUPREMA_ROUNDING * np.abs(laws.difference).max(axis=(0, 2))[:, None]
+        laws.moved * (1 + _RECTANGLE_ROUNDING)
+        + _RECTANGLE_ROUNDING * np.abs(laws.difference).max(axis=(0, 2))[:, None]
     )
-    steepest = laws.steepest * (1 + _SUPREMA_ROUNDING)
+    steepest = laws.steepest * (1 + _RECTANGLE_ROUNDING)
     total = np.zeros((*mass.shape[:2], orders.size))
     for outcome in range(mass.shape[2]):
         by_curve = np.zeros_like(total)
@@ -489,7 +489,7 @@ def _plane_corners(shift: float, box: Box) -> _Corners:
 
     # Largest 1 - Q / P and Q / P - 1 of the third outcome: the ratio is a product of monotone functions.
     below, above = third_ratio(shift, box)
-    guard = _SUPREMA_ROUNDING * (shift / _ROOT) * (1 + np.abs(box.t0) + np.abs(box.u0))
+    guard = _RECTANGLE_ROUNDING * (shift / _ROOT) * (1 + np.abs(box.t0) + np.abs(box.u0))
     steepest = np.stack([-np.expm1(below - guard), np.expm1(above + guard)], axis=-1)
     return _Corners(
         chance=chance,
