@@ -10,7 +10,7 @@ import pytest
 from ostraka.core.imports import skops_io
 from ostraka.text.models import END, Token, greedy
 from tests.cli.learning import charges, learn
-from tests.voters.conftest import BAD, GOOD, PUBLIC
+from tests.voters.reviews import BAD, GOOD, PUBLIC
 
 
 def reviews(n: int, *, seed: int) -> pd.DataFrame:
