@@ -113,3 +113,9 @@ def test_a_missing_library_is_answered_with_the_command_that_brings_it():
         match=r"no_such_library is not installed: pip install 'matplotlib>=[\d.]+', or, .* '\.\[plots\]'",
     ):
         _check.require("no_such_library", extra="plots")
+
+
+@pytest.mark.parametrize(("n_units", "delta"), [(0, 1e-5), (10_000, 1e-5), (100_000, 1e-6)])
+def test_the_usual_delta_is_one_that_the_number_of_units_allows(n_units, delta):
+    assert _check.release_delta(None, n_units=n_units) == pytest.approx(delta)
+    assert _check.release_delta(delta / 2, n_units=n_units) == delta / 2

@@ -56,6 +56,11 @@ def test_rows_generator_record_and_ledger_are_written(folder):
         assert ledger.epsilon() == pytest.approx(said["epsilon"])
 
 
+def test_a_larger_table_has_a_smaller_delta(folder, monkeypatch):
+    monkeypatch.setattr("ostraka.core.check.release_delta", lambda typed, n_units: typed or 4e-4 / n_units)
+    assert json.loads(run(folder, "--rows", "5", "--json")[0])["delta"] == pytest.approx(1e-6)
+
+
 def test_a_generator_that_is_paid_for_is_kept_where_its_rows_are_too_many(folder, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("ostraka.synth.TableGenerator.sample", Mock(side_effect=OSError(28, "disk full")))

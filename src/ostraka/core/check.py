@@ -97,6 +97,13 @@ def delta(value: float, *, n_units: int | None = None) -> None:
         )
 
 
+def release_delta(typed: float | None, *, n_units: int) -> float:
+    """The delta that was typed, checked; else 1e-5 or a tenth of one in so many units, the smaller."""
+    value = min(1e-5, 0.1 / max(n_units, 1)) if typed is None else typed
+    delta(value, n_units=n_units)
+    return value
+
+
 def is_hexadecimal(value: object, *, digits: int = 64) -> bool:
     """Whether it is a text of so many lower-case hexadecimal digits, such as a public key or a digest."""
     return isinstance(value, str) and len(value) == digits and set(value) <= set("0123456789abcdef")

@@ -137,7 +137,7 @@ def labels(given: LabelsOptions) -> None:
     given.require_files(given.private)
     click.echo(f"reading {given.private}" + (f" and {given.public}" if given.public else ""), err=True)
     with imports.uncollected():
-        from ostraka.core.check import require
+        from ostraka.core.check import release_delta, require
         from ostraka.data import task as data
 
         require("torch", extra="torch")
@@ -150,7 +150,7 @@ def labels(given: LabelsOptions) -> None:
             network.set_params(epochs=given.epochs)
         settings: dict[str, Any] = {
             "epsilon": given.epsilon,
-            "delta": min(1e-5, 0.1 / task.n_units) if given.delta is None else given.delta,
+            "delta": release_delta(given.delta, n_units=task.n_units),
             "classes": task.classes,
             "random_state": given.seed,
         }
@@ -317,6 +317,7 @@ def _require_delta(given: LearnOptions, private: Path) -> None:
 def _model(given: LearnOptions, task: Task, way: Way) -> PATEClassifier:
     """Make the estimator that the options describe."""
     from ostraka.core.accounting.plan import propose
+    from ostraka.core.check import release_delta
     from ostraka.core.mechanisms.argmax import GNMax
     from ostraka.core.mechanisms.screen import Threshold
     from ostraka.learn.classifier import PATEClassifier
@@ -365,7 +366,7 @@ def _model(given: LearnOptions, task: Task, way: Way) -> PATEClassifier:
         random_state=given.seed,
     )
     if given.auto:  # what ``ostraka plan`` proposes for these public numbers
-        delta = min(1e-5, 0.1 / task.n_units) if model.delta is None else model.delta
+        delta = release_delta(model.delta, n_units=task.n_units)
         proposal = propose(
             n_rows=task.n_units,
             n_classes=task.n_classes,

@@ -75,6 +75,7 @@ def plan(given: PlanOptions) -> None:
     import numpy as np
 
     from ostraka.core.accounting.plan import LearningCurve
+    from ostraka.core.check import release_delta
     from ostraka.data import task as tasks
     from ostraka.learn.ways.choose import assumed_worlds, proxy_worlds, recommended
     from ostraka.learn.ways.plan import Facts
@@ -94,7 +95,7 @@ def plan(given: PlanOptions) -> None:
             n_public=given.public_rows,
             grouped=given.people,
             epsilon=_EPSILONS[-1] if given.epsilon is None else given.epsilon,
-            delta=float(f"{min(1e-5, 0.1 / given.rows):g}") if given.delta is None else given.delta,
+            delta=float(f"{release_delta(given.delta, n_units=given.rows):g}"),
         )
     # where ways are tried, and how accurate teachers of few rows are, if public rows say so
     curves, basis = None, _ASSUMED.format(given.columns)

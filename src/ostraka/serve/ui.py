@@ -29,6 +29,7 @@ import numpy as np
 
 from ostraka import console
 from ostraka.core import files
+from ostraka.core.check import release_delta
 from ostraka.data import task as tasks
 from ostraka.data.table import read
 from ostraka.learn.check import Check, candidates, check, declarations
@@ -307,7 +308,7 @@ class Workbench:
                 "ready": not self._open_question(),
             }
             # what each price on the slider means, in words and as an attacker's success
-            delta = min(1e-5, 0.1 / max(report.n_units, 1))
+            delta = release_delta(None, n_units=report.n_units)
             state["steps"] = [
                 {
                     "epsilon": epsilon,
@@ -623,7 +624,7 @@ class Outlook:
     def run(self) -> None:
         """Forecast every way at every price: the middle of the slider first."""
         task = tasks.tables(self._private, self._public, columns=self._columns, holdout=self._holdout, seed=0)
-        delta = min(1e-5, 0.1 / task.n_units)
+        delta = release_delta(None, n_units=task.n_units)
         # public rows and labels in the place of the private ones; made-up labels where there are none. Labels
         # of rows that were held out are private ones, and are not looked at
         basis, rows = _MADE_UP, task.X_public

@@ -65,7 +65,7 @@ def table(
     ),
     method: str = option("auto", "auto, particles, forest, kmeans, dpgm or evolution.", "NAME"),
     epsilon: float = option(1.0, "Price of all of it.", "NATS"),
-    delta: float = option(1e-5, "At this delta.", "P"),
+    delta: float | None = option(None, "Default: 1e-5 or 0.1 / units, the smaller.", "P"),
     encoding: str | None = option(None, "Of a CSV file, such as cp1252. Default: UTF-8.", "NAME"),
     delimiter: str | None = option(
         None, "Between the cells of a CSV file. Default: as in the first line.", "SIGN"
@@ -108,7 +108,7 @@ def table(
     with console.usage("--schema"):
         columns = Schema.from_toml(schema)
     request = _Request(target, method, person, order, longest, tuple(constant or ()))
-    generator = request.generator(columns, epsilon=epsilon, delta=delta)
+    generator = request.generator(columns, epsilon=epsilon, delta=1e-5 if delta is None else delta)
     with console.usage():
         form = Format(delimiter, encoding, decimal, skip_lines, sheet).checked()
     table = read(private, public=False, form=form)
@@ -122,7 +122,8 @@ def table(
     }
     groups = people(table, person)
     with console.usage("--delta"):
-        check.delta(delta, n_units=count(len(table) if groups is None else groups))
+        delta = check.release_delta(delta, n_units=count(len(table) if groups is None else groups))
+    generator.set_params(delta=delta)
     doubts = _doubts(table, columns, person=person, rows_are_people=rows_are_people)
     require_settled(doubts)
     request.check_price(generator)  # what the schema or the price refuses is refused before there is a folder

@@ -41,7 +41,7 @@ def write(
     classes: str | None = option(None, "All classes, with commas between. Public.", "A,B"),
     person: str | None = option(None, "Column that says whose document it is.", "COLUMN"),
     epsilon: float = option(1.0, "Price of all texts.", "NATS"),
-    delta: float = option(1e-5, "At this delta.", "P"),
+    delta: float | None = option(None, "Default: 1e-5 or 0.1 / units, the smaller.", "P"),
     documents: int = option(32, "Documents for each text.", "N", min=1),
     tokens: int = option(32, "Most tokens of a text.", "N", min=1),
     paid: int | None = option(None, "Meter each document: it pays for so many draws.", "N", min=1),
@@ -91,7 +91,7 @@ def write(
             table.require(column, option=typed)
     rows, owners = table.text(text), people(table, person)
     with console.usage("--delta"):
-        check.delta(delta, n_units=count(len(rows) if owners is None else owners))
+        delta = check.release_delta(delta, n_units=count(len(rows) if owners is None else owners))
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
     with console.usage():
@@ -193,7 +193,7 @@ def evolve(
     tokens: int = option(32, "Most tokens of a text.", "N", min=1),
     temperature: float = option(1.0, "Of the model's draws."),
     epsilon: float = option(1.0, "Price of all rounds.", "NATS"),
-    delta: float = option(1e-5, "At this delta.", "P"),
+    delta: float | None = option(None, "Default: 1e-5 or 0.1 / units, the smaller.", "P"),
     seed: int = option(0, "Of the texts, which are public.", "N", min=0),
     threads: int = option(1, "Of the model.", "N", min=1),
     as_json: bool = option(False, "Print the record on stdout.", name="--json"),
@@ -225,7 +225,7 @@ def evolve(
             table.require(column, option=typed)
     rows, owners = table.text(text), people(table, person)
     with console.usage("--delta"):
-        check.delta(delta, n_units=count(len(rows) if owners is None else owners))
+        delta = check.release_delta(delta, n_units=count(len(rows) if owners is None else owners))
     with console.usage():
         made = evolution(
             open_model(model, n_threads=threads),

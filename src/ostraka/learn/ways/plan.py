@@ -64,9 +64,9 @@ class Facts:
 
 def delta_of(model: Any, n_units: int) -> float:
     """The delta of an estimator: its own, else its ledger's, else what suits the number of units."""
-    if model.delta is not None:
-        return float(model.delta)
-    return model.ledger.budget.delta if isinstance(model.ledger, Ledger) else min(1e-5, 0.1 / n_units)
+    if model.delta is None and isinstance(model.ledger, Ledger):
+        return model.ledger.budget.delta
+    return float(check.release_delta(model.delta, n_units=n_units))
 
 
 class Step(NamedTuple):
