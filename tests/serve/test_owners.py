@@ -124,12 +124,18 @@ class Authority:
         self._name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
         self.file = folder / f"{name}.pem"
         own = self._builder(self._name, self._key).add_extension(x509.BasicConstraints(True, None), True)
+        signs = x509.KeyUsage(*[place == 5 for place in range(9)])  # certificates
+        own = own.add_extension(signs, True)
         self.file.write_bytes(own.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM))
 
     def _builder(self, subject, key):
         now = dt.datetime.now(dt.UTC)
         builder = x509.CertificateBuilder(self._name, subject, key.public_key(), x509.random_serial_number())
-        return builder.not_valid_before(now - dt.timedelta(hours=1)).not_valid_after(now + dt.timedelta(1))
+        builder = builder.not_valid_before(now - dt.timedelta(hours=1)).not_valid_after(now + dt.timedelta(1))
+        # Python 3.13 refuses certificates that do not say which key signed them
+        own, signer = key.public_key(), self._key.public_key()
+        builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(own), False)
+        return builder.add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer), False)
 
     def issue(self, *names):
         """Certificate and key for these common names, valid for this machine."""

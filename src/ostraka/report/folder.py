@@ -128,7 +128,10 @@ def load(folder: Path) -> Result:
     if not (folder / RESULT).is_file():
         hint = " yet: type the command that began it to finish it" if (folder / PLAN).exists() else ""
         raise ValueError(f"{folder} holds no {RESULT}{hint or ': type the folder of a finished run'}")
-    return Result.from_json((folder / RESULT).read_text())
+    try:
+        return Result.from_json((folder / RESULT).read_text())
+    except ValueError as error:
+        raise ValueError(f"{folder / RESULT} holds no record: {error}") from None
 
 
 def write_reports(

@@ -181,7 +181,7 @@ def test_each_ledger_has_a_name_of_its_own_which_its_digests_cover(path, budget,
             names.add(ledger._named)
             ledger.grant("ann", budget_epsilon=1.0)
     assert len(names) == 2
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         (trigger,) = db.execute("SELECT sql FROM sqlite_schema WHERE name = 'budget_update'").fetchone()
         db.execute("DROP TRIGGER budget_update")
         db.execute("UPDATE budget SET name = ?", ("0" * 32,))
