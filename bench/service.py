@@ -61,12 +61,12 @@ from ostraka.serve.app import Application
 from ostraka.voters import SavedTeachers
 run, port, db = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 saved = SavedTeachers.load(run / "teachers")
-there = Deployment(
+deployment = Deployment(
     saved=saved, folder=run / "service", db=db,
     budget=Budget(epsilon=1.0, delta=1e-3, adaptive=bool(saved.screen)),
     settings=Settings(rate=1e9, burst=10**9), environment={}, pepper=bytes.fromhex("ab" * 32),
 )
-_server.run(Application(there), host="127.0.0.1", port=port)
+_server.run(Application(deployment), host="127.0.0.1", port=port)
 """
 PREPARE = """
 import sys

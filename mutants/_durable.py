@@ -256,7 +256,7 @@ MUTANTS = [
         "serve/test_keys.py::test_a_file_of_keys_that_was_not_written_so_is_refused_and_no_key_of_it_counts",
     ),
     Mutant(
-        "of a failure that nobody asks for, asyncio logs the message",
+        "asyncio logs the message of a failure that nobody asks for",
         "serve/writing.py",
         "            task.exception()\n",
         "            pass\n",

@@ -85,3 +85,11 @@ def test_several_tables_have_the_price_of_all():
     assert found.verdict == "consistent"
     assert 0.99 * upper < found.measures[0].lower <= upper
     assert audited(mechanism, upper / 2, n_tables=12, trials=500).verdict == "violated"
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"confidence": 2}, {"delta": 0.0}, {"trials": 10}, {"n_tables": 0}], ids=str
+)
+def test_what_is_no_audit_is_refused(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        audited(NoisyCounts(sigma=4.5), 1.2, **wrong)

@@ -156,7 +156,16 @@ def test_trials_are_fewer_where_a_run_is_long():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"n_answers": 0}, {"n_teachers": 0}, {"n_classes": 1}, {"delta": 0.0}, {"trials": 10}], ids=str
+    "wrong",
+    [
+        {"n_answers": 0},
+        {"n_teachers": 0},
+        {"n_classes": 1},
+        {"delta": 0.0},
+        {"trials": 10},
+        {"confidence": 2},
+    ],
+    ids=str,
 )
 def test_what_is_no_run_is_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):

@@ -106,6 +106,7 @@ def audit_run(
     check.integer(n_answers=n_answers, least=1)
     check.nonnegative(claimed_epsilon=claimed_epsilon)
     check.delta(delta)
+    check.share(confidence=confidence)
     if trials is None:
         trials = int(min(_MOST_TRIALS, max(_LEAST_TRIALS, _DRAWS / (n_answers * n_classes))))
     check.integer(trials=trials, least=100)
@@ -186,6 +187,7 @@ def audit_counts(
     """
     check.nonnegative(claimed_epsilon=claimed_epsilon)
     check.delta(delta)
+    check.share(confidence=confidence)
     check.integer(trials=trials, least=100)
     check.integer(n_tables=n_tables, least=1)
     # integers of Euclidean norm at most l2, and hardly less

@@ -242,7 +242,7 @@ def generator_scores(
     Raises
     ------
     ValueError
-        As there; nobody in or nobody out; copies of a row on both sides.
+        As there; no row in or none out; copies of a row on both sides.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """Membership inference: whether a row was in a model's training data, and whether its label is memorised.
 
 Reference models, trained with and without each row, say how sure a model is of it in either case. Six
-statistics compare the target with them. No statistic reads who was in the target, and designs that give that
+statistics compare the target with them. None reads which rows were in the target, and designs that give that
 away are refused. Canaries are rows with a wrong label: a model that is sure of it has memorised it.
 """
 
@@ -53,7 +53,7 @@ class ReferenceModels:
     n_models : int >= 2
         How many references.
     random_state : int, numpy.random.Generator or None
-        Draws who is in which reference, and seeds training.
+        Draws which rows are in which reference, and seeds training.
     checkpoint : path, optional
         A folder of finished references, from which an interrupted ``fit`` continues; it needs an integer
         ``random_state``. As private as the rows.
@@ -156,7 +156,7 @@ class ReferenceModels:
         confidences : array, shape (n_models, n_rows), in [0, 1]
             Private. Probability of each row's true label by each model.
         included : bool array, shape (n_models, n_rows)
-            Who was in which. Duplicated rows cannot be seen here: :meth:`fit` sees them.
+            Which rows were in which reference. Duplicated rows cannot be seen here: :meth:`fit` sees them.
 
         Returns
         -------
@@ -232,7 +232,7 @@ class ReferenceModels:
         target_confidences : array, shape (n_rows,), in [0, 1]
             Private. What the target says of each row's true label.
         target_included : bool array, shape (n_rows,)
-            Private. Who was in the target, by coins that are independent of the references.
+            Private. Which rows were in the target, by coins that are independent of the references.
         method : {"hierarchical", "lira", "lira-fixed", "rmia", "student-t", "loss"}
             Choose it before the rates were seen. See :meth:`statistics`.
 
@@ -244,8 +244,8 @@ class ReferenceModels:
         Raises
         ------
         ValueError
-            As :meth:`statistics`; nobody in or nobody out; memberships that depend on those of the references
-            (a balanced design); rows that are in the target and out of it at once.
+            As :meth:`statistics`; no row in the target or none out of it; memberships that depend on those of
+            the references (a balanced design); rows that are in the target and out of it at once.
         """
         self._check_fitted()
         member = read_members(target_included, name="target_included", n_rows=self.included.shape[1])
@@ -277,7 +277,7 @@ class ReferenceModels:
 
         Guarantees
         ----------
-        Who was in the target is not read.
+        Which rows were in the target is not read.
         Source: "lira" Carlini et al. 2022, arXiv:2112.03570, Algorithms 1 and 2; "rmia" Zarifzadeh et al.
         2024, arXiv:2312.03262, with all rows as its population; "student-t" the posterior predictive law of a
         normal-inverse-gamma prior, as in arXiv:2603.11799; "hierarchical" docs/membership.md.

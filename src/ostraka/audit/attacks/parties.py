@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 
 from ostraka.core import check, files
 from ostraka.core.curve import Curve
+from ostraka.core.released import to_bytes
 
 if TYPE_CHECKING:
     import os
@@ -602,9 +602,7 @@ class FlowerRecorder:
             for part, arrays_of_part in parts.items()
             for place, array in enumerate(arrays_of_part)
         }
-        written = io.BytesIO()
-        np.savez(written, allow_pickle=False, **arrays)
-        files.write(self.folder / f"{name}.npz", written.getvalue(), private=True)
+        files.write(self.folder / f"{name}.npz", to_bytes(arrays), private=True)
 
     def _read(self, path: Path, layout: tuple[tuple[str, tuple[int, ...]], ...]) -> dict[str, np.ndarray]:
         """Each part of a round as one vector."""

@@ -6,7 +6,6 @@ split into what each party contributes.
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -16,6 +15,7 @@ import numpy as np
 from ostraka.audit.attacks.membership import number_copies
 from ostraka.audit.attacks.parties import PartyRows, draw_mixed
 from ostraka.core import check, files
+from ostraka.core.released import to_bytes
 from ostraka.core.scores import Scores
 
 if TYPE_CHECKING:
@@ -176,16 +176,13 @@ class PropertyInference:
             )
         has = check_truth(observations)
         changes = self._own_changes(observations, with_property, without, others)
-        written = io.BytesIO()
-        np.savez_compressed(
-            written,
-            allow_pickle=False,
-            observed=changed_sizes(observations.updates, observations.layout).astype(np.float32),
-            has_property=has,
-            with_property=np.concatenate(changes[::2]).astype(np.float32),
-            without=np.concatenate(changes[1::2]).astype(np.float32),
-        )
-        files.write(file, written.getvalue(), private=True)
+        arrays = {
+            "observed": changed_sizes(observations.updates, observations.layout).astype(np.float32),
+            "has_property": has,
+            "with_property": np.concatenate(changes[::2]).astype(np.float32),
+            "without": np.concatenate(changes[1::2]).astype(np.float32),
+        }
+        files.write(file, to_bytes(arrays), private=True)
 
     def _own_changes(
         self,
