@@ -161,11 +161,13 @@ def command(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--write", type=Path, help="keep the outcome as a page")
     parser.add_argument("--only", default="", help="a word in the name or the file")
-    given = parser.parse_args(arguments)
-    mutants = [mutant for mutant in MUTANTS if given.only in f"{mutant.name} {mutant.file}"]
+    options = parser.parse_args(arguments)
+    mutants = [mutant for mutant in MUTANTS if options.only in f"{mutant.name} {mutant.file}"]
+    if not mutants:
+        parser.error(f"no defect has {options.only!r} in its name or file; docs/record/mutants.md lists all")
     killed = run(mutants)
-    if given.write:
-        given.write.write_text(page(mutants, killed), encoding="utf-8")
+    if options.write:
+        options.write.write_text(page(mutants, killed), encoding="utf-8")
     return 0 if all(killed) else 1
 
 
