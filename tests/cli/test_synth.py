@@ -66,7 +66,10 @@ def test_a_generator_that_is_paid_for_is_kept_where_its_rows_are_too_many(folder
         patch.setattr("ostraka.synth.TableGenerator.sample", Mock(side_effect=OSError(28, "disk full")))
         run(folder, "--rows", "1e9", code=1)
     synth("sample", folder / "run", "--rows", "3", "--out", folder / "few.csv")
-    assert json.loads((folder / "run" / "result.json").read_text())["upper"]["epsilon"] <= 1
+    kept = (folder / "run" / "generator.json").read_text()
+    assert "going on with" in run(folder, "--rows", "3")[1]
+    assert (folder / "run" / "generator.json").read_text() == kept
+    assert json.loads((folder / "run" / "result.json").read_text())["upper"]["table"]["releases"] == 1
 
 
 def test_rows_of_persons_are_written_in_order(folder):

@@ -10,11 +10,11 @@ import ostraka
 from ostraka.data import columns as encoding
 from ostraka.data import table
 from ostraka.data.budgets import Tables
+from ostraka.data.fits import digest
 from ostraka.data.guards import row_digests
 from ostraka.data.parquet import pieces_of, row_groups
 from ostraka.data.schema import Schema
 from ostraka.data.task import Columns, tables
-from ostraka.learn.session import digest
 from ostraka.voters import QuantileCells
 
 HUGE = 10**5000  # Python refuses to write it

@@ -18,9 +18,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 from ostraka import Budget, GNMax, Ledger
+from ostraka.data import fits as _keys
 from ostraka.data.labels import Coded
 from ostraka.data.units import People
-from ostraka.learn import session as _keys
 from ostraka.learn.session import Seeds
 from ostraka.students import Distilled
 

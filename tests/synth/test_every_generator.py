@@ -18,12 +18,18 @@ SCHEMA = Schema.from_dict(
     }
 )
 X = np.random.default_rng(0).random((300, 5))
+
+
+def alike(winners, rng):
+    return winners
+
+
 OF_NUMBERS = {
     "clusters": lambda epsilon: PrivateKMeans(3, epsilon=epsilon),
     "features": lambda epsilon: PrivateKMeans(3, kernel="rbf", n_components=4, epsilon=epsilon),
     "networks": lambda epsilon: DPGM(2, steps=3, epsilon=epsilon),
     "gaussians": lambda epsilon: DPGM(2, generator="gaussian", epsilon=epsilon),
-    "candidates": lambda epsilon: Evolution(X[:10], vary=lambda w, _: w, n_rounds=2, epsilon=epsilon),
+    "candidates": lambda epsilon: Evolution(X[:10], vary=alike, n_rounds=2, epsilon=epsilon),
 }
 every_pool = pytest.mark.parametrize("method", models.METHODS)
 
@@ -68,13 +74,27 @@ def saved():
     return TableGenerator(SCHEMA, target="y", epsilon=4.0).fit(table()).to_json()
 
 
+def released(made):
+    """What a fit released, as it is kept."""
+    if hasattr(made, "to_json"):
+        return made.to_json()
+    kept = ["cluster_centers_", "cluster_sizes_", "weights_", "candidates_", "votes_"]
+    return str([getattr(made, name, None) for name in kept])
+
+
 def test_the_price_is_the_one_asked_for_and_is_charged_once(fitted, book):
     ledger = book(28.3)  # where the ledger rounds up most
     made = fitted(28.3, ledger=ledger)
     assert 0.97 * 28.3 < ledger.epsilon() <= 28.3
-    assert 0.99 * ledger.epsilon() < made.result_.upper["epsilon"] < (1 + 1e-9) * ledger.epsilon()
+    # each charge is rounded up, of rounds each round
+    assert 0.98 * ledger.epsilon() < made.result_.upper["epsilon"] < (1 + 1e-9) * ledger.epsilon()
+    n = ledger.count()
+    assert released(fitted(28.3, ledger=ledger)) == released(made)
+    with pytest.raises(BudgetExceeded):  # other rows are another fit, and so is another price
+        fitted(28.3, 301, ledger=ledger)
     with pytest.raises(BudgetExceeded):
-        fitted(28.3, ledger=ledger)
+        fitted(28.2, ledger=ledger)
+    assert ledger.count() == n
 
 
 def test_a_person_with_many_rows_counts_as_one(fitted):

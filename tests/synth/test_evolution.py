@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from ostraka import BudgetExceeded
 from ostraka.mechanisms import NoisyCounts
 from ostraka.synth import Evolution
 from ostraka.synth import fitting as _fitting
@@ -43,6 +44,50 @@ def test_texts_are_varied_by_any_callable_and_compared_by_their_embedding():
     X = np.tile([0.0, 1.0, 1.0], (2000, 1))  # as "bc"
     model = fitted(X, candidates=WORDS, embed=embed, vary=vary, n_rounds=12)
     assert set(model.sample(100, random_state=0)) <= {"bc", "cb"}
+
+
+class Stops:
+    """Variations that end with an error in some calls; what they see is written down."""
+
+    def __init__(self, *calls):
+        self.calls, self.seen = calls, []
+
+    def __call__(self, winners, rng):
+        self.seen.append(winners)
+        if len(self.seen) in self.calls:
+            raise ConnectionError("the other machine is away")
+        return steps(winners, rng)
+
+
+def released(ledger):
+    answers = [ledger.answer(entry.seq) for entry in ledger.entries()]
+    return [None if answer is None else answer["votes"].tolist() for answer in answers]
+
+
+def test_a_fit_that_stops_goes_on_and_shows_no_second_votes_of_a_round(book):
+    """The machine that varies texts may keep what it sees: of each round, one release."""
+    ledger, first, vary = book(2.0), np.random.default_rng(9).normal(0, 2, (30, 2)), Stops(3)
+    settings = {"n_rounds": 5, "epsilon": 2.0, "random_state": 3, "name": "steps"}
+    with pytest.raises(ConnectionError):
+        Evolution(first, vary=vary, **settings).fit(blobs(), ledger=ledger)
+    before = released(ledger)
+    assert len(before) == 2  # the first call is a trial, the second made round 2, the third failed
+    again = Stops()
+    made = Evolution(first, vary=again, **settings).fit(blobs(), ledger=ledger)
+    assert released(ledger)[:2] == before
+    assert ledger.count() == 5
+    assert released(ledger)[4] == made.votes_.tolist()
+    np.testing.assert_array_equal(again.seen[1], vary.seen[1])
+    np.testing.assert_array_equal(again.seen[2], vary.seen[2])
+    same = Evolution(first, vary=steps, **settings).fit(blobs(), ledger=ledger)
+    np.testing.assert_array_equal(same.votes_, made.votes_)
+
+
+def test_rounds_that_cannot_all_be_paid_for_are_refused_before_the_first(book):
+    ledger = book(0.9)
+    with pytest.raises(BudgetExceeded, match="does not pay for 5 × NearestVotes"):
+        fitted(fit={"ledger": ledger})
+    assert ledger.count() == 0
 
 
 def test_votes_are_noisy_counts_of_rows():

@@ -78,7 +78,7 @@ def test_the_command_writes_texts_with_their_votes_and_charges_once(tmp_path, mo
     with Ledger(out / "ledger.sqlite") as ledger:
         assert ledger.epsilon() == pytest.approx(said["epsilon"], rel=1e-6)
     for more, code, refusal in (
-        ([], 2, "is not empty"),
+        ([], 2, "holds a finished run"),
         (["--out", tmp_path / "b", "--text", "nobody"], 1, "no column 'nobody' (--text)"),
         (["--out", tmp_path / "b", "--person", "nobody"], 1, "no column 'nobody' (--person)"),
         (["--out", tmp_path / "b", "--delta", "0.5"], 2, "--delta: delta must be below 1 /"),

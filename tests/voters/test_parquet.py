@@ -12,10 +12,10 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from ostraka import PATEClassifier, TeacherEnsemble
+from ostraka.data.fits import digest
 from ostraka.data.labels import Coded
 from ostraka.data.parquet import ParquetRows, column_of, opened
 from ostraka.data.units import numbered
-from ostraka.learn.session import digest
 from ostraka.voters import QuantileCells, RowVoter, partition, voting
 from ostraka.voters import rows as rows_module
 from ostraka.voters.rows import FeatureCells

@@ -76,6 +76,11 @@ def environment() -> Environment:
     )
 
 
+def is_draft(name: str) -> bool:
+    """Whether a name is that of a draft, which a process that was killed has left."""
+    return name.startswith(".") and name.endswith(".new")
+
+
 @contextlib.contextmanager
 def _draft(path: Path, content: str | bytes | Callable[[Path], object], mode: int) -> Iterator[Path]:
     """A durable file beside ``path``, under a name of its own: of two writers, none touches the other's."""

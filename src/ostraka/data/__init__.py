@@ -5,6 +5,7 @@ of people. *Out* go arrays: features, codes of classes, numbers of units. Every 
 as they come asks this one.
 
 =====================================  ==================================================================
+:mod:`~ostraka.data.fits`              the name by which a fit that was interrupted finds what it has paid for
 :mod:`~ostraka.data.nearest`           which public row is nearest to a row, under small changes of images
 :mod:`~ostraka.data.units`             which rows belong to one person, however the identifier is written
 :mod:`~ostraka.data.labels`            names and codes of classes: :class:`~ostraka.data.labels.Labels`

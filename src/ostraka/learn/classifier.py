@@ -317,7 +317,7 @@ class PATEClassifier(FittedClassifier, FittedRows):
     consistent : bool or Consistent
         Ask one question once: public rows that are the same up to a grid get one label for one
         charge (:class:`~ostraka.core.consistent.Consistent`). True: cells of a thousandth of each
-        column's public range, and a secret in a file beside the ledger's.
+        column's public range, and the secret of the ledger's fits, a file beside that of the ledger.
     classes : array, optional
         Every class there may be, which is then no secret of the labels.
     holdout : float in (0, 1), optional

@@ -124,8 +124,7 @@ def labels(given: LabelsOptions) -> None:
     given.require_in_range(epsilon=given.epsilon, delta=given.delta)
     if given.label is None:
         raise click.UsageError(f"type --label and the column of {given.private} to learn")
-    if (given.out / folder.RESULT).exists():
-        raise folder.finished(given.out)
+    folder.require_place(given.out)
     if given.public is not None and given.holdout is not None:
         raise click.UsageError("--public and --holdout exclude each other: known labels come from one place")
     if given.method is not Method.PATE_FM and (typed := given.of_teachers):
@@ -240,8 +239,7 @@ def require_sensible(given: LearnOptions) -> None:
     given.require_in_range(epsilon=given.epsilon, delta=given.delta)
     if given.auto and any(choice is not None for choice in given.of_teachers):
         raise click.UsageError("--auto chooses --teachers, --answers, --sigma and --screen: leave them out")
-    if (given.out / folder.RESULT).exists():
-        raise folder.finished(given.out)
+    folder.require_place(given.out)
     given.require_one_label()
     if given.target is not None:
         given.chosen_way()  # refuses what is for classes alone
@@ -440,8 +438,6 @@ def spend(
     begun |= {"version": ostraka.__version__, "format": _FORMAT}
     account = None if budgets is None else budgets.account(private, task.groups)
     going_on = folder.open_run(out, begun, tables={"private": private, "public": given.public})
-    if going_on:
-        click.echo(f"going on with {out}: what was paid for is used again", err=True)
     budget = Budget(epsilon=model.epsilon or 0.0, delta=plan.delta, adaptive=False)
     with (
         Ledger(out / folder.LEDGER, budget=budget)
@@ -452,13 +448,9 @@ def spend(
         console.Stages(way.stages | _LAST) as stages,
     ):
         model.set_params(ledger=ledger, manifest=out / folder.MANIFEST, progress=stages)
-        try:
-            others = () if task.of_labels else (task.X_public, task.groups)
+        others = () if task.of_labels else (task.X_public, task.groups)
+        with folder.unless_refused(out, ledger, going_on=going_on):
             model.fit(task.X_private, task.y_private, *others)
-        except ValueError:
-            if not (going_on or ledger.count()):
-                folder.forget(out)
-            raise
         model.audit()
         stages("audit", 1, 1)
         result = _record(task, model, begun)

@@ -13,9 +13,10 @@ import click
 from ostraka.core import files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from ostraka.core.ledger.ledger import Ledger
     from ostraka.core.result import Result
     from ostraka.report.page import Figure
 
@@ -33,14 +34,15 @@ FOR_ANYBODY = (STUDENT, ONNX, CARD, LABELS, LEDGER, LABEL, PUBLIC_REPORT)  # all
 def open_run(folder: Path, plan: dict[str, Any], *, tables: dict[str, Path | None]) -> bool:
     """Make a folder for a plan and its tables, or check that it holds the same ones; return whether it did.
 
+    A run that goes on is said to.
+
     Raises
     ------
     click.UsageError
         It is finished, belongs to another plan, or is somebody else's folder.
     """
     plan = json.loads(json.dumps(plan))  # as it will be read back
-    if (folder / RESULT).exists():
-        raise finished(folder)
+    require_place(folder)
     if (folder / PLAN).exists():
         # not with other settings or data: the ledger there has paid for the first ones
         before = json.loads((folder / PLAN).read_text())
@@ -56,9 +58,8 @@ def open_run(folder: Path, plan: dict[str, Any], *, tables: dict[str, Path | Non
                 f"{folder} holds an unfinished run with other {', '.join(changed)}: type the command that "
                 "began it to go on, or --out with another folder"
             )
+        click.echo(f"going on with {folder}: what was paid for is used again", err=True)
         return True
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise click.UsageError(f"{folder} is not empty and not a run: type --out with another folder")
     folder.mkdir(parents=True, exist_ok=True)
     write(folder / PLAN, json.dumps(plan | _fingerprints(folder, tables), indent=2))
     return False
@@ -76,20 +77,44 @@ def _listed(names: list[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
 
 
+def require_place(folder: Path) -> None:
+    """Raise unless a run can begin here, or go on.
+
+    Raises
+    ------
+    click.UsageError
+        It is finished, or somebody else's folder.
+    """
+    if (folder / RESULT).exists():
+        pages = f", or 'ostraka report {folder}' to make its pages again" if (folder / LABEL).exists() else ""
+        raise click.UsageError(
+            f"{folder} holds a finished run, which is not overwritten: type --out with another folder{pages}"
+        )
+    if (folder / PLAN).exists():
+        return
+    # a run that was interrupted before its plan was written has a secret, and perhaps a draft
+    names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else [PLAN] * folder.exists()
+    if any(name != SECRET and not files.is_draft(name) for name in names):
+        raise click.UsageError(f"{folder} is not empty and not a run: type --out with another folder")
+
+
+@contextlib.contextmanager
+def unless_refused(folder: Path, ledger: Ledger, *, going_on: bool) -> Iterator[None]:
+    """Forget a folder that is new where the block is refused before anything was charged."""
+    try:
+        yield
+    except ValueError:
+        if not (going_on or ledger.count()):
+            forget(folder)
+        raise
+
+
 def forget(folder: Path) -> None:
     """Remove the folder of a run that was refused before anything was charged."""
     for path in (folder / PLAN, folder / MANIFEST, *folder.glob(f"{LEDGER}*")):
         path.unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # something else is in it
         folder.rmdir()
-
-
-def finished(folder: Path) -> click.UsageError:
-    """Return the error that refuses to write over a finished run."""
-    return click.UsageError(
-        f"{folder} holds a finished run, which is not overwritten: type --out with another folder "
-        f"to learn again, or 'ostraka report {folder}' to make its pages again"
-    )
 
 
 def _fingerprints(folder: Path, tables: dict[str, Path | None]) -> dict[str, str | None]:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import math
-import secrets
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+import ostraka
 from ostraka import console
 from ostraka.console import Group, argument, option, verb
 
@@ -100,11 +100,11 @@ def table(
     from ostraka.data.schema import Schema
     from ostraka.data.table import Format, read
     from ostraka.data.units import count
+    from ostraka.report import folder
 
     if not private.is_file():
         raise click.UsageError(f"{private} is not a file")
-    if out.exists() and any(out.iterdir()):
-        raise click.UsageError(f"{out} is not empty: type --out with another folder")
+    folder.require_place(out)
     with console.usage("--schema"):
         columns = Schema.from_toml(schema)
     request = _Request(target, method, person, order, longest, tuple(constant or ()))
@@ -128,7 +128,8 @@ def table(
     require_settled(doubts)
     request.check_price(generator)  # what the schema or the price refuses is refused before there is a folder
     tables = Tables.beside(private) if budgets is None else Tables(budgets)
-    _plan(table, columns, generator, groups=groups, doubts=doubts, account=tables.known(private, groups))
+    known = tables.known(private, groups)
+    _plan(table, columns, generator, groups=groups, doubts=doubts, account=known, out=out)
     console.require_consent(f"Spend epsilon {epsilon:g} of {private}?", yes=yes)
     codes = columns.encode(frame)
     unread = columns.unread(frame) | {name: int(table.numbers(name)[1].sum()) for name in edged}
@@ -136,22 +137,24 @@ def table(
         if n_cells:
             click.echo(_UNREAD.format(n_cells, name), err=True)
     account = tables.account(private, groups)
-    out.mkdir(parents=True, exist_ok=True)
+    settings = request._asdict() | form._asdict() | {"schema": columns.to_dict()}
+    settings |= {"epsilon": epsilon, "delta": delta, "version": ostraka.__version__}
+    going_on = folder.open_run(out, settings, tables={"private": private})
     budget = Budget(epsilon=epsilon, delta=delta, adaptive=False)
     stages = {"read": "rows read", "fit": "generator fitted", "draw": "rows drawn"}
     with (
         console.Stages(stages) as tell,
-        TableLedger(out / LEDGER, budget=budget, account=account, run=secrets.token_hex(8)) as ledger,
+        TableLedger(out / LEDGER, budget=budget, account=account, run=folder.name_of(out)) as ledger,
     ):
         tell("read", 1, 1)
-        generator.fit(frame, groups=groups, ledger=ledger, **request.order_of(table))
+        with folder.unless_refused(out, ledger, going_on=going_on):
+            generator.fit(frame, groups=groups, ledger=ledger, **request.order_of(table))
         result = generator.result_
         unit, relation = result.settings["unit"], result.settings["relation"]
         spent = account.spent(unit if relation == "replace-one" else f"{unit} ({relation})").to_dict()
         generator.result_ = replace(result, upper={**result.upper, "table": spent})
         # what is paid for is kept before anything else can fail
         files.write(out / GENERATOR, generator.to_json())
-        files.write(out / RECORD, generator.result_.to_json())
         tell("fit", 1, 1)
         sample = generator.sample(rows)
         tell("draw", 1, 1)
@@ -234,9 +237,11 @@ def _plan(
     groups: Any,
     doubts: list[Finding],
     account: Account | None,
+    out: Path,
 ) -> None:
     """Print what will be asked and what it costs, before anything is spent."""
     from ostraka.data.units import count
+    from ostraka.report import folder
     from ostraka.report.page import of_table
 
     unit = "row" if groups is None else "person"
@@ -252,7 +257,8 @@ def _plan(
     click.echo("Plan", err=True)
     for name, text in lines:
         click.echo(f"{name:<11}{text}", err=True)
-    if account is not None and (before := account.spent(f"{unit} (add-or-remove)")).releases:
+    run = folder.name_of(out) if (out / folder.SECRET).exists() else None  # one that goes on
+    if account is not None and (before := account.spent(f"{unit} (add-or-remove)", but=run)).releases:
         said = f"released before from this table, as {account.folder} has it: {of_table(before.to_dict())}"
         click.echo(f"{said}. This release comes on top", err=True)
     for doubt in doubts:
@@ -268,7 +274,7 @@ def _write(
     name: str,
     as_json: bool,
 ) -> None:
-    """Write rows and page, and say what there is. ``codes`` are of the private rows."""
+    """Write rows, page and record, and say what there is. ``codes`` are of the private rows."""
     from ostraka.core import files
     from ostraka.report.page import at_most, of_table
     from ostraka.synth.compare import compared
@@ -278,6 +284,7 @@ def _write(
     # the page is for the owner only; all else is public
     comparison = compared(schema, codes, schema.encode(sample), target=result.settings.get("target"))
     files.write(out / REPORT, page(result, comparison, name=name), private=True)
+    files.write(out / RECORD, result.to_json())  # last: it marks the run as finished
     upper, unit = result.upper, result.settings["unit"]
     n_rows = len(sample[schema.names[0]])
     if as_json:

@@ -143,7 +143,9 @@ class PrivateKMeans(ClusterMixin, BaseEstimator):
         rows, codes, n_classes = fitting.labelled(X, y, classes)
         mechanism = self.mechanism(n_features=rows.shape[1], n_classes=n_classes)
         private = fitting.private_rows(rows, codes, groups, rng=rng)
-        released = fitting.charged(self, mechanism, private, ledger=ledger, rng=rng)
+        released = fitting.charged(
+            self, mechanism, private, of=(rows, codes), groups=groups, ledger=ledger, rng=rng
+        )
         self.n_features_in_ = mechanism.n_features
         self.cluster_centers_, self.cluster_sizes_ = released["rows"], released["sizes"]
         self.cluster_classes_ = None

@@ -150,7 +150,9 @@ class DPGM(BaseEstimator):
         rows, codes, n_classes = fitting.labelled(X, y, classes)
         mechanism = self.mechanism(n_features=rows.shape[1], n_classes=n_classes, checkpoint=checkpoint)
         private = fitting.private_rows(rows, codes, groups, most=1, rng=rng)
-        released = fitting.charged(self, mechanism, private, ledger=ledger, rng=rng)
+        released = fitting.charged(
+            self, mechanism, private, of=(rows, codes), groups=groups, ledger=ledger, rng=rng
+        )
         self.cluster_centers_, self.cluster_sizes_ = released["rows"], released["sizes"]
         self.cluster_classes_ = None if y is None else np.asarray(classes)[released["classes"]]
         self.weights_ = {name: table for name, table in released.items() if "/" in name}

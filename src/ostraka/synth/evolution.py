@@ -41,6 +41,10 @@ class Evolution(BaseEstimator):
         Public. The price, for one row or one person added or removed.
     random_state : int
         Of what is public.
+    name : str, optional
+        Public. Stands for ``candidates``, ``vary`` and ``embed`` in the ledger, which knows a fit again by
+        its name, its rows and its other settings. None: by what the three are; a function that is defined
+        inside another is never the same.
 
     Attributes
     ----------
@@ -76,6 +80,7 @@ class Evolution(BaseEstimator):
     epsilon: float = 1.0
     delta: float = 1e-5
     random_state: int = 0
+    name: str | None = None
 
     def fit(
         self,
@@ -106,13 +111,16 @@ class Evolution(BaseEstimator):
         rows, codes, _ = fitting.labelled(X, None, None)
         mechanism = self.mechanism()
         private = fitting.private_rows(rows, codes, groups, most=1, rng=rng)
-        released = fitting.charged(self, mechanism, private, ledger=ledger, rng=rng)
+        released = fitting.charged(
+            self, mechanism, private, of=(rows,), groups=groups, ledger=ledger, rng=rng
+        )
         self.candidates_, self.votes_ = released["candidates"], released["votes"]
         self.result_ = fitting.record(self, private, rng=rng, generator="evolution")
         return self
 
     def mechanism(self) -> NearestVotes:
         """The mechanism that :meth:`fit` releases, with the least noise that keeps (epsilon, delta)."""
+        check.integer(n_rounds=self.n_rounds, least=1)
         first = np.asarray(self.candidates)
         if not first.ndim or not len(first) or first.dtype == object:
             raise ValueError("candidates must be public rows or texts, one or more")
@@ -128,7 +136,19 @@ class Evolution(BaseEstimator):
                 embed=np.asarray if self.embed is None else self.embed,
             )
 
-        return made(fitting.least_noise(made, epsilon=self.epsilon, delta=self.delta, precision=1e-4))
+        noise = fitting.least_noise(
+            lambda noise: made(noise).turns[0],
+            times=self.n_rounds,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            precision=1e-4,
+        )
+        return made(noise)
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The settings that ``name`` stands for in the ledger."""
+        return () if self.name is None else ("candidates", "vary", "embed")
 
     def sample(self, n_rows: int = 1000, *, random_state: Any = None) -> np.ndarray:
         """Candidates, drawn by their noisy votes. Public, at no further price.
@@ -167,6 +187,8 @@ class NearestVotes:
     ----------
     A row added or removed moves one count of each round by 1. ``curve()`` is ``n_rounds`` times that of
     :class:`~ostraka.core.mechanisms.NoisyCounts` with ``l2=1``. Later candidates are made of noisy counts.
+    A ledger is charged for each round, and keeps its votes before ``vary`` sees them: where ``vary`` asks
+    another machine, a fit that was interrupted shows that machine no second votes of a round.
     """
 
     n_candidates: int
@@ -200,18 +222,34 @@ class NearestVotes:
             self._embedded(self._next(candidates, none, np.random.default_rng(self.seed)), n_columns)
         return 1
 
-    def release(self, private: Private, *, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """``candidates`` of the last round and their noisy ``votes``."""
-        rows = self._opened(private)
+    @property
+    def turns(self) -> tuple[NearestVotes, int]:
+        """One round, and how many are charged, each by itself."""
+        return replace(self, n_rounds=1), self.n_rounds
+
+    def in_turn(
+        self, private: Private, pay: Callable[..., dict[str, np.ndarray]], key: str | None
+    ) -> dict[str, np.ndarray]:
+        """What the last round releases. A round is paid for and kept before ``vary`` sees its votes."""
+        self.uses(private)  # tries vary and embed
         public, candidates = np.random.default_rng(self.seed), np.asarray(self.candidates)
-        votes = np.zeros(self.n_candidates, dtype=np.int64)
+        released: dict[str, np.ndarray] = {}
         for turn in range(self.n_rounds):
             if turn:
-                candidates = self._next(candidates, votes, public)
-            near = nearest(rows, [self._embedded(candidates, rows.shape[1])])[:, 0]
-            counts = np.bincount(near, minlength=self.n_candidates)
-            one_vote = Adjacency.vector(l2=1.0, relation="add-or-remove")
-            votes = self._noise().release(type(private)(counts, one_vote), rng=rng)
+                candidates = self._next(released["candidates"], released["votes"], public)
+            part = replace(self, n_rounds=1, candidates=candidates)
+            released = pay(part, private, None if key is None else f"{key}/{turn}")
+        return released
+
+    def release(self, private: Private, *, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """``candidates`` of the last round and their noisy ``votes``."""
+        if self.n_rounds > 1:
+            return self.in_turn(private, lambda part, rows, _: part.release(rows, rng=rng), None)
+        rows, candidates = self._opened(private), np.asarray(self.candidates)
+        near = nearest(rows, [self._embedded(candidates, rows.shape[1])])[:, 0]
+        counts = np.bincount(near, minlength=self.n_candidates)
+        one_vote = Adjacency.vector(l2=1.0, relation="add-or-remove")
+        votes = self._noise().release(type(private)(counts, one_vote), rng=rng)
         return {"candidates": candidates, "votes": votes}
 
     def _opened(self, private: Private) -> np.ndarray:

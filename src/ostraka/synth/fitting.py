@@ -14,12 +14,13 @@ import numpy as np
 
 from ostraka.core.accounting.calibration import calibrate
 from ostraka.core.door import release
-from ostraka.core.ledger.budget import Budget
+from ostraka.core.ledger.budget import Budget, BudgetExceeded
 from ostraka.core.ledger.ledger import Ledger
 from ostraka.core.mechanisms.adaptive import ROWS, THETA, WEIGHTS
 from ostraka.core.private import Adjacency, Private
 from ostraka.core.randomness import os_keyed
 from ostraka.core.result import Result
+from ostraka.data.fits import key_of
 from ostraka.data.labels import Labels, one_type
 from ostraka.data.units import numbered
 
@@ -139,9 +140,14 @@ def check_whole(private: Private) -> None:
 
 
 def least_noise(
-    made: Callable[[float], Releasing], *, epsilon: float, delta: float, precision: float = 1e-6
+    made: Callable[[float], Releasing],
+    *,
+    epsilon: float,
+    delta: float,
+    times: int = 1,
+    precision: float = 1e-6,
 ) -> float:
-    """The least noise with which ``made`` keeps (epsilon, delta).
+    """The least noise with which ``made`` keeps (epsilon, delta), ``times`` charges together.
 
     Raises
     ------
@@ -149,7 +155,7 @@ def least_noise(
         Settings out of range, or an epsilon so small that no noise can be drawn for it.
     """
     try:
-        return calibrate(made, n_answers=1, epsilon=epsilon, delta=delta, precision=precision)
+        return calibrate(made, n_answers=times, epsilon=epsilon, delta=delta, precision=precision)
     except ValueError as error:
         if not _TOO_MUCH.match(str(error)):
             raise
@@ -164,17 +170,45 @@ def charged(
     mechanism: Releasing,
     private: Private,
     *,
+    of: tuple[Any, ...],
+    groups: Any,
     ledger: Ledger | None,
     rng: np.random.Generator | None,
 ) -> dict[str, np.ndarray]:
     """The release, after its charge, which gives the generator its ``mechanism_``.
 
-    Without a ledger the charge is to one in memory, with exactly the generator's budget.
+    In a ledger the same settings and rows (``of``, in their order, with their ``groups``) are one release,
+    which is charged once. The same fit again finds it there, and one that was interrupted goes on under its
+    charge. A simulation is another release each time. Without a ledger the charge is to one in memory, with
+    exactly the generator's budget.
+
+    Raises
+    ------
+    BudgetExceeded
+        The charges do not fit, all together; nothing was charged.
     """
     budget = Budget(epsilon=generator.epsilon, delta=generator.delta, adaptive=False)
-    account = ledger or Ledger(":memory:", budget=budget)
+    account, key = ledger or Ledger(":memory:", budget=budget), None
+    if ledger is not None and rng is None:
+        settings = {
+            name: value
+            for name, value in generator.get_params(deep=False).items()
+            if name not in getattr(generator, "named", ())
+        }
+        persons = None if groups is None else numbered(groups)[0]
+        parts = type(generator), settings, repr(mechanism), *of, persons
+        key = key_of(*parts, secret=ledger.secret_of_fits(), ledger=ledger)
     try:
-        released = release(mechanism, private, ledger=account, rng=rng)
+        part, times = getattr(mechanism, "turns", (mechanism, 1))
+        begun = key is not None and account.entry_of(f"{key}/0") is not None
+        if times > 1 and not begun and not account.affords(part, uses=times):
+            raise BudgetExceeded(
+                f"{account!r} has epsilon {account.left():.4g} left, which does not pay for {times} × "
+                f"{part!r}: take a larger budget, or more noise; nothing was charged",
+                asked=mechanism.curve().epsilon(account.budget.delta),
+                left=account.left(),
+            )
+        released = release(mechanism, private, ledger=account, rng=rng, key=key)
     finally:
         if ledger is None:
             account.close()

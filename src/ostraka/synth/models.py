@@ -224,6 +224,7 @@ class NumberModel:
                 vary=vary,
                 embed=lambda rows: numbers(rows, sizes),
                 n_rounds=_ROUNDS,
+                name=f"codes of {sizes!r}",
                 epsilon=epsilon,
                 delta=delta,
             )

@@ -170,7 +170,8 @@ class SequenceGenerator(BaseEstimator):
         """
         mechanism = self.mechanism()
         private = sequences(self.schema, frame, groups, order, longest=self.longest)
-        released = fitting.charged(self, mechanism, private, ledger=ledger, rng=rng)
+        lines = private.open()  # of persons, in order
+        released = fitting.charged(self, mechanism, private, of=(lines,), groups=None, ledger=ledger, rng=rng)
         parts = [
             fitting.counts_and_model(
                 {

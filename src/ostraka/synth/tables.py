@@ -135,7 +135,9 @@ class TableGenerator(BaseEstimator):
             Private. Whose row it is: the unit is then a person with all rows. At most eight rows of a person,
             chosen at random, share one unit of weight.
         ledger : Ledger, optional
-            Where the charge is written; None: a ledger in memory with exactly this budget.
+            Where the charge is written and the release kept: the same fit of the same rows, also one that
+            was interrupted, gives that release at no further price. None: a ledger in memory with exactly
+            this budget.
         rng : numpy.random.Generator, optional
             For simulations only, which the ledger is then marked as.
 
@@ -161,8 +163,11 @@ class TableGenerator(BaseEstimator):
             upper = record.upper | {"not_protected": list(_PUBLIC)}
             self.result_ = replace(record, settings=settings, upper=upper)
             return self
-        private = coded(self.schema, frame, groups, rng=rng)
-        released = fitting.charged(self, mechanism, private, ledger=ledger, rng=rng)
+        codes = encoded(self.schema, frame, most=mechanism.grain)
+        private = shared(codes, groups, rng=rng)
+        released = fitting.charged(
+            self, mechanism, private, of=(codes[:, :-1],), groups=groups, ledger=ledger, rng=rng
+        )
         self._set(mechanism, *fitting.counts_and_model(released, mechanism.grain), persons=persons)
         self.result_ = fitting.record(self, private, rng=rng, public=_PUBLIC, **self._numbers())
         return self
@@ -433,12 +438,16 @@ def calibrated(
 
 
 def coded(schema: Schema, frame: Any, groups: Any, *, rng: np.random.Generator | None) -> Private:
-    """Codes and weights of the private rows, with what one unit moves; of persons how many rows each has.
+    """Codes and weights of the private rows, as :func:`shared` has them."""
+    return shared(encoded(schema, frame, most=1 if groups is None else GRAIN), groups, rng=rng)
+
+
+def shared(rows: np.ndarray, groups: Any, *, rng: np.random.Generator | None) -> Private:
+    """Rows of codes with their weights in the last column; of persons also how many rows each has.
 
     At most eight rows of a person, chosen at random, share one GRAIN.
     """
-    grain = 1 if groups is None else GRAIN
-    rows, unit = encoded(schema, frame, most=grain), "row"
+    grain, unit = 1 if groups is None else GRAIN, "row"
     if groups is None:
         rows[:, -1] = 1
     else:

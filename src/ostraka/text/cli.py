@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import ostraka
 from ostraka import console
 from ostraka.console import argument, option, verb
 
@@ -211,14 +212,14 @@ def evolve(
     from ostraka.data.columns import people
     from ostraka.data.table import Format, read
     from ostraka.data.units import count
+    from ostraka.report import folder
     from ostraka.report.page import at_most
     from ostraka.text.evolution import evolution, features
     from ostraka.text.models import open_model
 
     if not private.is_file():
         raise click.UsageError(f"{private} is not a file")
-    if out.exists() and any(out.iterdir()):
-        raise click.UsageError(f"{out} is not empty: type --out with another folder")
+    folder.require_place(out)
     table = read(private, public=False, form=Format(None, None, None).checked())
     for typed, column in (("--text", text), ("--person", person)):
         if column is not None:
@@ -240,8 +241,14 @@ def evolve(
         )
         made.mechanism()
     documents = features(rows)
-    out.mkdir(parents=True, exist_ok=True)
-    with Ledger(out / LEDGER, budget=Budget(epsilon=epsilon, delta=delta, adaptive=False)) as ledger:
+    settings: dict[str, Any] = {"text": text, "model": model, "ask": ask, "person": person, "texts": texts}
+    settings |= {"rounds": rounds, "tokens": tokens, "temperature": temperature, "seed": seed}
+    settings |= {"epsilon": epsilon, "delta": delta, "version": ostraka.__version__}
+    going_on = folder.open_run(out, settings, tables={"private": private})
+    with (
+        Ledger(out / LEDGER, budget=Budget(epsilon=epsilon, delta=delta, adaptive=False)) as ledger,
+        folder.unless_refused(out, ledger, going_on=going_on),
+    ):
         made.fit(documents, groups=owners, ledger=ledger)
     votes = sorted(zip(made.votes_.tolist(), made.candidates_.tolist(), strict=True), reverse=True)
     files.write(out / TEXTS, _csv([("text", "votes"), *((line, n_votes) for n_votes, line in votes)]))

@@ -5,6 +5,7 @@ The model never reads a document: its prompts are public, and so are the texts t
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -111,6 +112,7 @@ def evolution(
         epsilon=epsilon,
         delta=delta,
         random_state=random_state,
+        name=json.dumps([model.name, prompt, n_tokens, temperature]),
     )
 
 

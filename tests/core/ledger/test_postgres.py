@@ -47,6 +47,46 @@ def ledger(where, budget):
         yield ledger
 
 
+class TestTheSecretOfFits:
+    def test_is_one_for_all_processes_and_cannot_be_changed(self, ledger, where):
+        secret = ledger.secret_of_fits()
+        assert len(secret) == 32
+        with Ledger(where) as again:
+            assert again.secret_of_fits() == secret
+        with psycopg.connect(where) as db, pytest.raises(psycopg.Error, match="append-only"):
+            db.execute("UPDATE ostraka_secret SET secret = ''")
+
+    def test_follows_from_the_secret_of_the_ledger_where_there_is_one(self, new_schema, budget):
+        where, own = new_schema(), bytes(range(32))
+        with Ledger(where, budget=budget, secret=own) as ledger:
+            secret = ledger.secret_of_fits()
+            assert own not in secret
+        with Ledger(where, secret=own) as again, psycopg.connect(where) as db:
+            assert again.secret_of_fits() == secret
+            assert db.execute("SELECT to_regclass('ostraka_secret')").fetchone() == (None,)
+
+    def test_is_for_the_role_that_made_it_alone_whatever_others_may_read(self, where, budget):
+        with psycopg.connect(where, autocommit=True) as db:
+            db.execute("DROP ROLE IF EXISTS stranger")
+            db.execute("CREATE ROLE stranger")
+            (schema,) = db.execute("SELECT current_schema()").fetchone()
+            db.execute(f"GRANT USAGE ON SCHEMA {schema} TO stranger")
+            db.execute(
+                f"ALTER DEFAULT PRIVILEGES IN SCHEMA {schema} GRANT SELECT ON TABLES TO stranger, PUBLIC"
+            )
+            with Ledger(where, budget=budget) as ledger:
+                ledger.secret_of_fits()
+                for table, may in (("entry", True), ("secret", False)):
+                    query = f"SELECT has_table_privilege('stranger', 'ostraka_{table}', 'SELECT')"
+                    assert db.execute(query).fetchone() == (may,)
+                ledger._store._db.execute("SET ROLE stranger")
+                with pytest.raises(LedgerError, match="GRANT SELECT ON ostraka_secret TO the role"):
+                    ledger.secret_of_fits()
+                ledger._store._db.execute("RESET ROLE")
+            db.execute("DROP OWNED BY stranger")
+            db.execute("DROP ROLE stranger")
+
+
 class TestALedger:
     @pytest.mark.usefixtures("often")
     def test_comes_back_as_it_was(self, ledger, where, ask, gaussian, answers):

@@ -121,6 +121,22 @@ class CommittedState:
             self.close()
             raise
 
+    def secret_of_fits(self) -> bytes:
+        """**Private:** 32 bytes that fits are named by, and that repeated questions draw their noise from.
+
+        They are the same for every process that opens this ledger: in a file beside an SQLite file; of
+        PostgreSQL they follow from ``secret``, and without it they are in a table that only the role which
+        made it may read. Of a ledger in memory they are the process's own.
+
+        Raises
+        ------
+        LedgerError
+            They cannot be read or kept.
+        """
+        if self._seal.name and isinstance(self._store, PostgresStore):
+            return self._seal(b"ostraka ledger: secret of its fits")
+        return self._store.kept_secret()
+
     def _resume(self, store: Store) -> None:
         self._history.resume(store)
         self._resumed_at = self._history.seq

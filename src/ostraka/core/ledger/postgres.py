@@ -45,9 +45,22 @@ HERE = (
     "(SELECT system_identifier FROM pg_control_system())::text,"
     " ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int"
 )
+# the systems and timelines that the owner adopted; the first is this one
 LINEAGE = f"""
 CREATE TABLE ostraka_lineage (id serial PRIMARY KEY, system text NOT NULL, timeline integer NOT NULL);
 INSERT INTO ostraka_lineage (system, timeline) SELECT {HERE};
+"""
+# made by the server, so that no log of statements has it; default privileges may let others read new tables
+KEPT = """
+CREATE TABLE ostraka_secret (id integer PRIMARY KEY CHECK (id = 1), secret bytea NOT NULL);
+INSERT INTO ostraka_secret
+  SELECT 1, decode(replace(concat(gen_random_uuid(), gen_random_uuid()), '-', ''), 'hex');
+REVOKE ALL ON ostraka_secret FROM PUBLIC;
+DO $$ DECLARE who regrole; BEGIN
+  FOR who IN SELECT DISTINCT grantee FROM pg_class, aclexplode(relacl)
+    WHERE pg_class.oid = 'ostraka_secret'::regclass AND grantee NOT IN (0, relowner)
+  LOOP EXECUTE format('REVOKE ALL ON ostraka_secret FROM %s', who); END LOOP;
+END $$;
 """
 NAMES = ("answer", "budget", "entry", "price", "total")
 PATIENCE = 2  # seconds to wait for the locks of others, which they need for milliseconds
@@ -139,7 +152,7 @@ class PostgresStore(Store):
             (table,) = self._execute("SELECT to_regclass('ostraka_lineage')").fetchone()
             if table is None:  # a ledger that began before there was one
                 with self._db.transaction():
-                    begin_lineage(self._db)
+                    begin(self._db, "lineage", LINEAGE)
             query = "SELECT system, timeline FROM ostraka_lineage ORDER BY id DESC LIMIT 1"
             self._lineage = self._execute(query).fetchone()
             self._expect_lineage(self._execute(f"SELECT {HERE}").fetchone())
@@ -269,6 +282,20 @@ class PostgresStore(Store):
         if done != "COMMIT":
             raise LedgerError(f"{self.path} {self._trouble}: open Ledger(…) again (PostgreSQL: {done})")
         self._trouble = None
+
+    def kept_secret(self) -> bytes:
+        """32 bytes, in a table that only the role which made it may read."""
+        with self.reading():
+            try:
+                with self._db.transaction():
+                    begin(self._db, "secret", KEPT)
+                (secret,) = self._execute("SELECT secret FROM ostraka_secret", binary=True).fetchone()
+            except self._pg.errors.InsufficientPrivilege as error:
+                raise LedgerError(
+                    f"{self.path} does not let this role read the secret of its fits ({words(error)}): type "
+                    "GRANT SELECT ON ostraka_secret TO the role, or open the ledger with secret="
+                ) from error
+        return bytes(secret)
 
     def check(self) -> None:
         """Check that the triggers which forbid changes are in place."""
@@ -499,13 +526,13 @@ def _only_append(db: Any, name: str) -> None:
         )
 
 
-def begin_lineage(db: Any) -> None:
-    """Create the table of the systems and timelines that the owner adopted; the first is this one."""
+def begin(db: Any, name: str, statements: str) -> None:
+    """Create a table that a ledger of before does not have, unless another process did."""
     db.execute("SELECT pg_advisory_xact_lock(hashtext('ostraka' || current_schema()))")
-    (table,) = db.execute("SELECT to_regclass('ostraka_lineage')").fetchone()
+    (table,) = db.execute("SELECT to_regclass(%s)", (f"ostraka_{name}",)).fetchone()
     if table is None:
-        db.execute(LINEAGE)
-        _only_append(db, "lineage")
+        db.execute(statements)
+        _only_append(db, name)
 
 
 def upgrade(db: Any, version: int, path: str) -> None:

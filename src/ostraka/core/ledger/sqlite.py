@@ -50,6 +50,7 @@ CHECKPOINT_BYTES = 64 * 2**20
 _SHORT, _OWNER_WAITS = 100, 5_000  # milliseconds: for a checkpoint, and of an owner for any lock
 _PIECE = 2**20  # bytes of the log read at a time
 _ROWS, _VALUES = 1000, 1000  # that a check reads at a time, and that one statement takes
+_PROCESS_SECRET = os.urandom(32)  # for ledgers in memory, which end with the process
 _MANY = 200_000  # entries from which on a check in another process pays
 _DAMAGED_STATUS = 3  # of that process
 TABLES = """
@@ -248,6 +249,12 @@ class SQLiteStore(Store):
             ) from error
         self._trouble = None
         self._commits += 1
+
+    def kept_secret(self) -> bytes:
+        """32 bytes, in a private file beside that of the ledger; of a ledger in memory the process's own."""
+        if self.path == ":memory:":
+            return _PROCESS_SECRET
+        return files.create(f"{self.path}.secret", os.urandom(32))
 
     def check(self) -> None:
         """Check every page and index of the file."""

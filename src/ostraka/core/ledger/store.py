@@ -80,6 +80,10 @@ class Store(Protocol):
         """Keep all other writers out, then commit durably. An exception rolls back."""
 
     @abstractmethod
+    def kept_secret(self) -> bytes:
+        """32 bytes that stay with the rows and are no part of the ledger; the first call makes them."""
+
+    @abstractmethod
     def check(self) -> None:
         """Check the database's own structure."""
 
