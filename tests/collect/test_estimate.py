@@ -2,6 +2,7 @@
 
 import gzip
 import itertools
+import json
 import math
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.stats import binom, norm
 
-from ostraka.collect import CountMin, CountSketch, Grid, Histogram, Pairs, Task, Tree, estimate
+from ostraka.collect import CountMin, CountSketch, Grid, Histogram, Pairs, Task, Tree, estimate, show
 from ostraka.collect import estimate as _similar
 from ostraka.collect import estimate as _tree
 from tests.false_alarm import FALSE_ALARM
@@ -157,6 +158,27 @@ def test_a_rank_needs_no_more_nodes_than_its_margin_assumes(known):
     shortest = np.minimum(distance[0], distance[-1]) if known else distance[0]
     assert (found >= shortest[1:]).all()  # the margin never assumes less than there is
     assert found.mean() <= 1.3 * shortest[1:].mean() + 0.5
+
+
+@pytest.mark.parametrize(
+    ("tree", "edges", "nodes"),
+    [
+        (Tree(-20, 220), np.arange(-20, 221, 16), 1),  # 15 nodes of 16 numbers
+        (Tree(0, 99, fanout=2), [*range(0, 99, 4), 99], 1),  # 25 nodes; the last has three numbers
+        (Tree(0, 90, fanout=16), np.arange(0, 91, 3), 3),  # 6 nodes are too few: single numbers, joined
+        (Tree(0, 30), np.arange(31), 1),
+    ],
+)
+def test_bars_of_a_tree_are_nodes_of_one_level_with_the_noise_of_that_level(tree, edges, nodes):
+    values = np.random.default_rng(5).integers(tree.low, tree.high, 500)
+    record = {
+        "task": json.loads(task(tree).to_json()), "sums": tree_sums(tree, values).tolist(), "variance": 4.0,
+        "n_survivors": 500, "epsilon": 1.0, "delta": 1e-6,
+    }  # fmt: skip
+    bars = show.shares(show.Collected(record)).values
+    np.testing.assert_allclose(bars["people"], np.histogram(values, edges)[0], atol=1e-9)
+    assert bars["answers"][-1] == f"{edges[-2]} to {edges[-1]}"
+    assert np.subtract(bars["high"], bars["people"]) == pytest.approx(1.96 * 2 * math.sqrt(nodes))
 
 
 def test_a_heat_map_has_the_shape_of_its_grid_and_is_not_negative():

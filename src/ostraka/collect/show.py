@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ostraka.collect.tally import Tally
 
-_MOST_BARS = 40
+_FEWEST_BARS, _MOST_BARS = 8, 40
 _MOST_ROWS = 12
 _VAGUE = 0.5  # an interval over more of the range says little
 _USELESS = (
@@ -134,10 +134,11 @@ def quantile(collected: Collected, q: float = 0.5) -> Answer:
         sentences.append(_USELESS.format(name))
 
     def draw(axes: Any) -> None:
-        axes.bar(edges[:-1], counts, np.diff(edges), align="edge", color=BLUE, yerr=margins, ecolor="#868c95")
+        bars = np.maximum(counts, 0.0)
+        axes.bar(edges[:-1], bars, np.diff(edges), align="edge", color=BLUE, yerr=margins, ecolor="#868c95")
         axes.axvspan(low, high, color=RED, alpha=0.2)
         axes.axvline(value, color=RED, linewidth=2)
-        axes.set(xlabel=unit or "value", ylabel="people")
+        axes.set(xlabel=unit or "value", ylabel="people", ylim=(0, None))
 
     return Answer(
         title=f"The {name}",
@@ -405,16 +406,21 @@ def _map(collected: Collected, value: Any, low: Any, high: Any, *, title: str, w
 
 def _bars(collected: Collected) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return edges, counts and 95 % margins of at most 40 bars of neighbouring values."""
-    encoding = collected.task.encoding
+    encoding, n_cells, span = collected.task.encoding, len(collected.sums), 1
     if isinstance(encoding, Tree):
-        leaves = estimate.consistent(collected.sums, encoding.sizes, encoding.fanout, total=collected.n)[-1]
+        # the count of a node has less noise than the sum of the numbers below it
+        levels = estimate.consistent(collected.sums, encoding.sizes, encoding.fanout, total=collected.n)
+        n_cells, level = encoding.sizes[-1], len(levels) - 1
+        while level and len(levels[level]) > _MOST_BARS and len(levels[level - 1]) >= _FEWEST_BARS:
+            level -= 1
+        counts, span = levels[level], encoding.fanout ** (len(levels) - 1 - level)
     elif isinstance(encoding, Histogram):
-        leaves = collected.sums
+        counts = collected.sums
     else:
         raise ValueError(f"this needs a Tree or a Histogram, got {type(encoding).__name__}")  # noqa: TRY004
-    together = -(-len(leaves) // _MOST_BARS)
-    starts = np.arange(0, len(leaves), together)
-    edges = np.append(starts, len(leaves)) * (encoding.high - encoding.low) / len(leaves) + encoding.low
-    many = np.diff(np.append(starts, len(leaves)))
-    margins = 1.96 * math.sqrt(collected.variance) * np.sqrt(many)
-    return edges, np.add.reduceat(leaves, starts), margins
+    together = -(-len(counts) // _MOST_BARS)
+    starts = np.arange(0, len(counts), together)
+    cells = np.append(starts * span, n_cells)
+    edges = encoding.low + cells * (encoding.high - encoding.low) / n_cells
+    margins = 1.96 * np.sqrt(collected.variance * np.diff(np.append(starts, len(counts))))
+    return edges, np.add.reduceat(counts, starts), margins
