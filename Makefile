@@ -27,7 +27,7 @@ pictures: demo  ## the pictures of the README and of the landing page, from the 
 	cp demo-run/audit.svg docs/picture_audit.svg
 	$(CHROMIUM) --window-size=900,960 --screenshot=docs/picture_learn.png demo-run/hospital/report.html
 	$(CHROMIUM) --window-size=900,1000 --screenshot=docs/picture_table.png demo-run/table/report.html
-	$(CHROMIUM) --window-size=900,600 --screenshot=docs/picture_collect.png demo-run/collect/report.html
+	$(CHROMIUM) --window-size=1060,560 --screenshot=docs/picture_collect.png demo-run/collect/report.html
 
 # Three processes on two cores: many tests wait for services and their clocks. Kernels are compiled once, as
 # wheels have them: else every process waits for numba. Without a C compiler, numba it is. Tests that changed

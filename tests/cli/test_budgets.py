@@ -100,7 +100,7 @@ def test_a_release_that_protects_rows_promises_people_nothing(folder):
     assert learn("private.csv", *ROWS, "--out", "rows")[0] in {0, 4}
     code, _, err = learn("private.csv", *PEOPLE, "--out", "people")
     assert code in {0, 4}
-    assert "and 1 more, which promise nothing to this unit" in err
+    assert "and 1 more under another promise" in err
     assert total(folder, "people")["others"] == 1
     code, _, err = learn("private.csv", *ROWS, "--out", "more")
     # what protects people protects rows, by basic composition of two ledgers

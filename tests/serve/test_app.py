@@ -292,7 +292,7 @@ def test_the_description_has_every_route_and_every_way_to_be_refused(shared):
     assert schemas["Answer"]["properties"]["label"]["enum"] == [*sorted(CLASSES), None]
     for route in ROUTES:
         assert f"{route.method} {route.path}" in page
-    ids = re.findall(r"<h2 id='(\w+)'", page)
+    ids = re.findall(r"<h2 id=\"(\w+)\"", page)
     assert ids == list(schemas)
     assert set(re.findall(r"href='#(\w+)'", page)) <= set(ids)
     assert not re.search(r"src=|https?://|<script", page)

@@ -142,7 +142,9 @@ def test_the_page_loads_nothing_from_elsewhere_and_runs_no_script_but_its_own(be
     assert {"default-src 'none'", "script-src 'self'", "frame-ancestors 'none'"} <= set(policy.split("; "))
     assert "unsafe" not in policy
     folder = resources.files("ostraka") / "templates"
-    texts = [(folder / name).read_text() for name in ("ui.html.j2", "ui.js", "ui.css")]
+    texts = [
+        (folder / name).read_text() for name in ("page.html.j2", "ui.html.j2", "ui.js", "page.css", "ui.css")
+    ]
     addresses = {url for text in texts for url in re.findall(r"https?://[^\"' ]+", text)}
     assert addresses == {"http://www.w3.org/2000/svg"}  # the name of a language, which is not loaded
     assert not re.search(r"innerHTML|insertAdjacent|eval\(|style=\"|onclick", "".join(texts))

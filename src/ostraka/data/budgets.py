@@ -62,7 +62,8 @@ class Spent:
     releases : int
         How many runs it is of.
     others : int
-        Further runs, which promise this unit nothing: they protect rows, where people are asked about.
+        Further runs under promises that do not cover this unit, such as runs that protect rows where the
+        unit is a person.
     """
 
     epsilon: float

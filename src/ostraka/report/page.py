@@ -322,7 +322,7 @@ def render_html(
 
 def of_table(table: Mapping[str, Any]) -> str:
     """What all releases from a table cost a unit, from a record."""
-    others = f"; and {table['others']} more, which promise nothing to this unit" if table["others"] else ""
+    others = f"; and {table['others']} more under another promise" if table["others"] else ""
     many = f"{table['releases']} release{'s' * (table['releases'] != 1)}"
     epsilon = at_most(number(table["epsilon"]))
     return f"epsilon at most {epsilon} at delta {delta_text(table['delta'])}, by {many}{others}"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import html
 import json
 from typing import TYPE_CHECKING, Any
 
 import ostraka
+from ostraka.core.files import environment
 from ostraka.serve.requests import KEY, MOST_TEXT, WORDS
 
 if TYPE_CHECKING:
@@ -15,11 +15,6 @@ if TYPE_CHECKING:
     from ostraka.serve.app import Route
     from ostraka.serve.requests import Rows
 
-_STYLE = (
-    ":root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;"
-    "padding:0 1rem}pre{overflow:auto;padding:1rem;border:1px solid #8888}"
-    "td{padding:.1rem 1rem .1rem 0;vertical-align:top}"
-)
 _INTEGER, _NUMBER, _TEXT = {"type": "integer"}, {"type": "number"}, {"type": "string"}
 _HEX = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 _LEFT = {
@@ -200,36 +195,8 @@ def _document(what: str, routes: Sequence[Route[Any]], schemas: dict[str, Any]) 
 
 def page(document: dict[str, Any]) -> str:
     """Return the document as one self-contained HTML page."""
-    parts = [
-        "<!doctype html><html lang=en><meta charset=utf-8>",
-        "<meta name=viewport content='width=device-width'>",
-        f"<title>{html.escape(document['info']['title'])}</title>",
-        f"<style>{_STYLE}</style>",
-        f"<h1>{html.escape(document['info']['title'])}</h1>",
-        "<p>The same as <a href='/openapi.json'>OpenAPI 3.1</a>.</p>",
-    ]
-    for path, methods in document["paths"].items():
-        for method, operation in methods.items():
-            parts += [
-                f"<h2>{html.escape(f'{method.upper()} {path}')}</h2>",
-                f"<p>{html.escape(operation['description'])}</p>",
-            ]
-            if "security" in operation:
-                parts.append("<p>Needs a key: <code>Authorization: Bearer ostraka_…</code></p>")
-            for parameter in operation.get("parameters", ()):
-                description = f" {parameter['description']}" if "description" in parameter else ""
-                name, where = html.escape(parameter["name"]), parameter["in"]
-                parts.append(f"<p><code>{name}</code> ({where}).{html.escape(description)}</p>")
-            if "requestBody" in operation:
-                body = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
-                name = body.rpartition("/")[2]
-                parts.append(f"<p>Body: <a href='#{name}'>{name}</a>.</p>")
-            rows = "".join(
-                f"<tr><td><code>{status}</code><td>{html.escape(reply['description'])}"
-                for status, reply in operation["responses"].items()
-            )
-            parts.append(f"<table>{rows}</table>")
-    for name, schema in document["components"]["schemas"].items():
-        text = html.escape(json.dumps(schema, indent=1, ensure_ascii=False))
-        parts.append(f"<h2 id='{name}'>{name}</h2><pre>{text}</pre>")
-    return "\n".join(parts) + "</html>\n"
+    schemas = {
+        name: json.dumps(schema, indent=1, ensure_ascii=False)
+        for name, schema in document["components"]["schemas"].items()
+    }
+    return environment().get_template("interface.html.j2").render(document=document, schemas=schemas)

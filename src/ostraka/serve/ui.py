@@ -186,7 +186,10 @@ class Workbench:
         self._served = {
             "/": (b"text/html", page.encode()),
             "/ui.js": (b"text/javascript", (templates / "ui.js").read_bytes()),
-            "/ui.css": (b"text/css", (templates / "ui.css").read_bytes()),
+            "/ui.css": (
+                b"text/css",
+                b"".join((templates / name).read_bytes() for name in ("page.css", "ui.css")),
+            ),
         }
 
     def opened(self, port: int) -> str:

@@ -130,7 +130,7 @@ function findings() {
     const box = element("div", undefined, { class: `finding ${one.weight}` });
     box.append(element("p", one.text));
     if (one.hint) {
-      const hint = element("p", "settled as ", { class: "soft" });
+      const hint = element("p", "proposed: ", { class: "soft" });
       hint.append(element("code", one.hint));
       box.append(hint);
     }
