@@ -1,11 +1,12 @@
 """General mutation testing: mutants at random places of a room, each against the tests that reach its line.
 
-``python -m mutants.general audit --sample 100`` needs the extra ``mutation`` (cosmic-ray, whose operators
-change the code). The tests of the room run once with coverage, which says which test reaches which line. Each
-mutant then runs in a fork of a process that has loaded the libraries: at most ``--tests`` of the tests that
-reach its line, those first which reach the fewest lines. So a survivor may still be noticed by a test that
-was left out, and the share that is printed errs low. The tests that ran until one failed must pass on the
-sound sources.
+``python -m mutants.general audit core/laws`` needs the extra ``mutation`` (cosmic-ray, whose operators change
+the code). A room is a folder of the package or a pattern of files, such as ``core/*.py``. All tests run once
+with coverage, which says which test reaches which line; ``--reach FILE`` keeps this record, or takes one that
+is there. Each mutant then runs in a fork of a process that has loaded the libraries: at most ``--tests`` of
+the tests that reach its line, those first which reach the fewest lines of the package. So a survivor may
+still be noticed by a test that was left out, and the share that is printed errs low. The tests that ran until
+one failed must pass on the sound sources.
 
 A place is a node of the syntax tree, drawn uniformly; then an operator that fits it. Files with compiled
 kernels are left out: their machine code is cached by file. A test that starts a process of its own sees the
@@ -45,130 +46,9 @@ import numpy as np
 from mutants._fork import COMPILED, PACKAGE, PASSED, REPOSITORY, Change, attempt
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-ROOMS = {
-    "core": (
-        "core",
-        "contracts/test_curve_contract.py",
-        "contracts/test_ledger_contract.py",
-        "contracts/test_mechanism_contract.py",
-        "contracts/test_parameters.py",
-        "durability",
-        "oracles",
-        "report/test_result.py",
-        "cli/test_account.py",
-        "synth/test_tables.py",
-    ),
-    "report": (
-        "report",
-        "cli/test_folder.py",
-        "cli/test_old_runs.py",
-    ),
-    "data": (
-        "data",
-        "contracts",
-        "cli/test_budgets.py",
-        "cli/test_check.py",
-        "cli/test_data.py",
-        "cli/test_labels.py",
-        "cli/test_sample.py",
-        "cli/test_table.py",
-        "cli/test_target.py",
-        "synth/test_reading.py",
-        "synth/test_schema.py",
-        "voters/test_features.py",
-        "voters/test_neighbours.py",
-        "voters/test_parquet.py",
-        "serve/test_features.py",
-    ),
-    "nets": (
-        "nets",
-        "learn/students",
-        "audit/attacks/test_generators.py",
-        "audit/attacks/test_collaboration.py",
-        "synth/test_sgd.py",
-        "synth/test_thesis.py",
-        "voters/test_network_teachers.py",
-    ),
-    "secure": (
-        "secure",
-        "core/ledger/test_witnesses.py",
-        "collect/test_enrolment.py",
-        "parties/test_secret_argmax.py",
-        "parties/test_secret_models.py",
-        "parties/test_secret_parties.py",
-        "serve/test_client.py",
-        "serve/test_connections.py",
-    ),
-    "collect": (
-        "collect",
-        "cli/test_collect.py",
-    ),
-    "voters": (
-        "voters",
-        "contracts",
-        "cli/test_prompts.py",
-        "serve/test_answering.py",
-    ),
-    "parties": (
-        "parties",
-        "secure/test_rounds.py",
-        "secure/test_agreement.py",
-        "cli/test_parties.py",
-    ),
-    "audit": (
-        "audit",
-        "oracles/test_audits.py",
-        "oracles/test_memorisation.py",
-        "oracles/test_recovery.py",
-        "cli/test_attack.py",
-        "cli/test_attack_models.py",
-        "cli/test_audit.py",
-        "cli/test_audit_canaries.py",
-        "cli/test_audit_url.py",
-        "serve/test_page.py",
-    ),
-    "synth": (
-        "synth",
-        "cli/test_synth.py",
-        "contracts/test_reader_contract.py",
-        "audit/attacks/test_inclusion.py",
-    ),
-    "learn": (
-        "learn",
-        "cli/test_check.py",
-        "cli/test_handover.py",
-        "cli/test_labels.py",
-        "cli/test_learn.py",
-        "cli/test_learn_interrupted.py",
-        "cli/test_learn_refused.py",
-        "cli/test_newcomers.py",
-        "cli/test_plan.py",
-        "cli/test_private_way.py",
-        "cli/test_prompts.py",
-        "cli/test_target.py",
-    ),
-    "text": (
-        "text",
-        "serve/test_writing.py",
-    ),
-    "serve": (
-        "serve",
-        "cli/test_serve.py",
-        "core/ledger/test_outlook.py",
-        "core/test_new_mechanism.py",
-    ),
-    "cli": (
-        "cli/test_account.py",
-        "cli/test_budgets.py",
-        "cli/test_errors.py",
-        "cli/test_ledger.py",
-        "cli/test_progress.py",
-        "cli/test_typed.py",
-        "cli/test_voice.py",
-    ),
-}
+_FIRST = 8  # so many tests are tried alone before the others
 
 
 @dataclass(frozen=True)
@@ -273,88 +153,119 @@ def _meaning(text: str) -> str | None:
     return ast.dump(tree)
 
 
-def reach(room: str, tests: Sequence[str]) -> tuple[dict[Path, dict[int, set[str]]], Counter[str]]:
-    """Which of these tests reach which line of the room, and how many lines each reaches."""
+def observe(record: Path, tests: Sequence[str]) -> None:
+    """Run tests with coverage; the record says which of them reach which line."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow"]
+    command += ["--cov=ostraka", "--cov-context=test", "--cov-report=", *tests]
+    done = subprocess.run(
+        command, cwd=REPOSITORY, env=os.environ | {"COVERAGE_FILE": str(record)}, check=False
+    )
+    if done.returncode != PASSED:
+        raise RuntimeError("the tests fail on sound sources: first mend that")
+
+
+def reach(record: Path) -> tuple[dict[Path, dict[int, set[str]]], Counter[str]]:
+    """Which tests reach which line of each file, and how many lines each reaches."""
     from coverage import CoverageData
 
-    with tempfile.TemporaryDirectory() as folder:
-        record = Path(folder) / "coverage"
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow"]
-        command += [f"--cov=ostraka.{room}", "--cov-context=test", "--cov-report=", *tests]
-        done = subprocess.run(
-            command, cwd=REPOSITORY, env=os.environ | {"COVERAGE_FILE": str(record)}, check=False
-        )
-        if done.returncode != PASSED:
-            raise RuntimeError("the tests fail on sound sources: first mend that")
-        data = CoverageData(str(record))
-        data.read()
-        lines = {
-            Path(name): {
-                line: {context.rsplit("|", 1)[0] for context in contexts if context}
-                for line, contexts in data.contexts_by_lineno(name).items()
-            }
-            for name in data.measured_files()
-        }
-    breadth = Counter(test for of_file in lines.values() for tests in of_file.values() for test in tests)
-    return lines, breadth
+    data = CoverageData(str(record))
+    data.read()
+    breadth = Counter[str]()
+    files: dict[Path, dict[int, set[str]]] = {}
+    for name in sorted(data.measured_files()):
+        lines = files[Path(name)] = {}
+        for line, contexts in data.contexts_by_lineno(name).items():
+            lines[line] = {sys.intern(context.rsplit("|", 1)[0]) for context in contexts if context}
+            breadth.update(lines[line])
+    return files, breadth
 
 
 def reaching(path: Path, line: int, lines: dict[int, set[str]]) -> set[str]:
     """The tests that reach the statement of a line; all of the file where it runs as the module is loaded."""
+    rows = path.read_text("utf-8").splitlines()
+    while line < len(rows) and not rows[line - 1].strip():  # where a decorator has gone
+        line += 1
     statements = [
-        (node.lineno, node.body[0].lineno - 1 if hasattr(node, "body") else node.end_lineno or node.lineno)
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno)
+        (start, node.body[0].lineno - 1 if hasattr(node, "body") else node.end_lineno or node.lineno)
+        for node in ast.walk(ast.parse("\n".join(rows)))
+        if isinstance(node, ast.stmt)
+        for start in [min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))])]
+        if start <= line <= (node.end_lineno or node.lineno)
     ]
     first, last = max(statements, default=(line, line))
-    rows = [lines[row] for row in range(min(first, line), max(last, line) + 1) if row in lines]
-    tests = set().union(*rows)
-    return tests if tests or not rows else set().union(*lines.values())
+    reached = [lines[row] for row in range(min(first, line), max(last, line) + 1) if row in lines]
+    tests = set().union(*reached)
+    return tests if tests or not reached else set().union(*lines.values())
+
+
+def survivors(drawn: Sequence[Mutation], tests_of: Callable[[Mutation], list[str]]) -> Iterator[Mutation]:
+    """Those that none of their tests notices; they are printed."""
+    sound = set[tuple[str, ...]]()
+    for mutation in drawn:
+        tests = tests_of(mutation)
+        noticed = False
+        for some in (tests[:_FIRST], tests[_FIRST:]):  # files of tests that are not needed are not loaded
+            failure, names = attempt(some, mutation) if some and not noticed else (False, [])
+            same = tuple(names or some)
+            if failure and same not in sound and attempt(same)[0]:  # it has to be the change that fails them
+                print(f"fail on sound sources, too: {same}", file=sys.stderr)
+            elif failure:
+                sound.add(same)
+                noticed = True
+        if not noticed:
+            where, *changed = str(mutation).splitlines()
+            print(f"survived: {where}, {len(tests)} tests", *changed, sep="\n", file=sys.stderr, flush=True)
+            yield mutation
 
 
 def main(arguments: list[str]) -> int:
-    """Print every survivor, and a row for the page of the room."""
+    """Print every survivor, and for each room a row for the page."""
     from scipy.stats import binomtest
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("room", choices=sorted(ROOMS))
-    parser.add_argument("--sample", type=int, default=100, help="mutants (default: 100)")
+    parser.add_argument("rooms", nargs="+", metavar="ROOM", help='a folder, or a pattern such as "core/*.py"')
+    parser.add_argument("--sample", type=int, default=100, help="mutants of each room (default: 100)")
     parser.add_argument("--tests", type=int, default=60, help="tests for each at most (default: 60)")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--reach", type=Path, metavar="FILE", help="the record of coverage, kept or taken")
     parser.add_argument(
         "--again", type=Path, metavar="FILE", help="the survivors that a run printed, no others"
     )
-    parser.add_argument("--among", nargs="+", metavar="TEST", help="tests (default: all of the room)")
+    parser.add_argument("--among", nargs="+", metavar="TEST", default=[], help="tests (default: all)")
     options = parser.parse_args(arguments)
-    room = [f"src/ostraka/{options.room}", *(f"tests/{name}" for name in ROOMS[options.room])]
-    lines, breadth = reach(options.room, options.among or room)
-    if options.again:
-        drawn = recorded(options.again.read_text("utf-8"))
-    else:
-        files = sorted(path for path in lines if not COMPILED.search(path.read_text("utf-8")))
-        drawn = mutations(files, options.sample, np.random.default_rng(options.seed))
-    dead, unreached, sound = 0, 0, set[tuple[str, ...]]()
-    for mutation in drawn:
+    with tempfile.TemporaryDirectory() as folder:
+        record = options.reach or Path(folder) / "reach"
+        if not record.exists():
+            observe(record, options.among or ["-n", "3", "--dist", "worksteal"])
+        lines, breadth = reach(record)
+
+    def tests_of(mutation: Mutation) -> list[str]:
         tests = reaching(mutation.path, mutation.line, lines.get(mutation.path, {}))
-        first = sorted(tests, key=lambda test: (breadth[test], test))[: options.tests]
-        unreached += not first
-        failure, names = attempt(first, mutation) if first else (False, [])
-        same = tuple(names or first)
-        if failure and same not in sound:  # it has to be the change that fails them
-            if attempt(same)[0]:
-                print(f"fail on sound sources, too: {same}", file=sys.stderr)
-                failure = False
-            else:
-                sound.add(same)
-        dead += failure
-        if not failure:
-            where, *changed = str(mutation).splitlines()
-            print(f"survived: {where}, {len(first)} tests", *changed, sep="\n", file=sys.stderr)
-    interval = binomtest(dead, len(drawn)).proportion_ci(0.95)
-    print(
-        f"| {options.room} | {len(drawn)} | {dead} | {dead / len(drawn):.0%} "
-        f"({interval.low:.0%} to {interval.high:.0%}) | {unreached} | {datetime.now(UTC).date()} |"
-    )
+        earlier = Counter[str]()  # of one test with many parameters a few come first
+        ranked = []
+        for test in sorted(tests, key=lambda test: (breadth[test], test)):
+            name = test.partition("[")[0]
+            ranked.append((earlier[name] // _FIRST, test))
+            earlier[name] += 1
+        return [test for _, test in sorted(ranked, key=lambda pair: pair[0])][: options.tests]
+
+    for room in options.rooms:
+        files = set(PACKAGE.glob(room if room.endswith(".py") else f"{room}/**/*.py"))
+        if options.again:
+            drawn = [change for change in recorded(options.again.read_text("utf-8")) if change.path in files]
+        else:
+            sound = sorted(
+                path for path in files & set(lines) if not COMPILED.search(path.read_text("utf-8"))
+            )
+            drawn = mutations(sound, options.sample, np.random.default_rng(options.seed))
+        dead = len(drawn) - sum(1 for _ in survivors(drawn, tests_of))
+        interval = binomtest(dead, len(drawn)).proportion_ci(0.95)
+        unreached = sum(not tests_of(mutation) for mutation in drawn)
+        print(
+            f"| {room} | {len(drawn)} | {dead} | {dead / len(drawn):.0%} "
+            f"({interval.low:.0%} to {interval.high:.0%}) | {unreached} | {datetime.now(UTC).date()} |",
+            flush=True,
+        )
     return 0
 
 

@@ -49,11 +49,18 @@ def mutants():
     return {mutant.name: mutant for mutant in importlib.import_module("mutants.__main__").MUTANTS}
 
 
-def test_general_mutation_knows_the_tests_of_every_room():
-    rooms = importlib.import_module("mutants.general").ROOMS
-    folders = {path.name for path in SOURCE.iterdir() if path.is_dir()}
-    assert set(rooms) == folders - {"__pycache__", "templates"}
-    assert all((REPOSITORY / "tests" / tests).exists() for names in rooms.values() for tests in names)
+def test_a_survivor_is_read_back_from_what_was_printed():
+    general = importlib.import_module("mutants.general")
+    path = SOURCE / "core" / "curve.py"
+    sound = path.read_text(encoding="utf-8")
+    line = sound[: sound.index("if self.slack == 0 ")].count("\n") + 1
+    changed = sound.replace("if self.slack == 0 ", "if self.slack != 0 ")
+    mutation = general.Mutation(path, changed, line, "ReplaceComparisonOperator_Eq_NotEq")
+    where, *rows = str(mutation).splitlines()
+    printed = "\n".join([f"survived: {where}, 3 tests", *rows, ""])
+    assert general.recorded(printed) == [mutation]
+    moved = printed.replace(f":{line} ", f":{line + 40} ")  # lines were added since
+    assert general.recorded(moved) == [mutation]
 
 
 @pytest.mark.parametrize("name", ["ostraka.audit.one_run", "ostraka.text.canary"])

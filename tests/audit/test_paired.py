@@ -121,9 +121,11 @@ def test_worlds_that_differ_by_chance_only_are_seldom_said_to_leak():
     assert claims <= 34
 
 
-@pytest.mark.parametrize("other", [[[2, 0, 0]], [[3, 0, 0], [1, 2, 0]], [[4, 4, 4]]], ids=str)
+@pytest.mark.parametrize(
+    "other", [[[2, 0, 0]], [[3, 0, 0], [1, 2, 0]], [[4, 4, 4]], [[3.5, 1.5, 0]]], ids=str
+)
 def test_a_pair_differs_in_one_ballot_at_most(other):
-    one = np.tile([2, 2, 0], (12, 1))
+    one = np.tile([2.0, 2.0, 0.0], (12, 1))
     two = one.copy()
     two[: len(other)] = other
     with pytest.raises(ValueError, match="one ballot at most"):

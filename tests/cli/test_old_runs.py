@@ -13,6 +13,7 @@ import pytest
 
 from ostraka import GNMax, Result
 from ostraka.core.mechanisms.records import from_record
+from ostraka.report.folder import SECRET, name_of
 from tests.cli.terminal import typed
 
 THEN = Path(__file__).parent / "run_of_2026_11_21"
@@ -44,6 +45,13 @@ def test_an_unfinished_run_of_old_is_not_gone_on_with_and_the_refusal_says_what_
     assert code == 2
     assert "unfinished run of another version of ostraka" in said
     assert "type --out with another folder" in said
+
+
+def test_the_name_of_a_run_is_what_it_was(run):
+    """Its charges in the ledger of its table bear it: under another name, a run that goes on pays twice."""
+    (run / SECRET).write_bytes(bytes(32))
+    # printf 'name of the run' | openssl dgst -sha256 -mac HMAC -macopt hexkey:0000...
+    assert name_of(run) == "532b284a6cffb4df"
 
 
 def test_the_mechanism_of_saved_teachers_of_old_opens():

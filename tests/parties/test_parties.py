@@ -13,6 +13,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from ostraka import Budget, GNMax, Ledger, count_votes, release
 from ostraka.mechanisms import SkellamMax
+from ostraka.parties.asker import plausible
 from ostraka.parties.parties import PartyEnsemble
 from ostraka.parties.party import Party
 from ostraka.secure.agreement import Agreement
@@ -150,6 +151,15 @@ def test_masks_that_do_not_cancel_are_noticed(ensemble, tap):
     error = fails(parties, "do not cancel")
     assert error.code == "disagreement"
     assert error.parties == ()
+
+
+@pytest.mark.parametrize("total", [[4, -1], [1, 3], [-(2**31), 3 - 2**31]])
+def test_counts_that_no_votes_add_up_to_are_noticed(ensemble, total):
+    agreement = ensemble().agreement
+    assert agreement.noise == "aggregator"
+    np.testing.assert_array_equal(plausible(np.array([[3, 0]], dtype=np.uint32), 3, agreement), [[3, 0]])
+    with pytest.raises(PartyError, match="did not cast one vote a row"):
+        plausible(np.array([total]).astype(np.uint32), 3, agreement)
 
 
 def test_a_mistake_in_the_code_is_no_party_error(ensemble, tap):

@@ -21,6 +21,7 @@ class Store:
 
     def __init__(self, ignores=()):
         self.objects, self.ignores, self.statuses, self.port = {}, set(ignores), [], 0
+        self.taken = 412  # what is said of a name that is taken; 409 while another writes it
 
     @property
     def address(self):
@@ -54,7 +55,7 @@ def running(*ignores):
             parts, _ = self.asked()
             first = parts.path not in store.objects or "if-none-match" in store.ignores
             if not first and self.headers["if-none-match"] == "*":
-                self.tell(412, b"")
+                self.tell(store.taken, b"")
                 return
             lock = {} if "lock" in store.ignores else {name: self.headers[name] for name in LOCK}
             store.objects[parts.path] = self.body, lock

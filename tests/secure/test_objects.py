@@ -70,9 +70,10 @@ def tell(one, head, **how):
     return one.tell("a", head, seconds=20.0, **how)
 
 
-def test_of_two_programs_the_second_hears_what_the_first_wrote(witness):
+@pytest.mark.parametrize("taken", [412, 409])
+def test_of_two_programs_the_second_hears_what_the_first_wrote(witness, taken):
     with running() as store:
-        one, other = witness(store), witness(store)
+        one, other, store.taken = witness(store), witness(store), taken
         assert tell(one, ONE) == [ONE]
         assert tell(other, ONE) == [ONE]
         assert tell(one, TWO) == [ONE, TWO]

@@ -121,6 +121,17 @@ def test_slow_strangers_do_not_close_a_party(said):
         assert ask(port).body == b"hello"
 
 
+@pytest.mark.parametrize(
+    ("longest", "held", "at_once"), [(2**10, 2**27, 512), (2**20, 2**27, 256), (2**27, 2**28, 64)]
+)
+def test_a_party_holds_two_of_its_longest_messages(longest, held, at_once, monkeypatch):
+    """Strangers send them, too: nobody's signature is checked before a message is whole."""
+    monkeypatch.setattr(Party, "most_bytes", longest)
+    with PartyServer(Party()) as server:
+        limits = server.server.application.limits
+    assert (limits.most_body, limits.most_held, limits.at_once) == (longest, held, at_once)
+
+
 def test_the_oldest_stranger_goes_and_whoever_works_stays():
     go = threading.Event()
     with served(Echo(go=go, most_strangers=20, share=1.0)) as (port, server, _):
@@ -279,6 +290,11 @@ def test_long_bodies_of_one_address_do_not_drop_that_of_another():
         assert len(select.select([own, *others], [], [], PATIENCE)[0]) == 1  # one of them has ended
         own.sendall(bytes(10_000))
         assert b"200 OK" in own.recv(65536)
+
+
+def test_an_answer_is_strict_json():
+    with pytest.raises(ValueError, match="JSON"):
+        Reply.json({"left": float("nan")})
 
 
 def test_a_client_may_end_its_side_before_the_answer():

@@ -51,7 +51,7 @@ def test_a_label_comes_with_its_receipt_and_what_is_left_and_no_repr_holds_the_k
     assert "ostraka_key" not in repr(one)
 
 
-@pytest.mark.parametrize("trouble", [reply(503), reply(500), reply(502), REFUSED, LOST])
+@pytest.mark.parametrize("trouble", [*map(reply, (408, 425, 429, 500, 502, 503, 504)), REFUSED, LOST])
 def test_every_retry_has_the_key_of_the_first_try(trouble):
     one, asked, slept = client([trouble, trouble, reply(200)])
     assert one.label(ONE).label == "red"

@@ -181,8 +181,10 @@ class TestSensitivity:
 
     def test_cells_of_the_private_rows_are_refused(self):
         cells = FeatureCells(AS_IT_IS).fit(PRIVATE)
-        with pytest.raises(ValueError, match="cells must come from public rows"):
-            counted(cells, PRIVATE, LABELS)
+        for rows in (PRIVATE, PRIVATE.copy()):
+            with pytest.raises(ValueError, match="cells must come from public rows"):
+                counted(cells, rows, LABELS)
+        assert len(counted(cells, PRIVATE[::-1].copy(), LABELS)), "as many rows, but others"
 
 
 class TestLearning:

@@ -1,6 +1,8 @@
 """Teachers that are torch networks: trained together, as private from each other as if alone."""
 
+import hashlib
 import itertools
+import json
 import pickle
 import stat
 import traceback
@@ -59,6 +61,17 @@ def ensemble(teacher=None, **options) -> TeacherEnsemble:
 
 def fitted(teacher=None, rows=X, labels=Y, **options) -> TeacherEnsemble:
     return ensemble(teacher, **options).fit(rows, labels, classes=range(4), manifest=DEALT)
+
+
+def saved(teachers: TeacherEnsemble, folder):
+    SavedTeachers(
+        ensemble=teachers,
+        mechanism=GNMax(sigma=3.0),
+        columns=tuple(map(str, range(64))),
+        numeric=(True,) * 64,
+        grid=Consistent.grid_of(X),
+    ).save(folder)
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -305,16 +318,31 @@ def test_the_global_generators_come_back_as_they_were():
 def test_a_saved_network_whose_teacher_learned_nothing_votes_as_before(tmp_path):
     labels = np.where(np.isin(np.arange(len(X)), DEALT.rows()[0]), 2, Y)  # one class: it needs no network
     before = fitted(network(epochs=1), labels=labels)
-    SavedTeachers(
-        ensemble=before,
-        mechanism=GNMax(sigma=3.0),
-        columns=tuple(map(str, range(64))),
-        numeric=(True,) * 64,
-        grid=Consistent.grid_of(X),
-    ).save(tmp_path / "teachers")
-    after = SavedTeachers.load(tmp_path / "teachers").ensemble
+    after = SavedTeachers.load(saved(before, tmp_path / "teachers")).ensemble
     assert after.teachers_[0].model is None
     np.testing.assert_array_equal(after.predictions(NEW), before.predictions(NEW))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("present", [0, 4], "names a class that does not exist"),
+        ("present", [-1, 0], "names a class that does not exist"),
+        ("fallback", 4, "names a class that does not exist"),
+        ("weights/extra", [0.0], "the weights do not fit the network"),
+    ],
+)
+def test_a_changed_teacher_is_refused_even_with_the_right_hash(plain, tmp_path, name, value, words):
+    folder = saved(plain, tmp_path / "teachers")
+    file, list_of_files = folder / "networks-0000.npz", folder / "manifest.json"
+    with np.load(file) as arrays:
+        changed = {**arrays, f"0/{name}": np.array(value)}
+    np.savez(file, **changed)
+    listed = json.loads(list_of_files.read_text())
+    listed["files"][file.name] = hashlib.sha256(file.read_bytes()).hexdigest()
+    list_of_files.write_text(json.dumps(listed))
+    with pytest.raises(ValueError, match=words):
+        SavedTeachers.load(folder)
 
 
 def test_an_ensemble_survives_pickling_and_prints_nothing_it_learned(plain):
