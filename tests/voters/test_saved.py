@@ -25,6 +25,7 @@ from ostraka import GNMax, LNMax, TeacherEnsemble, Threshold
 from ostraka.consistent import Consistent
 from ostraka.core.imports import skops_io
 from ostraka.voters import SavedTeachers
+from ostraka.voters import saved as saved_module
 from ostraka.voters.saved import READY, VotersAwayError, _is_index, _Part
 
 RNG = np.random.default_rng(0)
@@ -130,6 +131,23 @@ def test_saved_teachers_are_not_overwritten(folder):
     with pytest.raises(FileExistsError, match="are not overwritten"):
         saved().save(folder)
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_of_two_that_are_saved_into_one_place_at_once_the_first_counts(tmp_path, monkeypatch):
+    place, one, written = tmp_path / "teachers", saved(), saved_module.digests
+    first = []
+
+    def digests(folder):
+        if not first:
+            first.append(folder)
+            first.append(one.save(place))
+        return written(folder)
+
+    monkeypatch.setattr(saved_module, "digests", digests)
+    with pytest.raises(FileExistsError, match="are not overwritten"):
+        one.save(place)
+    assert SavedTeachers.load(place).sha256 == first[1]
+    assert [path.name for path in tmp_path.iterdir()] == ["teachers"]
 
 
 @pytest.mark.parametrize("name", ["teachers-0001.skops", "estimator.skops"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from jinja2 import Environment
 
-_OWNER_ONLY, _USUAL = 0o600, 0o666
+_OWNER_ONLY, _OWNERS_FOLDER, _USUAL = 0o600, 0o700, 0o666
 
 
 def write(
@@ -53,6 +54,39 @@ def create(path: str | os.PathLike[str], content: str | bytes) -> bytes:
     return path.read_bytes()
 
 
+@contextlib.contextmanager
+def new_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A folder to write files into. After the block it is at ``path``: whole, durable, its owner's alone.
+
+    Of several processes that write one folder at once, the first one's counts. One that is killed may leave a
+    hidden folder beside it, whose name ends with ``.new``.
+
+    Raises
+    ------
+    FileExistsError
+        There is something at ``path``.
+    """
+    path = Path(path)
+    draft = _draft_of(path)
+    if path.exists():
+        raise FileExistsError(path)
+    draft.mkdir(mode=_OWNERS_FOLDER, parents=True)
+    try:
+        yield draft
+        for file in draft.iterdir():
+            file.chmod(_OWNER_ONLY)
+            with file.open("r+b") as handle:
+                os.fsync(handle.fileno())
+        sync_folder(draft)
+        try:
+            draft.rename(path)
+        except OSError as error:  # of another process, which was quicker: a folder that has files stays
+            raise FileExistsError(path) if path.exists() else error from None
+        sync_folder(path.parent)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
 def sync_folder(folder: Path) -> None:
     """Wait until the names in a folder are on stable storage."""
     if hasattr(os, "O_DIRECTORY"):  # pragma: no branch  (Windows opens no folders)
@@ -76,6 +110,11 @@ def environment() -> Environment:
     )
 
 
+def _draft_of(path: Path) -> Path:
+    """A name beside ``path`` that nobody else has."""
+    return path.with_name(f".{secrets.token_hex(8)}.new")
+
+
 def is_draft(name: str) -> bool:
     """Whether a name is that of a draft, which a process that was killed has left."""
     return name.startswith(".") and name.endswith(".new")
@@ -84,7 +123,7 @@ def is_draft(name: str) -> bool:
 @contextlib.contextmanager
 def _draft(path: Path, content: str | bytes | Callable[[Path], object], mode: int) -> Iterator[Path]:
     """A durable file beside ``path``, under a name of its own: of two writers, none touches the other's."""
-    draft = path.with_name(f".{secrets.token_hex(8)}.new")
+    draft = _draft_of(path)
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         try:

@@ -14,7 +14,6 @@ import io
 import json
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -28,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
-from ostraka.core import check
+from ostraka.core import check, files
 from ostraka.core.imports import model_bytes, skops_io
 from ostraka.core.mechanisms.records import from_record, to_record
 from ostraka.core.private import Adjacency, Private
@@ -208,32 +207,27 @@ class SavedTeachers:
         for mechanism in (self.mechanism, self.screen):  # refused before anything is written
             if mechanism is not None:
                 to_record(mechanism)
-        folder = Path(folder)
-        if folder.exists():
-            raise FileExistsError(f"{folder} exists: saved teachers are not overwritten")
-        temporary = folder.with_name(f".{folder.name}.new")
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(mode=0o700, parents=True)
-        of_voter = kind.write(self.ensemble, temporary)
-        if self.encoder is not None:
-            write_model(temporary / "encoder.skops", self.encoder)
-        listed = {
-            "version": _VERSION,
-            "kind": kind.name,
-            **of_voter,
-            "classes": self.classes,
-            "columns": self.columns,
-            "numeric": self.numeric,
-            "grid": self.grid,
-            "mechanism": to_record(self.mechanism),
-            "screen": None if self.screen is None else to_record(self.screen),
-            "files": digests(temporary),
-        }
-        text = json.dumps(listed, indent=2)
-        (temporary / LIST).write_text(text)
-        for path in temporary.iterdir():
-            path.chmod(0o600)
-        temporary.replace(folder)
+        try:
+            with files.new_folder(folder) as draft:
+                of_voter = kind.write(self.ensemble, draft)
+                if self.encoder is not None:
+                    write_model(draft / "encoder.skops", self.encoder)
+                listed = {
+                    "version": _VERSION,
+                    "kind": kind.name,
+                    **of_voter,
+                    "classes": self.classes,
+                    "columns": self.columns,
+                    "numeric": self.numeric,
+                    "grid": self.grid,
+                    "mechanism": to_record(self.mechanism),
+                    "screen": None if self.screen is None else to_record(self.screen),
+                    "files": digests(draft),
+                }
+                text = json.dumps(listed, indent=2)
+                (draft / LIST).write_text(text)
+        except FileExistsError:
+            raise FileExistsError(f"{folder} exists: saved teachers are not overwritten") from None
         return hashlib.sha256(text.encode()).hexdigest()
 
     @classmethod
