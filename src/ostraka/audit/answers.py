@@ -16,6 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import numpy as np
 
+from ostraka.core import check
 from ostraka.data import table as tables
 from ostraka.secure.wire import AGAIN, Late, Line, is_loopback
 
@@ -216,10 +217,7 @@ class Deployment:
         except Late:
             raise self._unanswered("nothing") from None
         if answer.status == 200:
-            try:
-                content = json.loads(answer.body)
-            except (ValueError, RecursionError):
-                content = None
+            content = check.parsed(answer.body)
             if isinstance(content, dict):
                 lists = (content[name] for name in _FIELDS if isinstance(content.get(name), list))
                 content = next(lists, None)

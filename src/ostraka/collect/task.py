@@ -6,7 +6,6 @@ Its question says what people are asked, by whom, why, and what their answer cos
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -435,10 +434,7 @@ class Task:
     @classmethod
     def from_json(cls, text: str) -> Task:
         """Parse a task that :meth:`to_json` wrote; ValueError for anything else."""
-        try:
-            record = json.loads(text)
-        except (ValueError, RecursionError):
-            record = None
+        record = check.parsed(text)
         version = record.pop("ostraka_task", None) if isinstance(record, dict) else None
         later = {_VERSION: {"question", "checked"}, _WITH_QUESTION: {"checked"}, _CHECKED: set[str]()}
         if version not in later or isinstance(version, bool):

@@ -6,16 +6,21 @@ Beside them is the error of a training whose loss is not finite: here because it
 from __future__ import annotations
 
 import importlib
+import json
 import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from types import ModuleType
 
 _MOST_NOISE = 1e150
+_MOST_CELLS = 1 << 27  # of an array of float64
 # a type of a union is made anew at each check, which takes longer than the check
 _INTEGERS = (int, np.integer)
 _NUMBERS = (int, float, np.integer, np.floating)
@@ -66,6 +71,16 @@ def integer(*, least: int = 0, **named: int) -> None:
         lambda value: isinstance(value, _INTEGERS) and not isinstance(value, bool) and value >= least,
         f"an integer >= {least}",
     )
+
+
+def room(**sizes: int) -> None:
+    """Raise unless an array of these sizes, whole numbers > 0, has a gigabyte at most."""
+    if math.prod(sizes.values()) > _MOST_CELLS:
+        wanted = " × ".join(f"{size:,}" for size in sizes.values())
+        raise ValueError(
+            f"{' × '.join(sizes)} must be at most {_MOST_CELLS:,} numbers, a gigabyte, got {wanted}: "
+            "take fewer"
+        )
 
 
 def finite(**named: float) -> None:
@@ -131,6 +146,39 @@ def counts(values: Any) -> np.ndarray:
     if not np.isfinite(array).all():
         raise ValueError(f"counts of shape {array.shape} must be finite")
     return array
+
+
+def parsed(text: Any) -> Any:
+    """The value in a JSON text; None where there is none, whatever was given instead of a text.
+
+    Whoever reads says what it should have been: errors of the parser quote the content.
+    """
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
+def path(**named: Any) -> Path:
+    """The one path, or an error."""
+    ((name, value),) = named.items()
+    if not isinstance(value, str | os.PathLike):
+        raise TypeError(f"{name} must be a path, got {_shown(value)}")
+    if "\0" in str(value):
+        raise ValueError(f"{name} must be a path, and no path has a null character")
+    return Path(value)
+
+
+def mapping(what: str, value: Any) -> Mapping[str, Any]:
+    """The value, if it is a dictionary whose keys are text; else ValueError says ``what`` is none."""
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise ValueError(f"{what} must be a dictionary of names, got {_shown(value)}")
+    return value
+
+
+def _shown(value: Any) -> str:
+    """None, a number or a flag as it is; of anything else its type, since it may be private."""
+    return repr(value) if value is None or isinstance(value, bool | int | float) else type(value).__name__
 
 
 def require(module: str, *, extra: str) -> ModuleType:

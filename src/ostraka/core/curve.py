@@ -234,21 +234,34 @@ class Curve:
 
     @classmethod
     def from_dict(cls, record: dict[str, Any]) -> Curve:
-        """The inverse of :meth:`to_dict`; also reads records that call ``moves`` the unit."""
-        moved, laws = record["moves"] if "moves" in record else record["unit"], record.get("laws")
-        for *_, count in laws or ():
-            _check.integer(least=1, uses=count)
-        return cls(
-            tuple(float(x) for x in record["orders"]),
-            tuple(float(x) for x in record["rdp"]),
-            _MOVED_OF_OLD.get(moved, moved),
-            publishable=bool(record["publishable"]),
-            mu_squared=float(record["mu_squared"]),
-            slack=float(record["slack"]),
-            laws=None
-            if laws is None
-            else added((), tuple(Law(str(kind), float(size), int(count)) for kind, size, count in laws)),
-        )
+        """The inverse of :meth:`to_dict`; also reads records that call ``moves`` the unit.
+
+        Raises
+        ------
+        ValueError
+            Anything else.
+        """
+        _check.mapping("a curve", record)
+        try:
+            moved, laws = record["moves"] if "moves" in record else record["unit"], record.get("laws")
+            for *_, count in laws or ():
+                _check.integer(least=1, uses=count)
+            return cls(
+                tuple(float(x) for x in record["orders"]),
+                tuple(float(x) for x in record["rdp"]),
+                _MOVED_OF_OLD.get(moved, moved),
+                publishable=bool(record["publishable"]),
+                mu_squared=float(record["mu_squared"]),
+                slack=float(record["slack"]),
+                laws=None
+                if laws is None
+                else added((), tuple(Law(str(kind), float(size), int(count)) for kind, size, count in laws)),
+            )
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"a curve must be a dictionary as Curve.to_dict makes it, and this one is not ({error}): "
+                "restore it from a copy"
+            ) from error
 
     @property
     def _pure(self) -> float:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from ostraka.core import check
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -39,9 +41,17 @@ def os_keyed() -> np.random.Generator:
 
 
 def seed_of(random_state: int | np.random.RandomState | None) -> int | None:
-    """The seed in scikit-learn's ``random_state``: a number as it is, of a generator its next number."""
+    """The seed in scikit-learn's ``random_state``: a number as it is, of a generator its next number.
+
+    Raises
+    ------
+    ValueError
+        It is neither, and not None.
+    """
     if isinstance(random_state, np.random.RandomState):
         return int(random_state.randint(2**31 - 1))
+    if random_state is not None:
+        check.integer(random_state=random_state)
     return random_state
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ostraka.core import axes as _axes
+from ostraka.core import check
 from ostraka.core.private import Private
 
 __all__: list[str] = []
@@ -137,12 +138,9 @@ class Result:
         ValueError
             ``text`` is not JSON, or not a record this version of the library writes.
         """
-        try:
-            record = json.loads(text)
-        except ValueError:
-            raise ValueError(
-                "a Result must be JSON as Result.to_json writes it: this text is not JSON"
-            ) from None
+        record = check.parsed(text)
+        if record is None:
+            raise ValueError("a Result must be JSON as Result.to_json writes it: this is not JSON")
         version = record.pop("version", None) if isinstance(record, dict) else None
         if version != _VERSION:
             raise ValueError(f"a Result must be JSON of version {_VERSION}, got version {version!r}")

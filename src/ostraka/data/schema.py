@@ -218,9 +218,15 @@ class Schema:
         """A schema from names to the fields of :class:`Column`; the inverse of :meth:`to_dict`.
 
         Edges may be dates; so they are in TOML.
+
+        Raises
+        ------
+        ValueError
+            Anything else.
         """
         columns = []
-        for name, fields in record.items():
+        for name, fields in check.mapping("a schema", record).items():
+            check.mapping(f"column {name!r} of a schema", fields)
             unknown = sorted(set(fields) - set(_FIELDS[:-1]))
             if unknown:
                 raise ValueError(f"column {name!r} has unknown fields {', '.join(unknown)}")
@@ -243,7 +249,7 @@ class Schema:
     @classmethod
     def from_toml(cls, path: str | Path) -> Schema:
         """A schema from a TOML file with one table a column: ``[age]``, ``edges = [0, 18, 65]``."""
-        return cls.from_dict(tomllib.loads(Path(path).read_text(encoding="utf-8")))
+        return cls.from_dict(tomllib.loads(check.path(path=path).read_text(encoding="utf-8")))
 
     @classmethod
     def from_public(

@@ -424,7 +424,7 @@ class Manifest:
             manifest = cls(**{name: record[name] for name in names}, **stated)
             facts = {**manifest._header(), "sha256": manifest.sha256}
             intact = all(record[name] == value for name, value in facts.items())
-        except (ValueError, TypeError, KeyError, OverflowError, ZeroDivisionError):
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
             intact = False
         if not intact:
             raise ValueError(

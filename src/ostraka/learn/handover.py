@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import re
 import warnings
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -178,7 +179,21 @@ def by_name(model: Any, X: np.ndarray | None, *, columns: Sequence[str], encoder
     columns : sequence of str
     encoder : fitted ColumnTransformer, optional
         None: the columns are the features.
+
+    Raises
+    ------
+    ValueError
+        ``columns`` are no names, or not as many as there are features.
     """
+    columns = list(columns) if isinstance(columns, Iterable) and not isinstance(columns, str) else [columns]
+    if not all(isinstance(name, str) for name in columns):
+        kinds = ", ".join(sorted({type(name).__name__ for name in columns}))
+        raise ValueError(
+            f"columns must be names, each a text, got {kinds}: of a data frame with several levels of names, "
+            "['/'.join(map(str, levels)) for levels in frame.columns]"
+        )
+    if encoder is None and X is not None and len(columns) != X.shape[1]:
+        raise ValueError(f"columns must name each of {X.shape[1]} features, got {len(columns)} names")
     if encoder is None:
         rows = np.zeros((1, len(columns))) if X is None else X
         encoder = ColumnTransformer([("numbers", "passthrough", list(range(len(columns))))]).fit(rows)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import TYPE_CHECKING, Any
 
 from ostraka.core.curve import Curve
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["render_html"]
 _BIG = 1e6
+_MANY_DIGITS = 1e15  # of more, four are shown
 _HAIR = Decimal("1e-9")
 _RELATIONS = {
     "replace-one": "replace-one: the data of one {unit} is replaced by any other data",
@@ -524,6 +525,8 @@ def number(value: Any) -> float:
 
 
 def rounded(value: float, direction: str, to: str = "0.001") -> str:
+    if abs(value) >= _MANY_DIGITS:
+        return f"{Context(prec=4, rounding=direction).create_decimal(repr(value)).normalize()}".lower()
     return f"{Decimal(repr(value)).quantize(Decimal(to), rounding=direction).normalize():f}"
 
 

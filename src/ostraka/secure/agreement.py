@@ -266,10 +266,7 @@ class Agreement:
     @classmethod
     def from_json(cls, text: str) -> Agreement:
         """An agreement as :meth:`to_json` wrote it; ValueError for anything else."""
-        try:
-            fields = json.loads(text)
-        except (ValueError, RecursionError):
-            fields = None
+        fields = check.parsed(text)
         version = fields.pop("ostraka_agreement", None) if isinstance(fields, dict) else None
         if version not in (_VERSION, _SECRET_VERSION):
             raise ValueError(f"not an agreement of version {_VERSION} or {_SECRET_VERSION}")

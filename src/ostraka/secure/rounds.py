@@ -383,10 +383,7 @@ def read_material(
 
 def strict_object(body: bytes, names: set[str]) -> dict[str, Any]:
     """A JSON object with exactly these fields."""
-    try:
-        fields = json.loads(body)
-    except (ValueError, RecursionError):
-        fields = None
+    fields = check.parsed(body)
     if not isinstance(fields, dict) or set(fields) != names:
         raise ValueError(f"the message must be a JSON object of {', '.join(sorted(names))}")
     return fields
@@ -405,10 +402,7 @@ def pack(parts: list[bytes]) -> bytes:
 def unpack(body: bytes, n_parts: int) -> list[bytes]:
     """Parse ``n_parts`` byte strings; ValueError for anything else."""
     head, _, content = body.partition(b"\n")
-    try:
-        lengths = json.loads(head)
-    except (ValueError, RecursionError):
-        lengths = None
+    lengths = check.parsed(head)
     if not isinstance(lengths, list) or not all(type(n) is int and n >= 0 for n in lengths):
         raise ValueError("the message must start with the lengths of its parts")
     if len(lengths) != n_parts or sum(lengths) != len(content):

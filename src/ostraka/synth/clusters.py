@@ -205,6 +205,7 @@ class PrivateKMeans(ClusterMixin, BaseEstimator):
         """The mechanism that :meth:`fit` releases, with the least noise that keeps (epsilon, delta)."""
         at = None if isinstance(self.start, str) else np.asarray(self.start, dtype=np.float64)
         check.integer(n_iterations=self.n_iterations, least=1)
+        check.integer(random_state=self.random_state)
         longest = math.sqrt(n_features) if self.longest is None else self.longest
         check.positive(longest=longest)
         fixed = partial(
@@ -294,12 +295,19 @@ class NoisyLloyd:
     def __post_init__(self) -> None:
         for name in ("n_features", "n_clusters", "n_iterations", "n_classes"):
             check.integer(least=1, **{name: getattr(self, name)})
+        check.integer(seed=self.seed)
+        check.integer(n_components=self.n_components, least=2)
+        width = {"columns": self.n_features}
+        if self.kernel == "rbf":
+            check.room(n_components=self.n_components, **width)
+            width = {"n_components": self.n_components}
+        check.room(n_clusters=self.n_clusters, classes=self.n_classes, **width)
         sums.check_sigma(sigma=self.sigma, sigma_start=self.sigma_start, sigma_rows=self.sigma_rows)
         sums.check_sigma(sigma_norms=self.sigma_norms)
         check.positive(longest=self.longest, gamma=self.gamma)
         check.one_of(kernel=self.kernel, allowed=("plain", "rbf"))
         check.one_of(start=self.start, allowed=("split", "classes", "public"))
-        if self.n_components < 2 or self.n_components % 2:
+        if self.n_components % 2:
             raise ValueError(f"n_components must be even, two or more, got {self.n_components!r}")
         if self.start == "classes" and self.n_clusters != 1:
             raise ValueError(f"n_clusters must be 1 a class with start='classes', got {self.n_clusters}")

@@ -121,6 +121,7 @@ class Evolution(BaseEstimator):
     def mechanism(self) -> NearestVotes:
         """The mechanism that :meth:`fit` releases, with the least noise that keeps (epsilon, delta)."""
         check.integer(n_rounds=self.n_rounds, least=1)
+        check.integer(random_state=self.random_state)
         first = np.asarray(self.candidates)
         if not first.ndim or not len(first) or first.dtype == object:
             raise ValueError("candidates must be public rows or texts, one or more")

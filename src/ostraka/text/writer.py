@@ -970,7 +970,7 @@ class SavedDocuments:
         ValueError
             It was not written by :meth:`save`, or others can read it.
         """
-        path = folder / FILE
+        path = check.path(folder=folder) / FILE
         if path.stat().st_mode & 0o077:
             raise ValueError(f"{path} is private, but others can read it: type chmod 600 {path}")
         try:

@@ -378,8 +378,8 @@ class QuantileCells(FromPublicRows):
             Settings out of range, or a column that ``X`` does not have.
         """
         check.integer(n_bins=self.n_bins, least=2)
-        if not self.least >= 1:
-            raise ValueError(f"least must be an integer >= 1, got {self.least!r}")
+        check.room(n_bins=self.n_bins)
+        check.integer(least=1, **{"least of a category": self.least})
         self._one_hot = None if self.columns is not None or _is_frame(X) else _one_hot(np.asarray(X))
         table = self._table(X, self.columns)
         self.columns_ = list(table)

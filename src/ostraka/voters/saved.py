@@ -54,6 +54,7 @@ _CLASSES = 1 << 16  # of rows that vote with their labels, which are stored as u
 _OF_PROMPTS = "model", "n_shots", "max_calls", "max_cost", "prices"
 _OF_TEACHER = "present", "fallback", "trained"
 LIST = "manifest.json"
+_LISTED = {"classes", "columns", "numeric", "grid", "mechanism", "screen", "files"}
 _PLAIN_NAME = re.compile(r"[a-z]+(-\d{4})?\.(skops|npz|json)")
 # What the teachers of `ostraka learn` hold beside what skops trusts. Data, none of it callable.
 _TREE = "sklearn.tree._tree.Tree"
@@ -260,16 +261,25 @@ class SavedTeachers:
         ValueError
             A file is missing or changed, or holds a type that is not trusted.
         """
-        folder = Path(folder)
+        folder = check.path(folder=folder)
         if not (folder / LIST).is_file():
             raise ValueError(
                 f"{folder} holds no {LIST}: train with 'ostraka learn … --keep-teachers', "
                 "and type the folder of that run"
             )
         text = (folder / LIST).read_bytes()
-        listed, sha256 = json.loads(text), hashlib.sha256(text).hexdigest()
+        listed, sha256 = check.parsed(text), hashlib.sha256(text).hexdigest()
+        if not isinstance(listed, dict):
+            raise ValueError(  # noqa: TRY004  (of a file, not of an argument)
+                f"{folder / LIST} is damaged: take the folder from a backup, or train again"
+            )
         if listed.get("version") != _VERSION:
             raise ValueError(f"{folder / LIST} must be of version {_VERSION}, got {listed.get('version')!r}")
+        if missing := sorted(_LISTED - listed.keys()):
+            raise ValueError(
+                f"{folder / LIST} is damaged, without {', '.join(missing)}: take the folder from a backup, "
+                "or train again"
+            )
         kind = KINDS.get(listed.get("kind", "teachers"))
         if kind is None:
             raise ValueError(f"{folder / LIST} must name one of {', '.join(KINDS)}, got {listed['kind']!r}")

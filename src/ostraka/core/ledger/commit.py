@@ -70,6 +70,15 @@ class CommittedState:
     ) -> None:
         if not verify and not read_only:
             raise ValueError("verify=False needs read_only=True: what is charged must follow checked entries")
+        if budget is not None and not isinstance(budget, Budget):
+            raise TypeError(
+                "budget must be a Budget, such as Budget(epsilon=2.0, delta=1e-5), got "
+                f"{type(budget).__name__}"
+            )
+        if not isinstance(where, str | os.PathLike):
+            raise TypeError(
+                f"where must be the path of a file, postgresql://… or ':memory:', got {type(where).__name__}"
+            )
         self._seal = Seal(secret)
         address = os.fspath(where).removeprefix("sqlite:///")
         kind = PostgresStore if address.startswith(("postgresql://", "postgres://")) else SQLiteStore

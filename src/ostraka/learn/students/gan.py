@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _RANGES = ("auto", "unit", "any")
 _MEMORY = 1000  # steps in the moving average of weights, or a ninth of all steps if that is less
 _CHANNELS = 32  # of a DCGAN's outermost layer
+_WIDEST = 512  # units of the layer after the noise, about
 _MOMENTUM = 0.5  # of Adam: with more, alternating training of two networks overshoots
 
 
@@ -130,6 +131,7 @@ class FeatureMatchingGAN(ClassifierMixin, BaseEstimator):
         self._centre: np.ndarray = X.mean(axis=0) * (not unit)
         self._spread: np.ndarray = np.where(unit | (spread == 0), 1.0, spread)
         check.integer(n_noise=self.n_noise, least=1)
+        check.room(n_noise=self.n_noise, **{"hidden units": _WIDEST})
         check.positive(unanswered_weight=self.unanswered_weight)
         if self.network is not None and not isinstance(self.network, TorchClassifier):
             raise ValueError(f"network must be a TorchClassifier, got {type(self.network).__name__}")
