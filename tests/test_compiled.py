@@ -1,5 +1,6 @@
 """Kernels run as machine code of the wheel where it fits, and numba compiles them where it does not."""
 
+import copy
 import importlib
 import os
 import shutil
@@ -11,11 +12,15 @@ from types import SimpleNamespace
 import numba
 import numpy as np
 import pytest
+import scipy
 
-from ostraka import GNMax, PATEClassifier
+from ostraka import Confident, GNMax, LNMax, PATEClassifier, Threshold
+from ostraka.attacks import recover_votes
+from ostraka.audit.attacks.sampler import tables
 from ostraka.core import compiled as _compiled
 from ostraka.core.compiled import Kernel, kernel
-from ostraka.core.kernels import draws
+from ostraka.core.kernels import chain, draws, perceptrons
+from ostraka.core.kernels.outcome import GAUSSIAN
 from ostraka.secure import comparison
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -77,6 +82,14 @@ def test_other_sources_have_other_machine_code(tmp_path, monkeypatch):
     assert _compiled.machine_name() != before
 
 
+def test_scipy_with_integers_of_another_width_has_other_machine_code(monkeypatch):
+    before, said = _compiled.machine_name(), copy.deepcopy(scipy.show_config(mode="dicts"))
+    blas = said["Build Dependencies"]["blas"]
+    blas["cython blas ilp64"] = not blas.get("cython blas ilp64", False)
+    monkeypatch.setattr(scipy, "show_config", lambda mode: said)
+    assert _compiled.machine_name() != before
+
+
 def test_where_nothing_can_be_cached_kernels_are_compiled_all_the_same(monkeypatch):
     njit = numba.njit
 
@@ -133,6 +146,32 @@ def test_every_kernel_of_a_secret_comparison_is_in_the_wheel(called):
     assert len(called) == 5
 
 
+@pytest.mark.parametrize("prior", ["leader", "alike"])
+@pytest.mark.parametrize("noise", ["largest", "every"])
+def test_every_kernel_of_a_recovery_is_in_the_wheel(called, prior, noise):
+    screened = Confident(screen=Threshold(at=9.0, sigma=4.0, noise=noise), argmax=GNMax(sigma=2.0))
+    for mechanism, answers in (
+        (GNMax(sigma=2.0), [30, 20, 5]), (LNMax(scale=2.0), [30, 20, 5]), (screened, [30, 20, 5, 9]),
+    ):  # fmt: skip
+        recover_votes(np.array(answers), n_teachers=12, mechanism=mechanism, prior=prior)
+    assert ("chain", _compiled._types(chain.chain.signatures[0])) in called
+
+
+@pytest.mark.parametrize(("patience", "kernels"), [(None, {"train"}), (1, {"train", "held_out_loss"})])
+def test_every_kernel_of_a_perceptron_is_in_the_wheel(called, patience, kernels):
+    pytest.importorskip("torch")
+    from ostraka.nets.training import TrainingSet
+    from ostraka.nets.vectorised import plan, train_stack
+    from ostraka.networks import TorchClassifier
+
+    network = TorchClassifier("perceptron", epochs=2, batch_size=4, device="cpu", patience=patience)
+    rows = np.random.default_rng(0).random((9, 5), dtype=np.float32)
+    planned = plan(network, n_features=5, n_classes=2)
+    assert planned.compiled
+    train_stack(planned, [TrainingSet(rows=rows, codes=np.arange(9) % 2, seed=0)])
+    assert {name for name, _ in called} == kernels
+
+
 def test_signatures_are_what_numba_compiles():
     assert KERNELS
     for each in KERNELS:
@@ -147,22 +186,44 @@ def test_signatures_are_what_numba_compiles():
                     assert said in {"b1", "f8", "i8", "u8"}
 
 
-@pytest.mark.skipif(_compiled.machine_code() is None, reason="no machine code: type make machine")
-def test_machine_code_computes_what_numba_computes():
-    code, rng = _compiled.machine_code(), np.random.default_rng(0)
-    words = rng.integers(0, 2**64, 4000, dtype=np.uint64)
+def of_draws(run):
+    rng = np.random.default_rng(0)
     counts = rng.integers(0, 9, (400, 10)).astype(float)
-    noise = np.empty((2, 4000))
-    for draw, sizes in zip((draws.sizes.jitted, code.ostraka_core_kernels_draws_sizes_0), noise, strict=True):
-        draw(words, draws.table(0), sizes)
-    np.testing.assert_array_equal(*noise)
+    noise, best, sure = np.empty(4000), np.empty(400, np.int64), np.empty(400, bool)
+    run(draws.sizes)(rng.integers(0, 2**64, 4000, dtype=np.uint64), draws.table(0), noise)
+    run(draws.largest)(counts, noise.reshape(400, 10), 2.0, 2.0**-40, best, sure)
     assert np.isfinite(noise).any()
-    best, sure = np.empty((2, 400), np.int64), np.empty((2, 400), bool)
-    largest = draws.largest.jitted, code.ostraka_core_kernels_draws_largest_0
-    for draw, *places in zip(largest, best, sure, strict=True):
-        draw(counts, noise[0].reshape(400, 10), 2.0, 2.0**-40, *places)
-    np.testing.assert_array_equal(*best)
-    np.testing.assert_array_equal(*sure)
+    return noise, best, sure
+
+
+def of_chains(run):
+    lookup = tables(
+        np.array([50, 30, 9, 20]), 40, noise=(GAUSSIAN, 4.0), bar=(2, 9.0, 4.0), steps=40, prior="leader"
+    )
+    return run(chain.chain)(np.array([20, 15, 5]), np.full((3, 3), 4.0), 5000, 7, *lookup)
+
+
+def of_perceptrons(run):
+    rng, widths = np.random.default_rng(0), np.array([30, 17, 9, 5])
+    n_weights = int(((widths[:-1] + 1) * widths[1:]).sum())
+    rows, weights = rng.random((60, 30), dtype=np.float32), np.float32(rng.normal(size=n_weights))
+    moments, absent = np.zeros((2, n_weights), dtype=np.float32), np.arange(5) == 2
+    row_weights = np.float32(rng.dirichlet(np.ones(7)))
+    learned = rows, rng.choice([0, 1, 3, 4], 60), row_weights, absent, widths, weights
+    order = rng.integers(0, 60, (20, 8, 7))
+    rates, constants = np.linspace(0.02, 0.001, 160).reshape(20, 8), np.array([0.9, 0.999, 1e-8, 0.01])
+    losses = run(perceptrons.train)(*learned, moments, constants, order, rates, 0)
+    assert losses[-1] < losses[0]
+    return losses, weights, moments, np.array(run(perceptrons.held_out_loss)(*learned, np.arange(23)))
+
+
+@pytest.mark.skipif(_compiled.machine_code() is None, reason="no machine code: type make machine")
+@pytest.mark.parametrize("of_kernels", [of_draws, of_chains, of_perceptrons])
+def test_machine_code_computes_what_numba_computes(of_kernels):
+    code = _compiled.machine_code()
+    by_wheel = of_kernels(lambda each: getattr(code, *each.symbols()))
+    for one, other in zip(by_wheel, of_kernels(lambda each: each.jitted), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 WHOLE = """
@@ -181,6 +242,14 @@ said.append(best_steps(np.full(6, 5.0), rng.normal(size=(9, 6)), A @ A.T + np.ey
 screened = Confident(screen=Threshold(at=150.0, sigma=60.0), argmax=GNMax(sigma=40.0))
 from ostraka.accounting import exact_curve
 said.append(np.round(exact_curve(screened, counts.astype(int)).rdp, 12))
+from ostraka.attacks import recover_votes
+said.append(recover_votes(np.array([30, 20, 5]), n_teachers=12, mechanism=GNMax(sigma=2.0)).mean)
+from ostraka.nets.vectorised import TrainingSet, plan, train_stack
+from ostraka.networks import TorchClassifier
+planned = plan(TorchClassifier(epochs=3, batch_size=8, device="cpu"), n_features=10, n_classes=3)
+own = [TrainingSet(rows=np.float32(counts / 250), codes=np.arange(60) % 3, seed=seed) for seed in range(3)]
+networks, _, losses = train_stack(planned, own)
+said += [np.array(losses), *(part.numpy() for each in networks for part in each.values())]
 print(_compiled.machine_code() is not None, "numba" in sys.modules)
 print(hashlib.sha256(b"".join(np.ascontiguousarray(each).tobytes() for each in said)).hexdigest())
 """

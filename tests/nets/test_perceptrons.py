@@ -2,6 +2,7 @@
 
 import time
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -22,6 +23,20 @@ SIZE = 16
 DEEP = [64, 9, 7, 4]
 
 
+class Rows(NamedTuple):
+    rows: np.ndarray
+    codes: np.ndarray
+    row_weights: np.ndarray
+    absent: np.ndarray
+
+
+class Network(NamedTuple):
+    widths: np.ndarray
+    weights: np.ndarray
+    moments: np.ndarray
+    constants: np.ndarray
+
+
 def layers(widths=DEEP) -> nn.Sequential:
     parts = [part for pair in pairwise(widths) for part in (nn.Linear(*pair), nn.ReLU())]
     return nn.Sequential(*parts[:-1])
@@ -31,24 +46,24 @@ def vector(parts) -> torch.Tensor:
     return torch.cat([part.detach().t().flatten() for part in parts])
 
 
-def state(module, *, decay=0.0) -> compiled.Perceptron:
+def state(module, *, decay=0.0) -> Network:
     weights = vector(module.parameters()).numpy()
     widths = [part.in_features for part in module if isinstance(part, nn.Linear)] + [4]
     moments = np.zeros((2, len(weights)), dtype=np.float32)
-    return compiled.Perceptron(np.array(widths), weights, moments, (0.9, 0.999, 1e-8, decay))
+    return Network(np.array(widths), weights, moments, np.array([0.9, 0.999, 1e-8, decay]))
 
 
-def given(absent=(), row_weights=None) -> compiled.Examples:
+def given(absent=(), row_weights=None) -> Rows:
     row_weights = np.full(SIZE, 1 / SIZE, dtype=np.float32) if row_weights is None else row_weights
     codes = Y if not absent else np.where(np.isin(Y, absent), 0, Y)
-    return compiled.Examples(X, codes, row_weights, np.isin(np.arange(4), absent))
+    return Rows(X, codes, row_weights, np.isin(np.arange(4), absent))
 
 
 def batches(n: int) -> np.ndarray:
     return np.random.default_rng(1).permutation(len(X))[: n * SIZE].reshape(n, SIZE)
 
 
-def losses(module, rows: compiled.Examples, numbers: np.ndarray) -> torch.Tensor:
+def losses(module, rows: Rows, numbers: np.ndarray) -> torch.Tensor:
     logits = module(torch.as_tensor(rows.rows[numbers])).masked_fill(torch.as_tensor(rows.absent), -torch.inf)
     return nn.functional.cross_entropy(logits, torch.as_tensor(rows.codes[numbers]), reduction="none")
 
@@ -73,7 +88,7 @@ def test_steps_are_those_of_torch(widths, optimizer, absent):
         by_torch.step()
         want.append(float(loss.detach()))
     got = [
-        compiled.train(rows, network, numbers[part].reshape(-1, 4, SIZE), rates[part].reshape(-1, 4), done)
+        compiled.train(*rows, *network, numbers[part].reshape(-1, 4, SIZE), rates[part].reshape(-1, 4), done)
         for done, part in ((0, slice(8)), (8, slice(8, 20)))
     ]
     np.testing.assert_allclose(np.concatenate(got), np.reshape(want, (5, 4)).mean(axis=1), rtol=1e-4)
@@ -83,26 +98,27 @@ def test_steps_are_those_of_torch(widths, optimizer, absent):
 def test_steps_that_are_a_little_wrong_are_told_from_those_of_torch():
     network = state(layers())
     other = network._replace(weights=network.weights.copy(), moments=network.moments.copy())
-    compiled.train(given(), network, batches(20)[None], np.full((1, 20), 0.01), 0)
+    compiled.train(*given(), *network, batches(20)[None], np.full((1, 20), 0.01), 0)
     # a step too many in the corrections
-    compiled.train(given(), other, batches(20)[None], np.full((1, 20), 0.01), 1)
+    compiled.train(*given(), *other, batches(20)[None], np.full((1, 20), 0.01), 1)
     assert not np.allclose(network.weights, other.weights, rtol=1e-3, atol=2e-5)
 
 
 def test_what_is_held_out_is_judged_as_torch_does_a_batch_at_a_time():
     module, numbers = layers(), np.arange(5, 42)
     want = float(losses(module, given((2,)), numbers).mean().detach())
-    assert compiled.held_out_loss(given((2,)), state(module), numbers) == pytest.approx(want, rel=1e-5)
+    network = state(module)[:2]
+    assert compiled.held_out_loss(*given((2,)), *network, numbers) == pytest.approx(want, rel=1e-5)
     numbers, at_once = np.arange(100), given(row_weights=np.ones(100, dtype=np.float32))
-    whole = compiled.held_out_loss(at_once, state(module), numbers)
-    assert compiled.held_out_loss(given(), state(module), numbers) == pytest.approx(whole, rel=1e-6)
+    whole = compiled.held_out_loss(*at_once, *network, numbers)
+    assert compiled.held_out_loss(*given(), *network, numbers) == pytest.approx(whole, rel=1e-6)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38])
 @pytest.mark.parametrize("widths", [[64, 4], DEEP], ids=str)
 def test_a_loss_that_is_not_finite_is_infinite(value, widths):
     rows, numbers = given()._replace(rows=np.full_like(X, value)), batches(4).reshape(2, 2, SIZE)
-    found = compiled.train(rows, state(layers(widths)), numbers, np.full((2, 2), 0.01), 0)
+    found = compiled.train(*rows, *state(layers(widths)), numbers, np.full((2, 2), 0.01), 0)
     assert found.tolist() == [np.inf] * 2
 
 
@@ -132,8 +148,8 @@ def test_threads_and_rounds_change_nothing_to_the_last_bit(monkeypatch, options)
 def test_a_network_that_diverged_has_failed_though_its_weights_are_finite(monkeypatch):
     real = compiled.train
 
-    def diverging(rows, *others):
-        losses = real(rows, *others)
+    def diverging(*arguments):
+        losses, rows = real(*arguments), Rows(*arguments[:4])
         return losses if rows.absent.any() else np.full_like(losses, np.inf)
 
     planned = found()
@@ -168,9 +184,9 @@ def test_compiled_code_that_learns_something_else_is_not_used(monkeypatch, defec
     real = compiled.train
     assert found().compiled
 
-    def spoilt(rows, network, *others):
-        losses = real(rows, network, *others)
-        network.weights[:] *= defect
+    def spoilt(*arguments):
+        losses = real(*arguments)
+        Network(*arguments[4:8]).weights[:] *= defect
         return defect * losses
 
     monkeypatch.setattr(compiled, "train", spoilt)

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy
 
 from ostraka.core import check
 
@@ -39,6 +40,8 @@ MODULES = (
     "core.kernels.neighbours",
     "core.kernels.outcome",
     "core.kernels.particles",
+    "core.kernels.chain",
+    "core.kernels.perceptrons",
     "secure.comparison",
 )
 # the processor, in LLVM's spelling, for which machine code is made; "" is any of its architecture
@@ -49,10 +52,12 @@ _SCALARS = {bool: "b1", float: "f8", int: "i8", np.float64: "f8", np.int64: "i8"
 
 
 def machine_name() -> str:
-    """Name of the extension module that fits these sources."""
+    """Name of the extension module that fits these sources and this scipy."""
     package = Path(__file__).parents[1]
     sources = (Path(__file__), *(package / f"{name.replace('.', '/')}.py" for name in MODULES))
-    said = hashlib.sha256()
+    # matrices are multiplied by scipy's BLAS: called with integers of another width than its own, it crashes
+    blas = scipy.show_config(mode="dicts")["Build Dependencies"]["blas"]
+    said = hashlib.sha256(b"64" if blas.get("cython blas ilp64") else b"32")
     for source in sources:
         said.update(hashlib.sha256(source.read_bytes()).digest())
     return f"_machine_{said.hexdigest()[:16]}"

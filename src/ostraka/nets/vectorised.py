@@ -20,6 +20,7 @@ import torch
 from sklearn.base import clone
 from torch import nn
 
+from ostraka.core.kernels.perceptrons import DIVERGED
 from ostraka.nets import compiled
 from ostraka.nets.stacks import (
     NetworkStack,
@@ -224,7 +225,7 @@ class _StackTrainer(nn.Module):
         losses = self._attempt(
             lambda: backpropagate(self.stack, self._rows(numbers, augmented=True), self._targets(numbers))
         )
-        finite = losses < compiled.DIVERGED  # False for NaN
+        finite = losses < DIVERGED  # False for NaN
         self.failed.logical_or_(self._running & ~finite)  # in place, as nn.Module requires of a buffer
         if self.network.rate_schedule() is not None:
             self._before = [tensor.detach().clone() for tensor in self.stack.trained]

@@ -16,8 +16,9 @@ import numpy as np
 from scipy.special import ndtri
 from scipy.stats.qmc import Sobol
 
-from ostraka.audit.attacks.sampler import NO_BAR, chain, log_prior, tables, walk
+from ostraka.audit.attacks.sampler import NO_BAR, log_prior, tables, walk
 from ostraka.core import check
+from ostraka.core.kernels.chain import chain
 from ostraka.core.mechanisms.law import check_ballot, law
 from ostraka.core.scores import Scores
 
@@ -558,7 +559,7 @@ def marginals(
     if argmax.noise and bar and not any(stage.offset is not None for stage in (*screens, argmax)):
         lookup = tables(answers, n_teachers, noise=argmax.noise, bar=bar, steps=steps, prior=prior)
         n_steps = int(np.clip(_WORK / (2 * len(start) * lookup.cdf.shape[1]), _LEAST, _MOST))
-        visits, best = chain(votes, reach, lookup, n_steps, seed)
+        visits, best = chain(votes, reach, n_steps, seed, *lookup)
     else:
         weights = log_prior(steps, len(start), prior)
         visits, best = walk(votes, answers, mechanism, reach=reach, prior=weights, unit=unit, seed=seed)
