@@ -126,6 +126,13 @@ def test_a_round_among_clients_over_http_goes_on_without_those_who_vanish(start,
     assert 7 <= found["n_survivors"] <= 9
     assert abs(sum(found["sums"]) - found["n_survivors"]) < 40
     assert len(failed) <= 2
+    (tmp_path / "sums.json").unlink()  # as if it had been killed before it wrote them
+    again = collect(
+        "tally", tmp_path / "task.json", "--identity", tmp_path / "me", "--folder", tmp_path / "t",
+        "--clients", 9, "--seconds", 0.1, "--epsilon", 50, "--out", tmp_path / "sums.json",
+    )  # fmt: skip
+    assert (again.code, "released before" in again.err) == (0, True), again.err
+    assert json.loads((tmp_path / "sums.json").read_text()) == found
 
 
 def test_a_plan_calibrates_and_says_when_a_sketch_loses(tmp_path):

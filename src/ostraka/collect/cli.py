@@ -453,9 +453,9 @@ def tally(
 
     Example: ostraka collect tally task.json --identity tally.key --folder tally --clients 1000 --seconds 600
     """
-    from ostraka.collect.show import Collected, record_of, summary
+    from ostraka.collect.show import Collected, summary
     from ostraka.collect.tally import Tally, run_exchanges
-    from ostraka.core.door import release
+    from ostraka.core import files
     from ostraka.core.ledger.budget import Budget
     from ostraka.core.ledger.ledger import Ledger
     from ostraka.secure.keys import Identity
@@ -472,16 +472,17 @@ def tally(
     ):
         role.announce(spent=ledger.spent().epsilon(delta=delta), budget=epsilon)
         click.echo(server.url, err=as_json)
-        run_exchanges(role, n_clients=clients, seconds=seconds)
-        sums = role.close()
-        answer = release(role.task.mechanism, sums, ledger=ledger, key=f"{role.task.sha256}/{role.round}")
-        spent = ledger.spent().epsilon(delta=delta)
-        record = record_of(role, answer, epsilon=spent, delta=delta)
+        record = role.outcome(ledger)
+        if record is None:
+            run_exchanges(role, n_clients=clients, seconds=seconds)
+            record = role.release(ledger)
+        else:
+            click.echo("this round was released before: its record is written, and nobody is asked", err=True)
         if out is not None:
-            out.write_text(json.dumps(record), encoding="utf-8")
+            files.write(out, json.dumps(record))
         if out is None or as_json:
             click.echo(json.dumps(record))
-        role.announce(spent=spent, budget=epsilon, result=summary(Collected(record)))
+        role.announce(spent=record["epsilon"], budget=epsilon, result=summary(Collected(record)))
         time.sleep(stay)
 
 

@@ -154,6 +154,7 @@ class Tally(HoldsSecrets):
         }
         self._lock = threading.Lock()
         self._log: Log | None = None
+        self._facts = None if folder is None else Path(folder) / f"facts-{self.round:05d}.json"
         self._notice, self._ended = b"", False
         state = Gathering if task.trust == "clients" else Reports
         self._state: Gathering | Reports = state(task, round_=self.round)
@@ -326,6 +327,34 @@ class Tally(HoldsSecrets):
             return self._plausible(signed(total % PRIME))
         total = state.total - np.sum(parts, axis=0, dtype=np.uint32)
         return self._plausible(total.view(np.int32).astype(np.int64))
+
+    def release(self, ledger: Ledger) -> dict[str, Any]:
+        """Close the round, release its sums through the ledger, and return the record.
+
+        Errors are those of :meth:`close` and of the ledger. What the record says beside the sums is in the
+        folder first: a process that is killed after the release finds both, see :meth:`outcome`.
+        """
+        sums, delta = self.close(), ledger.budget.delta
+        if self._facts is not None:
+            facts = record_of(self, np.zeros(0), epsilon=0.0, delta=delta)
+            files.write(self._facts, json.dumps(facts))
+        answer = release(self.task.mechanism, sums, ledger=ledger, key=self.key)
+        return record_of(self, answer, epsilon=ledger.spent().epsilon(delta=delta), delta=delta)
+
+    def outcome(self, ledger: Ledger) -> dict[str, Any] | None:
+        """The record of a round that was released before, by this process or one that was killed; or None."""
+        entry = ledger.entry_of(self.key)
+        answer = None if entry is None else ledger.answer(entry.seq)
+        if answer is None or self._facts is None or not self._facts.exists():
+            return None
+        facts: dict[str, Any] = json.loads(self._facts.read_text(encoding="utf-8"))
+        delta = ledger.budget.delta
+        return facts | {"sums": np.asarray(answer).tolist(), "epsilon": ledger.spent().epsilon(delta=delta)}
+
+    @property
+    def key(self) -> str:
+        """The name of the round in the ledger."""
+        return f"{self.task.sha256}/{self.round}"
 
     def _valid(self, state: Reports) -> list[bytes]:
         """Check all reports together with the keepers; return the keys of those that are answers."""
@@ -517,12 +546,12 @@ class Series(HoldsSecrets):
         return self.tally
 
     def close(self, tally: Tally) -> dict[str, Any]:
-        """Release the sums of an open round, write its file, and return the record; PartyError as Tally."""
+        """Release the sums of an open round, write its file, and return the record; PartyError as Tally.
+
+        Of a round that was released before the process was killed, the record is that of then.
+        """
         round_ = tally.round
-        sums = tally.close()
-        answer = release(self.task.mechanism, sums, ledger=self.ledger, key=self.key(round_))
-        spent = self.ledger.spent().epsilon(delta=self._budget.delta)
-        record = record_of(tally, answer, epsilon=spent, delta=self._budget.delta)
+        record = tally.outcome(self.ledger) or tally.release(self.ledger)
         files.write(self._folder / f"round-{round_:05d}.json", json.dumps(record))
         self._log.once(f"round {round_}", b"released")
         self._announce(tally, summary(Collected(record)))
@@ -550,6 +579,9 @@ class Series(HoldsSecrets):
                 continue
             sleep(max(0.0, begins - self._clock()))
             tally = self.open(round_)
+            if tally.outcome(self.ledger) is not None:
+                self.close(tally)
+                continue
             seconds_left = max(0.0, ends - self._clock())
             try:
                 run_exchanges(
