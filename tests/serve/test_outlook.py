@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from ostraka.data.task import Columns
+from ostraka.learn.ways.choose import Estimate, Forecast, way_of_rows
 from ostraka.serve import ui as outlook
 from ostraka.serve.ui import Outlook
 from tests.serve.workbench import visits
@@ -82,3 +83,13 @@ def test_it_ends_where_it_is_stopped(one_price, tables):
     one.run()
     assert one.to_dict()["done"] is False
     assert one.to_dict()["ways"] == {}
+
+
+def test_the_default_of_learn_is_recommended_unless_another_way_is_clearly_better(tables, monkeypatch):
+    monkeypatch.setattr(outlook, "EPSILONS", (1.0,))
+    one = Outlook(*tables, columns=Columns(label="ill", rows_are_people=True), holdout=None)
+    assert one.to_dict()["recommended"] == [way_of_rows(np.zeros((4, 3)))]
+    for accuracy, expected_way in ((0.84, "filter"), (0.86, "counts")):
+        for way, best in (("filter", 0.84), ("counts", accuracy)):
+            one._forecasts[way] = {1.0: Forecast(plan=None, accuracy=Estimate(0.8, best, 0.9))}
+        assert one.to_dict()["recommended"] == [expected_way]

@@ -34,7 +34,15 @@ from ostraka.data import task as tasks
 from ostraka.data.table import read
 from ostraka.learn.check import Check, candidates, check, declarations
 from ostraka.learn.classifier import PATEClassifier
-from ostraka.learn.ways.choose import cells_of, forecast, made_up, proxy_worlds
+from ostraka.learn.ways.choose import (
+    Forecast,
+    cells_of,
+    forecast,
+    made_up,
+    proxy_worlds,
+    recommended,
+    way_of_rows,
+)
 from ostraka.learn.ways.plan import Facts
 from ostraka.report import folder as run_folder
 from ostraka.report.page import at_most, most_detected, sentence
@@ -610,15 +618,15 @@ class Outlook:
     are of public rows.
     """
 
-    WAYS = ("counts", "rounds", "filter", "argmax")
+    WAYS = ("filter", "counts", "rounds", "argmax")
 
     def __init__(
         self, private: Path, public: Path | None, *, columns: Columns, holdout: float | None
     ) -> None:
         self._private, self._public, self._columns, self._holdout = private, public, columns, holdout
         self._stopped = self.done = False
-        self._basis = ""
-        self._accuracies: dict[str, dict[float, tuple[float, float, float] | None]] = {}
+        self._basis, self._default = "", self.WAYS[0]
+        self._forecasts: dict[str, dict[float, Forecast]] = {}
 
     def stop(self) -> None:
         """End :meth:`run` at the next price."""
@@ -628,6 +636,7 @@ class Outlook:
         """Forecast every way at every price: the middle of the slider first."""
         task = tasks.tables(self._private, self._public, columns=self._columns, holdout=self._holdout, seed=0)
         delta = release_delta(None, n_units=task.n_units)
+        self._default = way_of_rows(task.X_public)
         # public rows and labels in the place of the private ones; made-up labels where there are none. Labels
         # of rows that were held out are private ones, and are not looked at
         basis, rows = _MADE_UP, task.X_public
@@ -666,18 +675,24 @@ class Outlook:
                     delta=delta,
                     cells=None if way in {"rounds", "filter"} else cells_of(task.image_shape),
                 )
-                expected = forecast(model, worlds, unit=task.shape.unit, seed=0).accuracy
-                ends = None if expected is None else (expected.low, expected.best, expected.high)
-                self._accuracies.setdefault(way, {})[epsilon] = ends
+                expected = forecast(model, worlds, unit=task.shape.unit, seed=0)
+                self._forecasts.setdefault(way, {})[epsilon] = expected
         self.done = True
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types: for each way, low, expected and high accuracy at each price, or null."""
-        return {
-            "basis": self._basis,
-            "done": self.done,
-            "ways": {
-                way: [[epsilon, known[epsilon]] for epsilon in EPSILONS if epsilon in known]
-                for way, known in self._accuracies.copy().items()
-            },
-        }
+        """Plain JSON types: for each way, low, expected and high accuracy at each price, or null.
+
+        ``recommended`` has the way to take at each of ``EPSILONS``.
+        """
+        ways, recommendations = {}, []
+        for way, forecasts in self._forecasts.copy().items():
+            accuracies = [(price, forecasts[price].accuracy) for price in EPSILONS if price in forecasts]
+            ways[way] = [[price, ends and (ends.low, ends.best, ends.high)] for price, ends in accuracies]
+        for price in EPSILONS:
+            known = {way: prices[price] for way, prices in self._forecasts.copy().items() if price in prices}
+            best = self._default
+            if best in known:
+                with contextlib.suppress(ValueError):  # no way has a plan
+                    best = recommended(known, default=best)
+            recommendations.append(best)
+        return {"basis": self._basis, "done": self.done, "ways": ways, "recommended": recommendations}

@@ -2,9 +2,9 @@
 // The page of `ostraka ui`: it shows the state that the process has, and sends what a person chooses.
 
 const WAYS = [
-  ["counts", "Counts", "Every row casts one ballot in one table of noisy counts. The default."],
+  ["filter", "Filter", "In each of five rounds, every row adds what the model so far gets wrong about it. For tables."],
+  ["counts", "Counts", "Every row casts one ballot in one table of noisy counts. For images."],
   ["rounds", "Rounds", "Every row votes twelve times for what the model so far gets wrong. For many rows of numbers."],
-  ["filter", "Filter", "Five rounds over public patterns, with probabilities. For tables of any width."],
   ["argmax", "Teachers", "Models that each saw their own part of the rows vote on public rows."],
 ];
 const HEADINGS = {
@@ -157,14 +157,6 @@ function expected(name, epsilon) {
   return known && known[1];
 }
 
-function best(epsilon) {
-  const known = WAYS.map(([name]) => [name, expected(name, epsilon)]).filter(one => one[1]);
-  const counts = known.find(one => one[0] === "counts");
-  const first = known.sort((a, b) => b[1][1] - a[1][1])[0];
-  if (!first) return "counts";
-  return counts && first[1][1] <= counts[1][1] + 0.01 ? "counts" : first[0];
-}
-
 function pricing() {
   const ready = Boolean(state.check && state.check.ready && state.steps.length);
   $("pricing").hidden = $("spending").hidden = !ready;
@@ -227,7 +219,7 @@ function curve(step) {
 }
 
 function options(step) {
-  const recommended = best(step.epsilon);
+  const recommended = state.outlook ? state.outlook.recommended[place] : WAYS[0][0];
   const chosen = way || recommended;
   const rows = WAYS.map(([name, title, about], k) => {
     const ends = expected(name, step.epsilon);
