@@ -73,6 +73,20 @@ MUTANTS = [
         BY_CLIENTS + "test_fewer_survivors_than_agreed_are_refused_before_a_share_is_told",
     ),
     Mutant(
+        "a neighbour's shares count twice",
+        MASKING,
+        "if peer not in self._peers or peer in self._senders:",
+        "if peer not in self._peers:",
+        BY_CLIENTS + "test_shares_are_those_of_neighbours_and_once_of_each",
+    ),
+    Mutant(
+        "one client named twice counts for two survivors",
+        MASKING,
+        "if survivors != sorted(set(survivors)) or (survivors and survivors[-1] >= self._n):",
+        "if survivors and survivors[-1] >= self._n:",
+        BY_CLIENTS + "test_survivors_are_different_clients_in_order",
+    ),
+    Mutant(
         "a survivor's missing shares are no matter",
         MASKING,
         "        if withheld:",

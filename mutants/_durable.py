@@ -72,6 +72,13 @@ MUTANTS = [
         "learn/test_keys.py::test_different_content_has_different_digests_and_the_same_has_the_same",
     ),
     Mutant(
+        "a run that goes on has another name in the ledger of its table",
+        "report/folder.py",
+        'digestmod="sha256").hexdigest()[:16]',
+        'digestmod="sha256").hexdigest()[:32]',
+        "cli/test_old_runs.py::test_the_name_of_a_run_is_what_it_was",
+    ),
+    Mutant(
         "a log forgets its end",
         LOG,
         "        if end is not None and (end[0] > self.count or end[1] != self._digest_of(end[0])):",

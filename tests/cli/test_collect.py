@@ -1,6 +1,7 @@
 """ostraka collect: every role a process of its own over HTTP, and a plan before it."""
 
 import json
+import math
 import os
 import re
 import select
@@ -143,6 +144,11 @@ def test_a_plan_calibrates_and_says_when_a_sketch_loses(tmp_path):
     assert found["error of a count in the whole vector"] < found["error of a count in the sketch"]
     plain = json.loads(collect("plan", "histogram:0:64:64", *size).out)
     assert plain["error of a share"] == pytest.approx(plain["noise in a cell"] / 10_000)
+    mean = json.loads(collect("plan", "sum:20:100:6", *size).out)
+    rounding = math.sqrt(10_000) / 2  # of answers to one of 63 steps, at most
+    assert mean["error of a mean"] == pytest.approx(
+        80 / 63 * math.hypot(mean["noise in a cell"], rounding) / 10_000
+    )
     tree = Tree(0, 1000)
     sigma = _plan.sigma_for(tree, epsilon=0.5, delta=1e-6)
     for width, right in ((sigma, True), (0.99 * sigma, False)):

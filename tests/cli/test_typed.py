@@ -72,6 +72,7 @@ MISTAKES = [
     (f"{PLAN} --honest 0", 2, "--honest must be"),
     (f"{PLAN} --honest 100", 2, "must be at most the 3 keepers there are"),
     (f"{PLAN} --out mine.txt", 2, "mine.txt exists, and is not overwritten"),
+    ("collect show median out.json --html mine.txt", 2, "mine.txt exists, and is not overwritten"),
     (f"{PLAN} --out task.json --tally {'0' * 64}", 2, "--trust keepers needs the public key of each"),
     (f"{PLAN} --out task.json --trust clients --keeper {'0' * 64}", 2, "--trust clients has no keepers"),
     ("sample own", 2, "own/private.csv exists, and is not overwritten"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from ostraka.collect import Client, Histogram
-from ostraka.collect.messages import approval, certificate, kind_of, numbers, pair_names, places
+from ostraka.collect.messages import SEALED, approval, certificate, kind_of, numbers, pair_names, places
 from ostraka.collect.plan import among_clients
 from ostraka.secure.keys import Identity
 from ostraka.secure.masks import mask, pair_mask
@@ -169,6 +169,34 @@ def test_fewer_survivors_than_agreed_are_refused_before_a_share_is_told(lying):
         work(survivors(one, few, n=7))
     with pytest.raises(PartyError, match="is at 'done'"):
         work(survivors(one, list(range(12)), n=12))
+
+
+@pytest.mark.parametrize("whose", ["a neighbour's again", "its own"])
+def test_shares_are_those_of_neighbours_and_once_of_each(whose):
+    one = Round()
+    client = one.until("mask", list(range(12)))[0]
+    message = one.tally.outbox(bytes.fromhex(client.key))
+    one_more = message[16 : 16 + 4 + SEALED]
+    if whose == "its own":
+        one_more = numbers([one.tally._state._places[bytes.fromhex(client.key)]]) + one_more[4:]
+    with pytest.raises(PartyError, match="no neighbour, or twice of one"):
+        client.mask(0, message + one_more)
+
+
+@pytest.mark.parametrize("lying", [False, True])
+def test_survivors_are_different_clients_in_order(lying):
+    """Seven of whom one is named twice would pass for the eight that are agreed."""
+    one = Round(lying=lying, least=8)
+    clients = one.until("confirm" if lying else "unmask", list(range(12)))
+    inner = one.tally._state
+    twice, backwards, beyond = clients[:3]
+    for client in (twice, backwards, beyond):
+        place = inner._places[bytes.fromhex(client.key)]
+        known = sorted([*inner._graph[place].tolist(), place] if lying else inner._graph[place].tolist())
+        few = sorted({place, *known[:7]})[:7] if lying else known
+        named = {twice: [*few, few[-1]], backwards: known[::-1], beyond: [*known, 12]}[client]
+        with pytest.raises(PartyError, match="survivors must be different clients in order"):
+            (client.confirm if lying else client.unmask)(survivors(one, named, n=8))
 
 
 @pytest.mark.parametrize("told_of_all", [True, False])

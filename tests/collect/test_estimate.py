@@ -325,7 +325,12 @@ def test_the_spread_of_co_counts_is_found_beneath_known_noise():
         lambda: estimate.forecast([], alpha=0.5),
         lambda: estimate.forecast([1.0], alpha=0.0),
         lambda: estimate.similar_items([1] * 8, task(Tree(0, 8)), [1], n_clients=3),
-        lambda: estimate.similar_items([1] * 3, task(Pairs(items=2, at_most=1)), [2], n_clients=3),
+        *(
+            lambda basket=basket: estimate.similar_items(
+                [1] * 3, task(Pairs(items=2, at_most=1)), basket, n_clients=3
+            )
+            for basket in ([2], [0, 2], [-1, 0])
+        ),
     ],
 )
 def test_what_cannot_be_estimated_is_refused(work):

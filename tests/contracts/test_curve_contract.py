@@ -167,6 +167,7 @@ def test_nothing_costs_nothing_and_nothing_known_proves_nothing():
     assert CURVES["nothing known"].epsilon(0.4) == math.inf
     assert CURVES["nothing known"].delta(100.0) == 1.0
     assert CURVES["gaussian"].delta(math.inf) == 0.0
+    assert Curve((2.0,), (math.inf,), mu_squared=0.0).delta(1.0) == 0.0
 
 
 @given(one=curves, other=curves, delta=deltas)

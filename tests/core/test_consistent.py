@@ -59,6 +59,12 @@ def test_spelling_makes_no_difference():
     assert {ROWS.digests(rows)[0] for rows in same} == set(ROWS.digests(row))
 
 
+def test_the_step_of_a_column_that_hardly_varies_is_one_that_float32_tells():
+    public = 1e6 + np.array([[0.0], [1e-3]])
+    rows = Consistent(secret=SECRET, grid=Consistent.grid_of(public), teachers="v1")
+    assert rows.digests(public) == rows.digests(public.astype(np.float32))
+
+
 @given(st.floats(-1e5, 1e5), st.sampled_from([0.05, 0.1, 0.25, 1.0]))
 def test_float32_and_float64_are_one_question(number, step):
     rows = Consistent(secret=SECRET, grid=step, teachers="v1")

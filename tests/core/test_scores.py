@@ -54,6 +54,8 @@ def test_counts_add_up():
     [
         ([1.0, 1.0], [1, 1], [1, 1], "increasing"),
         ([0.0, np.nan], [1, 1], [1, 1], "finite"),
+        ([0.0, np.inf], [1, 1], [1, 1], "finite"),
+        ([[0.0, 1.0]], [1, 1], [1, 1], "in one dimension"),
         ([0.0, 1.0], [1, -1], [1, 1], "members must be integers"),
         ([0.0, 1.0], [1, 1], [0, 0], "others must be integers"),
         ([0.0, 1.0], [1, 1, 1], [1, 1], "one count for each"),

@@ -137,6 +137,10 @@ def test_prices_are_convex_in_the_shift():
         assert np.all(np.diff(values, 2) > 0)
 
 
+def test_an_outcome_whose_chance_stays_adds_nothing():
+    assert (tight._term(np.array([0.0, 0.5]), np.zeros(2), np.array([2.0, 50.0])) == 0).all()
+
+
 @pytest.mark.parametrize(
     ("shift", "order"), [(0.0251, 2.0), (0.0251, 52.0), (0.3, 3.0), (0.49, 1.25), (0.95, 2.0)]
 )

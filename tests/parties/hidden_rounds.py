@@ -22,7 +22,9 @@ class Wire:
     def ask(self, verb, sealed, most):
         sealed = self.change(verb, "sent", sealed)
         self.log.append((verb, "sent", sealed))
-        answer = self.change(verb, "received", self.link.ask(verb, sealed, most))
+        answer = self.link.ask(verb, sealed, most)
+        assert len(answer) <= most, "a wire would not let it through"
+        answer = self.change(verb, "received", answer)
         self.log.append((verb, "received", answer))
         return answer
 

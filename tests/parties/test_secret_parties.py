@@ -1,5 +1,7 @@
 """Rounds with secret questions: right sums, or an error that names who failed; nothing is used twice."""
 
+import json
+
 import numpy as np
 import pytest
 from sklearn.naive_bayes import GaussianNB
@@ -9,9 +11,9 @@ from ostraka.mechanisms import SkellamMax
 from ostraka.parties.parties import PartyEnsemble
 from ostraka.parties.party import Party
 from ostraka.secure import rounds
-from ostraka.secure.agreement import Agreement, SecretQuestions
+from ostraka.secure.agreement import Agreement, SecretQuestions, canonical
 from ostraka.secure.dealer import Dealer
-from ostraka.secure.keys import Identity
+from ostraka.secure.keys import Identity, exchange_key, new_secret
 from ostraka.secure.rounds import DEALER, HOLDER, PartyError
 from ostraka.serve.answering import require_servable
 from ostraka.voters import SavedTeachers
@@ -81,6 +83,34 @@ def test_an_asker_that_changes_the_material_is_found_out_by_the_party():
     parties = secret_parties()
     tapped(parties, change=bad_material("ask"))
     fails(parties, "party-1 refuses: the material is not what the dealer signed")
+
+
+@pytest.mark.parametrize("larger", [False, True])
+def test_a_party_refuses_a_request_with_another_key_than_it_gave(larger):
+    parties = secret_parties()
+    party = parties.parties["party-1"]
+
+    def change(verb, direction, data):
+        if (verb, direction) != ("ask", "sent"):
+            return data
+        sealed, material = rounds.unpack(data, 2)
+        request, *others = rounds.unpack(sealed[64:], 4)
+        digest, replies = rounds.read_replies(request)
+        own = json.loads(replies["party-1"][64:])
+        keys = (exchange_key(new_secret()) for _ in range(100))
+        own["key"] = next(key for key in keys if (key > own["key"]) is larger)
+        replies["party-1"] = party._identity.seal("reply", canonical(own).encode())
+        body = rounds.pack([rounds.write_replies(digest, replies), *others])
+        return rounds.pack([parties._identity.seal("ask", body), material])
+
+    tapped(parties, change=change)
+    fails(parties, "its own key in the request is not the one it gave")
+
+
+def test_wide_models_fit_into_the_reply_that_an_asker_takes():
+    parties = secret_parties(n_features=200, n_classes=10)
+    tapped(parties)
+    assert parties.vote(np.full((1, 200), 0.5)).shape == (1, 10)
 
 
 def test_material_that_another_key_signed_is_refused_by_both():

@@ -356,8 +356,7 @@ def show(options: ShowOptions) -> None:
     """
     from ostraka.collect import show as shown
 
-    if options.html is not None:
-        console.require_new(options.html, option="--html")
+    console.require_new(options.html, option="--html")
     if len(options.files) > 1 and options.kind is not Kind.FORECAST:
         raise click.UsageError(f"{options.kind} takes one FILE; a forecast takes several")
     with console.usage():

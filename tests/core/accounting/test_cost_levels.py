@@ -150,6 +150,19 @@ def test_no_histogram_of_many_classes_costs_more_than_its_level(order, mechanism
     assert (got / truth).min() < 2  # and somewhere it is not much more
 
 
+@pytest.mark.parametrize("order", [1.5, 16.0])
+def test_the_cost_of_a_level_is_that_of_its_lower_end(order):
+    """Of Theorem 6: of the largest tail at the level, and no larger one."""
+    mechanism, rows = LNMax(scale=2.0), tables(14, 3).astype(float)
+    (scale,) = cost_levels(mechanism, n_teachers=14, n_classes=3, order=order)
+    rest = logsumexp(np.sort(mechanism.log_outcomes(rows), axis=1)[:, :-1], axis=1)
+    pure, levels = mechanism.curve().rdp[-1], scale.levels(rows)
+    assert levels.tolist() == np.floor(-rest / pure * scale.pace).astype(int).tolist()
+    bound = _censored_pure(-levels / scale.pace * pure, pure, order)
+    wanted = np.minimum(bound, mechanism.curve().rdp[ORDERS.index(order)])
+    np.testing.assert_allclose(scale.cost[levels] * UNIT, wanted, rtol=1e-5, atol=FLOOR)
+
+
 @pytest.mark.parametrize("order", [1.25, 4.0, 16.0])
 @pytest.mark.parametrize("shift", [0.03, 0.4])
 def test_a_censored_gaussian_is_bounded_however_its_tail_is_divided(order, shift):
