@@ -130,6 +130,20 @@ def test_a_folder_that_holds_a_secret_alone_is_still_to_begin(folder):
     assert typed(*TABLE.split(), "--out", "run").code == 0
 
 
+def test_a_fit_under_the_ledger_of_its_table_that_is_killed_goes_on(tmp_path):
+    killed(FIT + f"fitted({str(tmp_path)!r}, None)", "charge", 2)  # of the table, and of the fit
+    space = {}
+    exec(FIT, space)
+    for _ in range(2):
+        model = space["fitted"](tmp_path, None)
+        assert model.asked_.size == 40
+        assert model.result_.upper["table"]["releases"] == 1
+    (table,) = tmp_path.glob("*-row.sqlite")
+    with Ledger(table) as ledger:
+        assert sum(entry.uses for entry in ledger.entries()) == 40
+    assert [path.stat().st_mode & 0o077 for path in (tmp_path / "fits").iterdir()] == [0]
+
+
 @pytest.mark.parametrize("secret", [None, b"a secret of the owner's own, 32 B"])
 def test_a_fit_under_a_ledger_in_postgresql_that_is_killed_goes_on(new_schema, tmp_path, secret):
     pytest.importorskip("psycopg")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ostraka.core.curve import Priced
 
 FOLDER = "ostraka-ledgers"  # beside the data
-_SECRET, _LOCK = "secret", "lock"
+_SECRET, _LOCK, _FITS = "secret", "lock", "fits"
 _SKETCH = 512  # smallest digests that are kept
 _SAME_PEOPLE, _SAME_ROWS = 0.05, 0.5  # shares of a sketch that two versions of one table have in common
 _UNBOUNDED = 1e6  # the ledger of a table counts; the ledger of a run refuses
@@ -210,6 +210,13 @@ class Tables:
     def beside(cls, table: Path) -> Tables:
         """The folder beside a table."""
         return cls(table.resolve().parent / FOLDER)
+
+    def fit(self, content: str) -> Path:
+        """The private folder of one fit, which ``content`` names: a digest of its settings and rows."""
+        name = hashlib.blake2b(content.encode(), key=self._key(), digest_size=8).hexdigest()
+        place = self.folder / _FITS / name
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return place
 
     def accounts(self) -> list[Account]:
         """The tables that there are, by name."""

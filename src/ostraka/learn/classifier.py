@@ -327,7 +327,9 @@ class PATEClassifier(FittedClassifier, FittedRows):
         Accept public rows, and rows to :meth:`evaluate` with, that are copies of private ones; the
         record says so.
     ledger : Ledger, str or path, optional
-        Where to charge. None: in memory. A path: that file, with budget (epsilon, delta) if new.
+        Where to charge. None: in memory. A path: that file, with budget (epsilon, delta) if new. A folder:
+        the ledger of this table there, and with an integer ``random_state`` the fit's own, so that the same
+        fit goes on and pays for nothing twice.
     manifest : Manifest, str or path, optional
         The partition of the rows, of an earlier fit. A path: read from that file, or made and written
         there, readable by its owner only.

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ostraka.learn.ways.labels import PATEFM
     from ostraka.learn.ways.plan import Planned
 
-_NO_MATTER = ("engine", "n_jobs", "progress")
+_NO_MATTER = ("engine", "n_jobs", "progress", "ledger")
 _OPEN: WeakValueDictionary[bytes, Session] = WeakValueDictionary()
 _KEY = os.urandom(32)  # so that the names of open sessions tell nothing about the rows
 _MOST_GIGABYTES = 2.0
@@ -71,17 +71,27 @@ def begin(model: PATEClassifier | PATEFM, data: Data, plan: Planned, *, digests:
     ValueError
         The ledger has another delta, or the manifest belongs to other data.
     """
+    ledger, manifest = model.ledger, model.manifest
+    tables, place = None, None  # ledgers of tables, and this fit's folder there
+    if ledger is not None and not isinstance(ledger, Ledger) and Path(ledger).is_dir():
+        if isinstance(data.X, ParquetRows):
+            raise ValueError("rows stay in their files: pass ledger= with the path of one file")
+        tables = Tables(ledger)
     name = b""  # of a fit that no other is the same as
-    if model.ledger is None and model.manifest is None and isinstance(model.random_state, int):
+    known = tables is not None or (ledger is None and manifest is None)
+    if known and isinstance(model.random_state, int):
         settings = {
             key: value for key, value in model.get_params(deep=False).items() if key not in _NO_MATTER
         }
-        content = digest(settings, *map(_content, data)).encode()
-        name = hashlib.blake2b(content, key=_KEY).digest()
-        if (session := _OPEN.get(name)) is not None:
-            return session
+        content = digest(settings, *map(_content, data))
+        if tables is None:
+            name = hashlib.blake2b(content.encode(), key=_KEY).digest()
+            if (session := _OPEN.get(name)) is not None:
+                return session
+        else:
+            place = tables.fit(content)
+            manifest = place / "manifest.json" if manifest is None else manifest
     # no other place of this package or the command line deals units to teachers
-    manifest: Any = model.manifest
     if manifest is None:
         manifest = partition(data.units, n_teachers=plan.n_teachers)
     else:
@@ -96,20 +106,18 @@ def begin(model: PATEClassifier | PATEFM, data: Data, plan: Planned, *, digests:
             manifest = Manifest.from_json(text)
             del text  # which is long where people have many rows
         manifest.check(data.units)
-    ledger = model.ledger
     if not isinstance(ledger, Ledger):
         if ledger is None:
             warn_of_refits(digests)
-        where = ":memory:" if ledger is None else os.fspath(ledger)
-        of_tables = ledger is not None and Path(where).is_dir()
+        where = ":memory:" if ledger is None or tables is not None else os.fspath(ledger)
         # a ledger that is there keeps its own budget
-        old = where != ":memory:" and not of_tables and Path(where).exists()
+        old = where != ":memory:" and Path(where).exists()
         budget = None if old else Budget(epsilon=model.epsilon or 0.0, delta=plan.delta, adaptive=False)
-        if of_tables:  # this table's is found by its rows, and charged by one in memory
-            if isinstance(data.X, ParquetRows):
-                raise ValueError("rows stay in their files: pass ledger= with the path of one file")
-            account = Tables(where).account(None, data.groups, rows=data.X)
-            ledger = TableLedger(":memory:", budget=budget, account=account, run=os.urandom(8).hex())
+        if tables is not None:  # this table's is found by its rows, and charged by that of the fit
+            account = tables.account(None, data.groups, rows=data.X)
+            where = where if place is None else os.fspath(place / "ledger.sqlite")
+            run = os.urandom(8).hex() if place is None else place.name
+            ledger = TableLedger(where, budget=budget, account=account, run=run)
         else:
             ledger = Ledger(where, budget=budget)
     if ledger.budget.delta != plan.delta:
