@@ -80,7 +80,7 @@ class TestTheSecretOfFits:
                     query = f"SELECT has_table_privilege('stranger', 'ostraka_{table}', 'SELECT')"
                     assert db.execute(query).fetchone() == (may,)
                 ledger._store._db.execute("SET ROLE stranger")
-                with pytest.raises(LedgerError, match="GRANT SELECT ON ostraka_secret TO the role"):
+                with pytest.raises(LedgerError, match="GRANT SELECT ON ostraka_secret TO this one"):
                     ledger.secret_of_fits()
                 ledger._store._db.execute("RESET ROLE")
             db.execute("DROP OWNED BY stranger")

@@ -292,8 +292,9 @@ class PostgresStore(Store):
                 (secret,) = self._execute("SELECT secret FROM ostraka_secret", binary=True).fetchone()
             except self._pg.errors.InsufficientPrivilege as error:
                 raise LedgerError(
-                    f"{self.path} does not let this role read the secret of its fits ({words(error)}): type "
-                    "GRANT SELECT ON ostraka_secret TO the role, or open the ledger with secret="
+                    f"{self.path} does not let this role have the secret of its fits ({words(error)}): call "
+                    "ledger.secret_of_fits() as the role that began it, and type GRANT SELECT ON ostraka_secret "
+                    "TO this one"
                 ) from error
         return bytes(secret)
 
