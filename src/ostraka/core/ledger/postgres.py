@@ -293,8 +293,8 @@ class PostgresStore(Store):
             except self._pg.errors.InsufficientPrivilege as error:
                 raise LedgerError(
                     f"{self.path} does not let this role have the secret of its fits ({words(error)}): call "
-                    "ledger.secret_of_fits() as the role that began it, and type GRANT SELECT ON ostraka_secret "
-                    "TO this one"
+                    "ledger.secret_of_fits() as the role that began it, and type "
+                    "GRANT SELECT ON ostraka_secret TO this one"
                 ) from error
         return bytes(secret)
 
