@@ -2,17 +2,19 @@
 
 import pytest
 
+from ostraka.cli import verbs
 from rigs import mistakes
 
 COMMANDS = dict(mistakes.commands())
 
 
 def test_every_command_has_json_and_an_example_that_is_read():
+    settings = verbs.command().context_settings  # click keeps a command's option of help as it first made it
     for name, command in COMMANDS.items():
         assert "--json" in {word for parameter in command.params for word in parameter.opts}, name
         words, n_words = mistakes.example(command), len(name.split())
         assert words[:n_words] == name.split()
-        with command.make_context(name, words[n_words:]) as context:
+        with command.make_context(name, words[n_words:], **settings) as context:
             assert context.params
 
 
